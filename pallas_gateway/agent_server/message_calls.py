@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -127,7 +127,7 @@ async def answer_message(
         began = perf_counter()
         call = parse_call(asked, arguments, agent.settings, max_entries=agent.max_history_entries)
         await give_way(began)
-        return replace(call, checkpoint=continued.checkpoint)
+        return continued.resuming(call)
 
     async def answer(call: Call) -> Reply:
         open_call = continued.open_call(call, request.round.modes, running.open_calls)

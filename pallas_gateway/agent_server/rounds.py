@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
@@ -126,10 +126,11 @@ class Continued:
             return self.waiting.call.call_id
         return self.resumed.at.call_id if self.resumed is not None else self.gone
 
-    @property
-    def checkpoint(self) -> str | None:
-        """Return where a call to resume has waited."""
-        return self.resumed.at.checkpoint if self.resumed is not None else None
+    def resuming(self, call: Call) -> Call:
+        """Return the call with the place where it is resumed, and the answers that were given there."""
+        if self.resumed is None:
+            return call
+        return replace(call, checkpoint=self.resumed.at.checkpoint, given=self.resumed.answers)
 
     def refuse_lost(self) -> None:
         """Refuse the request if its call is lost, or gone.
@@ -150,7 +151,7 @@ class Continued:
             return self.waiting
         if self.resumed is None:
             return OpenCall(call, modes) if modes else None
-        resumed = OpenCall(call, modes or ("form", "url"), self.resumed.answers)  # a client that answers can be asked
+        resumed = OpenCall(call, modes or ("form", "url"))  # a client that answers can be asked
         resumed.on_admitted = partial(calls.admit, self.resumed.at.ticket)
         return resumed
 

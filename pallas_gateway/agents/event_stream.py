@@ -8,7 +8,7 @@
                 case ToolCalled(): ...         # id, agent, server, name, arguments
                 case ToolResulted(): ...       # the same id, and whether it went well
                 case Streamed(payload): ...    # only with `payloads`: the assistant stream, also of peers
-            case Asked(): ...              # only with `given`: set its answer
+                case Asked(): ...              # only with `asks`: set its answer
                 case QuestionClosed(): ...     # the id of that question
                 case DrainBegun(): ...         # the gateway is stopping: a call that waits for its caller ends
                 case Replied(reply): ...       # always the last one; look at `reply.failure`
@@ -29,13 +29,12 @@ from pallas_gateway.calls.events import EventChannel
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+    from collections.abc import AsyncGenerator, AsyncIterator
 
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.events import Event
     from pallas_gateway.calls.nesting import RunningCalls
-    from pallas_gateway.calls.questions import Answer
 
 
 @asynccontextmanager
@@ -45,7 +44,7 @@ async def begun(  # noqa: PLR0913  options are keywords
     running: RunningCalls,
     *,
     live: bool,
-    given: Mapping[str, Answer] | None = None,
+    asks: bool = False,
     payloads: bool = False,
 ) -> AsyncIterator[AsyncIterator[Event]]:
     """Begin `call`; its events may be read once, inside the block.
@@ -55,7 +54,7 @@ async def begun(  # noqa: PLR0913  options are keywords
         call: what was asked.
         running: the gateway's, to say why a call was cut off.
         live: text comes as the model produces it; otherwise turn by turn, which costs less.
-        given: answers to questions that a resumed call puts again; None if the caller cannot be asked.
+        asks: questions of the call are events; otherwise the caller cannot be asked.
         payloads: payloads of the assistant stream are events, too.
 
     Raises:
@@ -63,12 +62,12 @@ async def begun(  # noqa: PLR0913  options are keywords
         AgentUnavailableError: likewise; the agent is not ready.
         CallFailedError: while events are read: the call was cut off, `stopped` or `cancelled`.
     """
-    channel = EventChannel(live=live, given=given, payloads=payloads)
+    channel = EventChannel(live=live, asks=asks, payloads=payloads)
     work = agent.begin(call, channel)
     work.add_done_callback(lambda _: channel.close())
     try:
         async with aclosing(_events(channel, work, running)) as events:
-            with running.ended_by_drain(channel.drain) if given is not None else nullcontext():
+            with running.ended_by_drain(channel.drain) if asks else nullcontext():
                 yield events
     finally:
         work.cancel()

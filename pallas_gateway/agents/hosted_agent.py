@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.asking import Asker
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.channel import EventSink, NotificationSender, StreamOptions
-    from pallas_gateway.identity.caller import Caller
     from pallas_gateway.runtime.protocols import Instance
 
 
@@ -52,7 +51,7 @@ class HostedAgent(AgentState):
             self._refuse_too_deep(call)
             version = await self.version_for_call()
             sent = fitted(call, version)
-            questions = self._questions(version, channel, call.caller)
+            questions = self._questions(version, channel, call)
             with version.uses.one_more():
                 async with (
                     version.admission.slot(nested=call.is_nested) as slots,
@@ -103,12 +102,13 @@ class HostedAgent(AgentState):
                 with account.of(instance):
                     yield instance
 
-    def _questions(self, version: AgentVersion, channel: EventSink, caller: Caller) -> Questions:
+    def _questions(self, version: AgentVersion, channel: EventSink, call: Call) -> Questions:
         asker = channel.asker if version.settings.ask_caller else CANNOT_ASK
         watch = QuestionEvents(self.name, channel, self._around.metrics, self.open_questions)
+        caller = call.caller
         known = (caller.owner or caller.name) if caller.authenticated else None
         rules = replace(self._around.ask_rules, caller=known, client_may_leave=isinstance(asker, OpenCall))
-        questions = Questions(self.name, asker, rules, watch)
+        questions = Questions(self.name, asker, rules, watch, given=call.given)
         allow = version.settings.approve_unasked == "allow"
         questions.approvals = Approvals(version.settings.approve, allow_unasked=allow)
         return questions

@@ -36,32 +36,37 @@ class Approvals:
     """The approvals of one call.
 
     `patterns` are globs over `server/tool` (`local/tool` for functions of the agent) and `DESTRUCTIVE`. With
-    `allow_unasked`, tools run if the caller cannot be asked. `all_allowed`: the caller has approved all for this call.
+    `allow_unasked`, tools run if the caller cannot be asked. `allowed` are patterns whose tools the caller has approved
+    for the rest of the call.
     """
 
     def __init__(self, patterns: Collection[str] = (), *, allow_unasked: bool = False) -> None:
-        self._globs = [one for one in patterns if one != DESTRUCTIVE]
-        self._destructive = DESTRUCTIVE in patterns
+        self.patterns = tuple(patterns)
         self._allow_unasked = allow_unasked
-        self.all_allowed = False
-
-    @property
-    def are_needed(self) -> bool:
-        """Return whether any tool needs an approval."""
-        return bool(self._globs or self._destructive) and not self.all_allowed
+        self.allowed: tuple[str, ...] = ()
 
     def needed_for(self, tool: str, *, destructive: bool) -> bool:
-        """Return whether the tool `server/tool` needs an approval."""
-        return (destructive and self._destructive) or any(fnmatchcase(tool, glob) for glob in self._globs)
+        """Return whether the tool `server/tool` needs an approval that the caller has not given for the whole call."""
+        needed, allowed = (
+            (destructive and DESTRUCTIVE in patterns) or any(fnmatchcase(tool, glob) for glob in patterns)
+            for patterns in (self.patterns, self.allowed)
+        )
+        return needed and not allowed
 
-    def take(self, answer: Answer) -> str | None:
-        """Return why a tool may not run, as a clause; None if it may."""
+    def take(self, answer: Answer, asked_under: Collection[str] | None = None) -> str | None:
+        """Return why a tool may not run, as a clause; None if it may.
+
+        `asked_under` are the patterns of the process that had asked, if the call is resumed: `call` approves the tools
+        of these, and the tool does not run without an answer.
+        """
         if answer.outcome == "unaskable":
-            return None if self._allow_unasked else "this caller cannot be asked for it"
+            is_allowed = self._allow_unasked and asked_under is None
+            return None if is_allowed else "this caller cannot be asked for it"
         decision = (answer.content or {}).get("decision")
         if answer.outcome != "accepted" or decision not in {"once", "call"}:
             return answer.why or "the caller did not give it"
-        self.all_allowed = self.all_allowed or decision == "call"
+        if decision == "call":
+            self.allowed += self.patterns if asked_under is None else tuple(asked_under)
         return None
 
 

@@ -18,7 +18,7 @@ from pallas_gateway.calls.questions import EXPIRED, UNASKABLE, Answer
 from pallas_gateway.limits import QuestionLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from pallas_gateway.calls.approvals import Approvals
     from pallas_gateway.calls.questions import Mode, Question
@@ -116,10 +116,11 @@ class Questions:
     """The questions of one call of `agent`; itself the `Asker` of nested calls.
 
     `pauses` are what pauses while a question of this call, or of one nested in it, is open. `tool_call_id` is the tool
-    call whose questions these are, if they are of one alone.
+    call whose questions these are, if they are of one alone. `given` are answers to questions of a resumed call, by
+    their ids: they count even if the caller cannot be asked any more.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  all but the agent have defaults
         self,
         agent: str,
         asker: Asker = CANNOT_ASK,
@@ -127,6 +128,7 @@ class Questions:
         watch: QuestionWatch | None = None,
         *,
         tool_call_id: str | None = None,
+        given: Mapping[str, Answer] | None = None,
     ) -> None:
         self.agent = agent
         self._tool_call = (tool_call_id,) if tool_call_id else ()
@@ -137,6 +139,7 @@ class Questions:
         self._watch = watch or _Unwatched()
         self._is_outermost = not isinstance(asker, Questions)  # its limits hold for the whole path
         self._put = 0
+        self._given = dict(given or {})
         self._not_asked: dict[str, list[str]] = {}
 
     @property
@@ -155,18 +158,24 @@ class Questions:
     async def ask(self, question: Question) -> Answer:
         """Return the caller's answer to a question that has arisen in this call."""
         question = replace(question, agent=question.agent or self.agent)
-        answer, refusal, began = Answer("cancelled"), self.refusal(question), monotonic()
-        if refusal is None:
+        known = self._given_to(question) or self.refusal(question)
+        answer, began = Answer("cancelled"), monotonic()
+        if known is None or known.was_asked_for:
             question = question.with_visible_surrogates()
             self._watch.asked(question)
         try:
-            answer = refusal or (await self.put(question)).checked_for(question)
+            answer = (known or await self.put(question)).checked_for(question)
         except asyncio.CancelledError:
             answer = EXPIRED if monotonic() - began >= self._rules.seconds else answer
             raise
         finally:  # also when the call ends meanwhile
             self._watch.answered(question, answer)
         return answer
+
+    def _given_to(self, question: Question) -> Answer | None:
+        answer = self._given.pop(question.id, None)
+        fits = answer is not None and question.with_visible_surrogates().misfit(answer) is None
+        return answer if fits else None
 
     def refusal(self, question: Question) -> Answer | None:
         """Return the answer to a question that is not put to the caller; None if it is."""

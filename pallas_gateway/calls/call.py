@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mcp_types import ContentBlock
 
+    from pallas_gateway.calls.questions import Answer
     from pallas_gateway.identity.secret import Secret
 
 Role = Literal["user", "assistant"]
@@ -53,7 +54,8 @@ class Call:
     `history` is chronological and holds only well-formed turns; `message` is the new user turn. `nesting` counts the
     calls of this gateway above this one: 0 for a client's own call; `parent_call_id` is the nearest of them.
     `parameters` are those of the caller, until the agent that answers completes them by its defaults. `checkpoint` is
-    where another process has left off, for a call that is resumed. `began` is when, by the monotonic clock.
+    where another process has left off, for a call that is resumed; `given` are answers to questions that it puts again,
+    by their ids. `began` is when, by the monotonic clock.
     """
 
     agent: str
@@ -67,6 +69,7 @@ class Call:
     trace_id: str | None = None
     call_id: str = field(default_factory=new_call_id)
     checkpoint: str | None = field(default=None, repr=False)
+    given: Mapping[str, Answer] = field(default_factory=dict, repr=False, compare=False)
     began: float = field(default_factory=monotonic, repr=False, compare=False)
 
     @property

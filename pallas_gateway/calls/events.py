@@ -128,15 +128,15 @@ class EventChannel:
     """Takes what a call tells and gives it again as events; made for one reader.
 
     With `live`, text comes as the model produces it, otherwise turn by turn. What a slow reader has not taken yet is
-    text joined together, so it is no more than the answer. Questions are events if there is `given`: answers to those
-    that a resumed call puts again. With `payloads`, each payload of the assistant stream is an event, too.
+    text joined together, so it is no more than the answer. With `asks`, questions are events, and with `payloads`, each
+    payload of the assistant stream.
     """
 
-    def __init__(self, *, live: bool, given: Mapping[str, Answer] | None = None, payloads: bool = False) -> None:
+    def __init__(self, *, live: bool, asks: bool = False, payloads: bool = False) -> None:
         self.options = StreamOptions(deltas=live, delta_seconds=LIVE_SECONDS)
         self._payloads = payloads
         self.checkpoint: Callable[[Set[str]], str | None] = lambda _: None
-        self.asker: Asker = CANNOT_ASK if given is None else _EventAsker(self, dict(given))
+        self.asker: Asker = _EventAsker(self) if asks else CANNOT_ASK
         self._said = _Said()
         self._waiting: deque[list[str] | Event] = deque()
         self._something = asyncio.Event()
@@ -235,15 +235,11 @@ class _EventAsker:
 
     modes: Collection[Mode] = ("form", "url")
 
-    def __init__(self, channel: EventChannel, given: dict[str, Answer]) -> None:
+    def __init__(self, channel: EventChannel) -> None:
         self._channel = channel
-        self._given = given
 
     async def put(self, question: Question) -> Answer:
-        """Return the answer that was given, or that the reader sets."""
-        given = self._given.pop(question.id, None)
-        if given is not None and question.misfit(given) is None:
-            return given
+        """Return the answer that the reader sets."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._channel.ask(question, answer)
         try:

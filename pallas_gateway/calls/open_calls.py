@@ -38,18 +38,17 @@ class _Open:
 class OpenCall:
     """One call with its client, which may be away; the call's `EventSink` and `Asker`.
 
-    `given` are answers to questions of a resumed call, which it puts again. `checkpoint` returns where the call waits
-    for answers to these questions, for another process to resume it from there; None if it cannot be resumed.
+    `checkpoint` returns where the call waits for answers to these questions, for another process to resume it from
+    there; None if it cannot be resumed.
     `on_admitted` is called when the call has its place.
     """
 
-    def __init__(self, call: Call, modes: Collection[Mode], given: Mapping[str, Answer] | None = None) -> None:
+    def __init__(self, call: Call, modes: Collection[Mode]) -> None:
         self.call = call
         self.modes = modes
         self.ticket = ""
         self.checkpoint: Callable[[Set[str]], str | None] = lambda _: None
         self.on_admitted: Callable[[], object] = lambda: None
-        self._given = dict(given or {})
         self.work: asyncio.Task[Reply] | None = None
         self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open: dict[str, _Open] = {}
@@ -60,10 +59,7 @@ class OpenCall:
     # the asker
 
     async def put(self, question: Question) -> Answer:
-        """Return the answer that the client gives with a later request, or has given to resume the call."""
-        given = self._given.pop(question.id, None)
-        if given is not None and question.misfit(given) is None:
-            return given
+        """Return the answer that the client gives with a later request."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._open[question.id] = _Open(question, answer)
         if not self.asked.done():

@@ -65,15 +65,18 @@ async def resumed(
     url: str,
     message: str,
     agent: Agent | None = None,
+    *,
     script: Script = calls_the_tool_it_is_told,
+    then: Agent | None = None,
     **gateway: Any,
 ) -> AsyncIterator[Resumed]:
+    """Ask at one gateway, and give the one that takes its place; `then` is the agent as that one has it."""
     keys = {"state_keys": ["k" * 32], **gateway}
     async with scripted_llm(script) as llm:
         async with running(project_of(path / "one", llm, {"url": url}, agent, gateway=keys)) as first:
             asked = await asked_at(first.url("user"), message)
         llm.requests.clear()
-        async with running(project_of(path / "two", llm, {"url": url}, agent, gateway=keys)) as second:
+        async with running(project_of(path / "two", llm, {"url": url}, then or agent, gateway=keys)) as second:
             yield Resumed(second, replace(asked, url=second.url("user")), llm)
             await until_idle(second)
 
@@ -86,7 +89,7 @@ async def test_a_state_whose_request_was_refused_is_good_once_more(tmp_path: Pat
 
     async with (
         asking_downstream("modern") as downstream,
-        resumed(tmp_path, downstream.url, "name", agent, script, queue_seconds=0) as call,
+        resumed(tmp_path, downstream.url, "name", agent, script=script, queue_seconds=0) as call,
     ):
         first = asyncio.create_task(ask(call.served.url("user"), "hang"))
         await gate.wait_for_entered()
@@ -186,7 +189,7 @@ async def test_a_tool_that_ran_at_the_restart_is_not_run_again_and_the_model_rea
 
     async with (
         asking_downstream("modern") as downstream,
-        resumed(tmp_path, downstream.url, "go", Agent(source=HANGING), script) as call,
+        resumed(tmp_path, downstream.url, "go", Agent(source=HANGING), script=script) as call,
     ):
         answer = await call.answered()
         assert "its result is not known" in answer

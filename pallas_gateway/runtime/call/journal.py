@@ -27,7 +27,7 @@ from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.runtime.call_scope import current_scope, entered
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Set
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 
     from pallas_gateway.calls.asking import Questions
     from pallas_gateway.calls.questions import Question
@@ -42,7 +42,7 @@ RELIED_ON: ReliedOn = (
     (ClientSession, "call_tool", ("self", "name", "arguments")),
 )
 _PACKED_AT_ONCE = 16 * 1024
-_VERSION = 1
+_VERSION = 2
 _INPUT = "input "
 _LOST = (
     "The gateway was restarted while this tool ran, so its result is not known: it may or may not have done its work. "
@@ -64,6 +64,7 @@ class ToolRun:
         repeats: `input_required` was recorded by another process and takes the place of the first request.
         questions: ids of those that can be put again, by what they are about.
         answers: to these questions.
+        asked_under: the policy by which its approval is asked for; None if it is not.
     """
 
     result: CallToolResult | None = None
@@ -71,6 +72,7 @@ class ToolRun:
     repeats: bool = False
     questions: dict[str, str] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
+    asked_under: Sequence[str] | None = None
 
     @property
     def can_be_repeated(self) -> bool:
@@ -174,11 +176,12 @@ class Journal:
         waiting = {id_ for question in open_questions for id_ in self._unrepeatable.get(question, ())}
         ended = [[*key, _result_document(run.result)] for key, run in self._runs.items() if key[0] < len(self._turns)]
         present = [[len(self._turns), id_, _document(run, waits=id_ in waiting)] for id_, run in runs.items()]
+        approvals = self._questions.approvals
         document = {
             "version": _VERSION,
             "turns": [_wire(turn) for turn in self._turns],
             "runs": [*ended, *present],
-            "all_approved": self._questions.approvals is not None and self._questions.approvals.all_allowed,
+            "approved": approvals.allowed if approvals is not None else (),
         }
         packed = packed_within(LONGEST_CHECKPOINT // 4 * 3, json.dumps(document).encode())
         return base64.b64encode(packed).decode() if packed is not None else None
@@ -188,8 +191,8 @@ class Journal:
             raise ValueError("another version")
         self._recorded = [PromptMessageExtended.model_validate(turn) for turn in document["turns"]]
         self._runs = {(turn, id_): _run_of(recorded) for turn, id_, recorded in document["runs"]}
-        if document["all_approved"] and self._questions.approvals is not None:
-            self._questions.approvals.all_allowed = True
+        if (approvals := self._questions.approvals) is not None:
+            approvals.allowed = tuple(document["approved"])
 
 
 def packed_within(most: int, data: bytes) -> bytes | None:
@@ -263,7 +266,12 @@ def _document(run: ToolRun, *, waits: bool) -> Mapping[str, Any]:
         return _result_document(run.result, _LOST_QUESTION if waits else _LOST)
     answers = {about: [answer.outcome, answer.content, answer.why] for about, answer in run.answers.items()}
     required = _wire(run.input_required) if run.input_required is not None else None
-    return {"questions": run.questions, "answers": answers, "input_required": required}
+    return {
+        "questions": run.questions,
+        "answers": answers,
+        "input_required": required,
+        "asked_under": run.asked_under,
+    }
 
 
 def _result_document(result: CallToolResult | None, lost: str = _LOST) -> Mapping[str, Any]:
@@ -280,6 +288,7 @@ def _run_of(recorded: Mapping[str, Any]) -> ToolRun:
         repeats=required is not None,
         questions=recorded["questions"],
         answers={about: Answer(*answer) for about, answer in recorded["answers"].items()},
+        asked_under=recorded["asked_under"],
     )
 
 

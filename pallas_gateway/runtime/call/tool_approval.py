@@ -61,12 +61,17 @@ def refuse_provider_managed(agents: Iterable[Any], approve: Collection[str]) -> 
 
 
 async def _why_not(agent: Any, name: str, arguments: dict[str, Any]) -> str | None:
-    approvals = current_scope.get().questions.approvals
-    if approvals is None or not approvals.are_needed:
+    scope = current_scope.get()
+    approvals, run = scope.questions.approvals, scope.tool_run
+    asked_under = run.asked_under if run is not None else None  # of another process, whose question has precedence
+    if approvals is None or not (approvals.patterns or asked_under):
         return None
     for tool, is_destructive in _identities(agent, name):
-        if approvals.needed_for(tool, destructive=is_destructive):
-            why = approvals.take(await ask_in_tool("approval", approval_question(tool, arguments)))
+        if asked_under or approvals.needed_for(tool, destructive=is_destructive):
+            if run is not None:
+                run.asked_under = asked_under or approvals.patterns
+            answer = await ask_in_tool("approval", approval_question(tool, arguments))
+            why = approvals.take(answer, asked_under)
             said = f"The tool '{tool}' was not run: it requires approval, and {why}. Do not call it again."
             return said if why is not None else None
     return None

@@ -104,7 +104,7 @@ class TurnRun:
         if self._resumed is None:
             return call
         parameters = parse(self.params, self.agent.settings)
-        return replace(call, parameters=parameters, checkpoint=self._resumed.checkpoint)
+        return replace(call, parameters=parameters, checkpoint=self._resumed.checkpoint, given=self.given)
 
     def _keep(self, turn: OpenTurn) -> None:
         """Keep the turn and send its thread at once: a client that loses the connection can find its answer there."""
@@ -116,7 +116,7 @@ class TurnRun:
         if running.draining:  # the drain may have begun while the call waited for its turn
             raise cut_off(stopping=True)
         options = {"live": self.is_streamed, "payloads": self.as_assistant}
-        async with begun(self.agent, call, running, given=self.given, **options) as events:
+        async with begun(self.agent, call, running, asks=True, **options) as events:
             async for event in events:
                 match event:
                     case Admitted() if self.shown.is_first:
