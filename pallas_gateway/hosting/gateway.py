@@ -65,7 +65,7 @@ class Gateway:
         self.limits = limits = limits or GatewayLimits()
         self.configuration = configuration
         self.addresses = addresses
-        self.loaded_at = datetime.now(UTC)
+        self.started_at = self.loaded_at = datetime.now(UTC)
         self.reload_problems: tuple[str, ...] = ()
         """Why the last reload left something as it was; none if it was successful."""
         self.metrics = Metrics()

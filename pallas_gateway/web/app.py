@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.urls import ALL_AGENTS, CONSOLE, is_console_api
-from pallas_gateway.web import agent_routes, openai, protected_resource, refusals
+from pallas_gateway.web import agent_routes, openai, protected_resource, refusals, registry_api
 from pallas_gateway.web.access import McpEndpoint
 from pallas_gateway.web.forwarded import TrustedProxies
 from pallas_gateway.web.guards import AnswerAfterBody, cross_origin, host_and_origin_guard
@@ -70,7 +70,7 @@ class _Table:
         self._console, self._console_api = _console(gateway, routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._open.get(scope["path"])
+        endpoint = self._open.get(registry_api.route(scope["path"]))
         if self._has_agents and protected_resource.is_metadata_path(scope["path"]):
             if scope["method"] == "OPTIONS":
                 await protected_resource.preflight()(scope, receive, send)

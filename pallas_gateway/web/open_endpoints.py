@@ -16,7 +16,7 @@ from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING, VIEW_METRICS
 from pallas_gateway.runtime import fast_paths
 from pallas_gateway.urls import CONSOLE, WELL_KNOWN
-from pallas_gateway.web import front_page, registry
+from pallas_gateway.web import front_page, registry, registry_api
 from pallas_gateway.web.access import refusal_without, viewer_of
 
 if TYPE_CHECKING:
@@ -94,10 +94,9 @@ async def _well_known(gateway: Gateway, _routes: PortRoutes, request: Request) -
     return registry.respond(request, registry.well_known_document(gateway, viewer))
 
 
-async def _list(gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
-    viewer = await viewer_of(gateway, request.scope)
-    return registry.respond(request, registry.list_document(gateway, viewer))
+async def _registry_api(gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
+    return registry_api.respond(gateway, request, await viewer_of(gateway, request.scope))
 
 
 _ON_EVERY_PORT = {"/": _front_page, "/livez": _live, "/readyz": _ready, "/metrics": _metrics}
-_WITH_REGISTRY = {WELL_KNOWN: _well_known, "/v0.1/servers": _list}
+_WITH_REGISTRY = {WELL_KNOWN: _well_known, registry_api.PATH: _registry_api}

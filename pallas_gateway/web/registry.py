@@ -29,20 +29,20 @@ LONGEST_TEXT = 100  # the schema's limit for `title` and `description`
 
 def well_known_document(gateway: Gateway, viewer: Grants = EVERYTHING) -> dict[str, Any]:
     """The document of `/.well-known/mcp/server.json`, with the agents that the viewer may view."""
-    agents = (agent for agent in gateway.agents.values() if viewer.may_view(agent.name))
-    return {"servers": [entry(gateway, agent) for agent in agents]}
+    return {"servers": entries(gateway, viewer)}
 
 
-def list_document(gateway: Gateway, viewer: Grants = EVERYTHING) -> dict[str, Any]:
-    """The document of `GET /v0.1/servers`, the list of the registry API, as one page."""
-    servers = well_known_document(gateway, viewer)["servers"]
-    return {"servers": servers, "metadata": {"count": len(servers)}}
+def entries(gateway: Gateway, viewer: Grants) -> list[dict[str, Any]]:
+    """The entries of the agents that the viewer may view, in the order of the configuration."""
+    return [entry(gateway, agent) for agent in gateway.agents.values() if viewer.may_view(agent.name)]
 
 
 def entry(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
     """One agent's entry; failed agents are listed too."""
-    updated = gateway.loaded_at.isoformat(timespec="seconds").replace("+00:00", "Z")
-    official = {"status": "active", "updatedAt": updated, "isLatest": True}
+    published, updated = (
+        time.isoformat(timespec="seconds").replace("+00:00", "Z") for time in (gateway.started_at, gateway.loaded_at)
+    )
+    official = {"status": "active", "publishedAt": published, "updatedAt": updated, "isLatest": True}
     return {"server": _server(gateway, agent), "_meta": {OFFICIAL: official}}
 
 

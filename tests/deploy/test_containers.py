@@ -26,8 +26,8 @@ from tests.support_programs import program
 
 LEAVING_SECONDS = 30  # what agents get to leave in
 PUBLIC_PATHS = {
-    "/agents/", "/.well-known/mcp/server.json", "/v0.1/servers", "/.well-known/oauth-protected-resource", "/livez",
-    "/readyz",
+    "/agents/", "/.well-known/mcp/server.json", "/v0.1/servers", "/v0/servers",
+    "/.well-known/oauth-protected-resource", "/livez", "/readyz",
 }  # fmt: skip
 COMPOSE = yaml.safe_load(shipped("compose.yaml"))
 INSTRUCTIONS = [

@@ -9,6 +9,7 @@ import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -136,7 +137,11 @@ async def test_the_open_paths_answer_with_public_urls_and_no_other_does(ingress:
         registry = await stage.get("/.well-known/mcp/server.json")
         assert [remote["url"] for remote in registry.json()["servers"][0]["server"]["remotes"]] == [stage.solo]
         assert "http://" not in registry.text.replace("https://", "").replace("http://json-schema.org", "")
-        assert (await stage.get("/v0.1/servers")).json()["servers"][0]["server"]["remotes"][0]["url"] == stage.solo
+        [solo] = (await stage.get("/v0.1/servers")).json()["servers"]
+        assert solo["server"]["remotes"][0]["url"] == stage.solo
+        name = quote(solo["server"]["name"], safe="")
+        for api in ("/v0.1", "/v0"):
+            assert (await stage.get(f"{api}/servers/{name}/versions/latest")).json() == solo
         for path in ("/livez", "/readyz"):
             assert (await stage.get(path)).status_code == 200
         # Without gateway.auth there is no metadata; that it is the gateway who says so shows in the JSON.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,11 +18,13 @@ from pallas_gateway.config.loading.loader import Overrides
 from tests.e2e.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
+from tests.support_programs import require_program
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
 SCHEMA = Path(__file__).parents[2].parent / "shared/spec/server.schema.json"
+CLIENTS = Path(__file__).parents[1] / "registry_clients"
 WELL_KNOWN, LIST = "/.well-known/mcp/server.json", "/v0.1/servers"
 OFFICIAL = "io.modelcontextprotocol.registry/official"
 PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
@@ -92,8 +96,8 @@ async def test_an_entry_says_everything_there_is_to_say(tmp_path: Path) -> None:
 
     assert answer.headers["content-type"] == "application/json"
     entry = answer.json()["servers"][1]
-    updated = datetime.fromisoformat(entry["_meta"][OFFICIAL]["updatedAt"])
-    assert began <= updated <= datetime.now(UTC)
+    published, updated = (entry["_meta"][OFFICIAL][stamp] for stamp in ("publishedAt", "updatedAt"))
+    assert began <= datetime.fromisoformat(published) <= datetime.fromisoformat(updated) <= datetime.now(UTC)
     capabilities = {"model": "big.model-1.5", **CAPABILITIES}
     title, description = "Research " + LONG.strip(), LONG.strip()
     assert entry == {
@@ -113,7 +117,9 @@ async def test_an_entry_says_everything_there_is_to_say(tmp_path: Path) -> None:
             "capabilities": capabilities,
             "_meta": {PUBLISHER: {"title": title, "description": description, "capabilities": capabilities}},
         },
-        "_meta": {OFFICIAL: {"status": "active", "isLatest": True, "updatedAt": entry["_meta"][OFFICIAL]["updatedAt"]}},
+        "_meta": {
+            OFFICIAL: {"status": "active", "isLatest": True, "publishedAt": published, "updatedAt": updated},
+        },
     }
     for shown, full in ((entry["server"]["title"], title), (entry["server"]["description"], description)):
         assert 90 <= len(shown) <= 100
@@ -290,7 +296,63 @@ async def test_the_list_of_the_registry_api_has_the_same_entries(tmp_path: Path)
     assert listed["metadata"]["count"] == 2
 
 
-@pytest.mark.parametrize("path", [WELL_KNOWN, LIST])
+async def test_the_registry_api_lists_by_name_in_pages(tmp_path: Path) -> None:
+    async with registry(tmp_path, {"two": Agent(), "one": Agent(), "a_third": Agent()}) as http:
+        whole = (await http.get("/v0.1/servers")).json()
+        pages: list[dict[str, Any]] = []
+        cursor = ""
+        while not pages or (cursor := pages[-1]["metadata"].get("nextCursor", "")):
+            pages.append((await http.get("/v0/servers", params={"limit": 2, "cursor": cursor})).json())
+        refused = [await http.get(LIST, params={"limit": limit}) for limit in ("0", "some")]
+
+    assert [entry["server"]["name"].partition("/")[2] for entry in whole["servers"]] == ["a-third", "one", "two"]
+    assert whole["metadata"] == {"count": 3}
+    assert [one["metadata"]["count"] for one in pages] == [2, 1]
+    assert [entry for one in pages for entry in one["servers"]] == whole["servers"]
+    assert {answer.status_code for answer in refused} == {400}
+    assert all(answer.json()["error"].startswith("limit: ") for answer in refused)
+
+
+@pytest.mark.parametrize("name", ["com.example.test%2Ftech-research", "com.example.test/tech-research"])
+@pytest.mark.parametrize("api", ["/v0", "/v0.1"])
+async def test_the_registry_api_has_each_entry_by_its_name_and_version(api: str, name: str, tmp_path: Path) -> None:
+    async with registry(tmp_path, {"tech_research": Agent(), "other": Agent()}) as http:
+        listed = (await http.get(f"{api}/servers", params={"search": "Tech-Re", "version": "latest"})).json()
+        versions = (await http.get(f"{api}/servers/{name}/versions")).json()
+        entries = [(await http.get(f"{api}/servers/{name}/versions/{of}")).json() for of in ("latest", "1.0.0")]
+        absent = [
+            await http.get(f"{api}/servers/{path}")
+            for path in (f"{name}/versions/2.0.0", f"{name}x/versions", "nothing/versions/latest")
+        ]
+
+    assert listed == versions
+    assert listed["servers"] == [entries[0]]
+    assert entries[0] == entries[1]
+    assert [(answer.status_code, answer.json()) for answer in absent] == [(404, {"error": "Server not found"})] * 3
+
+
+@pytest.mark.parametrize("program", ["sdk", "cli"])
+async def test_clients_of_the_mcp_registry_read_this_one(program: str, tmp_path: Path) -> None:
+    python = CLIENTS / ".venv/bin/python"
+    if program == "sdk" and sys.version_info < (3, 13):
+        pytest.skip("mcp-registry-sdk requires Python 3.13")
+    require_program(python if python.exists() else None, "two clients of the MCP registry (make programs)")
+    async with registry(tmp_path, {"two": Agent(), "one": Agent(), "three": Agent()}) as http:
+        url, name = str(http.base_url).rstrip("/"), "com.example.test/one"
+        command = [str(python), str(CLIENTS / f"{program}.py"), url, name]
+        client = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        said, _ = await asyncio.wait_for(client.communicate(), 60)
+
+    read = json.loads(said)
+    assert read["pages"] == [["com.example.test/one", "com.example.test/three"], ["com.example.test/two"]]
+    assert (read["found"], read["versions"], read["status"]) == ([name], ["1.0.0"], "active")
+    assert read["url"] == f"{url.replace('127.0.0.1', 'localhost')}/agents/one/mcp"
+    if program == "sdk":
+        assert (read["changed"], read["same"], read["absent"]) == ([], True, "Server not found")
+        assert datetime.fromisoformat(read["published"]) <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize("path", [WELL_KNOWN, LIST, f"{LIST}/com.example.test%2Fecho/versions/latest"])
 async def test_a_client_that_has_the_document_already_is_not_sent_it_again(path: str, tmp_path: Path) -> None:
     async with registry(tmp_path, {"echo": Agent()}) as http:
         first, again = await http.get(path), await http.get(path)
