@@ -83,7 +83,7 @@ class Gateway:
         )
         self._open = AsyncExitStack()
         self.authenticator = self._authenticator()
-        self.threads = _threads(configuration, limits.threads)
+        self.threads = _threads(configuration, limits.threads, self.metrics)
         tasks = (self._calls, self._background)
         self._seal()
         shared = GatewayServices(
@@ -254,7 +254,7 @@ class Gateway:
         return self._background.spawn(self._preflight.run(self._providers), name="preflight", report=True)
 
 
-def _threads(configuration: Configuration, limits: ThreadLimits) -> Threads | None:
+def _threads(configuration: Configuration, limits: ThreadLimits, metrics: Metrics) -> Threads | None:
     settings = configuration.deployment.gateway
     if settings.threads is None:
         return None
@@ -262,7 +262,7 @@ def _threads(configuration: Configuration, limits: ThreadLimits) -> Threads | No
 
     url = Secret(settings.threads)
     folder, lease_seconds = configuration.path.resolve().parent, settings.threads_lease_seconds
-    return Threads(url, folder, lease_seconds=lease_seconds, limits=limits)
+    return Threads(url, folder, lease_seconds=lease_seconds, limits=limits, up=metrics.threads_database_up)
 
 
 def http_client() -> httpx.AsyncClient:

@@ -161,6 +161,9 @@ class Metrics:
             "provider",
             across="livemostrecent",
         )
+        self.threads_database_up = self._gauge(
+            "pallas_threads_database_up", "1 while the database of threads can be used.", "kind", across="livemin"
+        )
         self.fast_path = self._gauge(
             "pallas_fast_path", "1 for a fast path that is on, 0 for one that is off.", "name", across="livemin"
         )

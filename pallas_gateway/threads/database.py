@@ -9,11 +9,13 @@ which blocks every other writer of SQLite.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
-from contextlib import suppress
+import secrets
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 import asyncpg
@@ -21,18 +23,20 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import URL, event, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import URL, delete, event, insert, text
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from pallas_gateway.tasks import TaskOwner, completed
 from pallas_gateway.telemetry.redaction import shortened
 from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
+from pallas_gateway.threads.tables import ID_CHARACTERS, now, threads
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
-    from sqlalchemy import Connection
+    from prometheus_client import Gauge
+    from sqlalchemy import Connection, QueuePool
     from sqlalchemy.engine.interfaces import DBAPIConnection
 
     from pallas_gateway.identity.secret import Secret
@@ -44,6 +48,7 @@ CONNECT_SECONDS = 5.0
 OPERATION_SECONDS = 15.0
 """A caller's longest wait for one transaction, with the wait for a connection. The transaction itself is bounded by the
 limits of the pool, of each statement and of SQLite's lock."""
+TRIED_BYTES = 64 * 1024  # a full disk still takes small changes
 LONGEST_REASON = 300
 _SQLITE = "sqlite:///"
 _WRITES = {"pallas_writes": True}
@@ -55,13 +60,28 @@ LOCK_SECONDS = 8  # of one attempt's wait for another process that migrates
 
 
 class Database:
-    """The engine; logs changes of its availability."""
+    """The engine; logs changes of its availability.
 
-    def __init__(self, url: Secret, folder: Path, *, busy_seconds: float = 10.0) -> None:
-        """Not connected yet; a relative path of SQLite is below `folder`, whose writers wait `busy_seconds`."""
+    It is unavailable from a failed transaction to the next successful `try_out`: reads may succeed while writes fail,
+    and small writes while larger ones do.
+    """
+
+    def __init__(self, url: Secret, folder: Path, *, busy_seconds: float = 10.0, up: Gauge | None = None) -> None:
+        """Not connected yet.
+
+        Args:
+            url: of SQLite or PostgreSQL.
+            folder: of a relative path of SQLite.
+            busy_seconds: longest wait of a writer of SQLite for another one.
+            up: shows whether it is available, with its kind as the label.
+        """
         self._engine = _engine(url.reveal(), folder, busy_seconds)
-        self._is_up = True
+        self._up = up.labels(self._engine.dialect.name) if up is not None else None
+        self._set_up(True)
         self._transactions = TaskOwner()
+        self._pool = cast("QueuePool", self._engine.pool)
+        self._line = asyncio.Lock()  # of those that wait for an idle connection
+        self._one_less = asyncio.Event()
 
     async def close(self) -> None:
         """Wait (bounded) for running transactions, and close every connection."""
@@ -81,15 +101,66 @@ class Database:
         """Run `work` in a transaction that only reads; otherwise as `write`."""
         return await self._completed(self._found(work), OPERATION_SECONDS)
 
+    async def try_out(self) -> None:
+        """Write and delete a row of the size of a message; the database is available if this succeeds.
+
+        Raises:
+            ThreadsUnavailableError: as `write`.
+        """
+        id_, title = secrets.token_hex(ID_CHARACTERS // 2), secrets.token_hex(TRIED_BYTES // 2)
+        row = {"id": id_, "title": title, "owner": "", "agent": "", "turns": 0}
+
+        async def tried(sql: AsyncConnection) -> None:
+            await sql.execute(insert(threads).values(**row, created_at=now(), updated_at=now()))
+            await sql.execute(delete(threads).where(threads.c.id == id_))
+
+        await self.write(tried)
+        if not self.is_up:
+            self._set_up(True)
+            _log.info("threads database available again")
+
     async def _written[T](self, work: Work[T]) -> T:
-        async with self._engine.connect() as connection:
+        async with self._connected() as connection:
             await connection.execution_options(**_WRITES)
             async with connection.begin():
                 return await work(connection)
 
     async def _found[T](self, work: Work[T]) -> T:
-        async with self._engine.connect() as connection:
+        async with self._connected() as connection:
             return await work(connection)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[AsyncConnection]:
+        connection = self._engine.connect()
+        try:
+            if self._line.locked() or not await self._started(connection):
+                await self._start_in_line(connection)
+            try:
+                yield connection
+            finally:
+                await connection.close()
+        finally:
+            self._one_less.set()
+
+    async def _started(self, connection: AsyncConnection) -> bool:
+        """Start a connection; return False if the server accepts no further one while others of the pool are in use."""
+        try:
+            await connection.start()
+        except DBAPIError as error:
+            at_limit = isinstance(getattr(error.orig, "__cause__", None), asyncpg.TooManyConnectionsError)
+            if not at_limit or not self._pool.checkedout():
+                raise
+            return False
+        return True
+
+    async def _start_in_line(self, connection: AsyncConnection) -> None:
+        """Start with the next idle connection of the pool."""
+        async with self._line:
+            while connection.sync_connection is None:
+                while self._pool.checkedout() and not self._pool.checkedin():
+                    self._one_less.clear()
+                    await self._one_less.wait()
+                await self._started(connection)
 
     async def _completed[T](self, transaction: Coroutine[Any, Any, T], seconds: float) -> T:
         try:
@@ -97,17 +168,17 @@ class Database:
         except _FAILURES as error:
             self._note(error)
             raise ThreadsUnavailableError from None  # the libraries' errors may quote the URL
-        self._note(None)
         return result
 
-    def _note(self, error: BaseException | None) -> None:
-        if (error is None) == self._is_up:
-            return
-        self._is_up = error is None
-        if error is None:
-            _log.info("threads database available again")
-        else:
+    def _note(self, error: BaseException) -> None:
+        if self.is_up:
+            self._set_up(False)
             _log.error("threads database unavailable", extra={"why": reason_of(error)})
+
+    def _set_up(self, is_up: bool) -> None:
+        self.is_up = is_up
+        if self._up is not None:
+            self._up.set(is_up)
 
 
 def reason_of(error: BaseException) -> str:

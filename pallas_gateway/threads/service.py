@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from prometheus_client import Gauge
+
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.threads.question_store import QuestionKey, Waits
@@ -35,14 +37,23 @@ _log = logging.getLogger("pallas.threads")
 class Threads:
     """An async context manager around the database."""
 
-    def __init__(self, url: Secret, folder: Path, *, lease_seconds: float, limits: ThreadLimits | None = None) -> None:
+    def __init__(
+        self,
+        url: Secret,
+        folder: Path,
+        *,
+        lease_seconds: float,
+        limits: ThreadLimits | None = None,
+        up: Gauge | None = None,
+    ) -> None:
+        """Not open yet; `up` shows whether the database is available."""
         self._limits = limits = limits or ThreadLimits()
-        self._database = Database(url, folder, busy_seconds=limits.busy_seconds)
+        self._database = Database(url, folder, busy_seconds=limits.busy_seconds, up=up)
         self._store = Store(self._database, lease_seconds, limits)
         self._changes = ThreadChanges(self._database, limits.copied_bytes)
         self._turns = Turns(self._store, lease_seconds)
         self._questions = OpenQuestions(QuestionStore(self._database), limits.answers_seconds)
-        self._opening = TaskOwner(close_seconds=0)
+        self._keeping = TaskOwner(close_seconds=0)
         self._is_open = False
 
     async def __aenter__(self) -> Self:
@@ -52,12 +63,12 @@ class Threads:
             ThreadsSchemaError: a newer gateway has used the database.
         """
         try:
-            await self._open(self._limits.first_try_seconds)
-        except ThreadsUnavailableError:
-            self._opening.spawn(self._keep_trying(), name="threads database", report=True)
+            with suppress(ThreadsUnavailableError):
+                await self._open(self._limits.first_try_seconds)
         except BaseException:
             await self._database.close()
             raise
+        self._keeping.spawn(self._keep(), name="threads database", report=True)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -65,7 +76,7 @@ class Threads:
 
         A turn whose end is not written by then ends with its lease.
         """
-        await self._opening.cancel_all()
+        await self._keeping.cancel_all()
         await self._questions.close()
         await self._turns.close()
         await self._database.close()
@@ -102,11 +113,15 @@ class Threads:
         if not self._is_open:
             raise ThreadsUnavailableError
 
-    async def _keep_trying(self) -> None:
-        while not self._is_open:
+    async def _keep(self) -> None:
+        """Open the database if it is not open, and try it out while it is unavailable."""
+        while True:
             await asyncio.sleep(self._limits.try_again_seconds)
             try:
-                await self._open(OPERATION_SECONDS)
+                if not self._is_open:
+                    await self._open(OPERATION_SECONDS)
+                elif not self._database.is_up:
+                    await self._database.try_out()
             except ThreadsUnavailableError:
                 continue
             except ThreadsSchemaError as error:
@@ -116,6 +131,7 @@ class Threads:
     async def _open(self, seconds: float) -> None:
         await self._database.write(lambda connection: connection.run_sync(migrate), seconds=seconds)
         self._is_open = True
+        await self._database.try_out()  # it may be a standby, or full
 
 
 class OpenQuestions:

@@ -12,28 +12,32 @@ import httpx
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import text
+from prometheus_client import CollectorRegistry
+from sqlalchemy import event, text
 
 from pallas_gateway.hosting import gateway
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ThreadLimits
+from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.threads.database import VERSION_TABLE, Database
 from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.service import Threads
 from pallas_gateway.threads.tables import METADATA
 from tests.support.gateway import Agent, running, write_project
-from tests.support.waiting import eventually
+from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
+    from prometheus_client import Gauge
     from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection
 
     from tests.support.postgresql import PostgreSql
 
 PASSWORD = "correct-horse-battery"
 
 
-def threads_at(url: str, folder: Path = Path("/"), **limits: Any) -> Threads:
-    return Threads(Secret(url), folder, lease_seconds=30, limits=ThreadLimits(**limits))
+def threads_at(url: str, folder: Path = Path("/"), *, up: Gauge | None = None, **limits: Any) -> Threads:
+    return Threads(Secret(url), folder, lease_seconds=30, limits=ThreadLimits(**limits), up=up)
 
 
 async def test_migrations_make_exactly_the_tables_that_are_declared(database_url: str) -> None:
@@ -122,7 +126,7 @@ async def test_a_database_that_is_not_there_is_said_once_waited_for_and_used_whe
             with pytest.raises(ThreadsUnavailableError, match="try again in a moment"):
                 threads.store  # noqa: B018  reading it is what is refused
             server.start()
-            await eventually(lambda: _is_open(threads), what="the database")
+            await eventually(lambda: _is_open(threads) and threads._database.is_up, what="the database")
             thread = await threads.store.create("me", "solo")
 
             server.stop()
@@ -130,6 +134,7 @@ async def test_a_database_that_is_not_there_is_said_once_waited_for_and_used_whe
                 await threads.store.find(thread.id, "me")
             server.start()
             assert (await threads.store.find(thread.id, "me")).id == thread.id
+            await eventually(lambda: threads._database.is_up, what="the end of the outage")
     finally:
         if not server.is_up:
             server.start()
@@ -139,6 +144,94 @@ async def test_a_database_that_is_not_there_is_said_once_waited_for_and_used_whe
         "threads database unavailable",
         "threads database available again",
     ]
+
+
+async def test_a_database_that_reads_and_cannot_write_is_said_once_and_used_when_it_writes(
+    server: PostgreSql, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pallas.threads")
+    metrics = Metrics(CollectorRegistry())
+    url = server.new_database()
+    async with threads_at(url, try_again_seconds=0.05, up=metrics.threads_database_up) as threads:
+        thread = await threads.store.create("me", "solo")
+        shown = [up_of(metrics)]
+        await _switch(server, url, "SET default_transaction_read_only = on")
+        for _ in range(3):
+            with pytest.raises(ThreadsUnavailableError):
+                await threads.store.create("me", "solo")
+            assert (await threads.store.find(thread.id, "me")).id == thread.id
+        shown.append(up_of(metrics))
+        await _switch(server, url, "RESET default_transaction_read_only")
+        await eventually(lambda: threads._database.is_up, what="the end of the outage")
+        shown.append(up_of(metrics))
+        assert [one.id for one in await threads.store.threads_of("me", "solo", limit=9, after=None)] == [thread.id]
+        assert await threads.store.threads_of("", "", limit=9, after=None) == []
+    said = [record for record in caplog.records if record.name == "pallas.threads"]
+    assert [one.message for one in said] == ["threads database unavailable", "threads database available again"]
+    assert "read-only transaction" in said[0].__dict__["why"]
+    assert shown == [1, 0, 1]
+
+
+async def _switch(server: PostgreSql, url: str, change: str) -> None:
+    """Change a database for new connections, and end the present ones."""
+    name = url.partition("@/")[2].partition("?")[0]
+    server.run(f"ALTER DATABASE {name} {change}", database="postgres")
+    others = "FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    server.run(f"SELECT pg_terminate_backend(pid, 5000) {others}", database=name)
+
+
+def up_of(metrics: Metrics) -> float | None:
+    return metrics.registry.get_sample_value("pallas_threads_database_up", {"kind": "postgresql"})
+
+
+async def test_a_full_disk_is_an_outage_until_a_message_fits_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pallas.threads")
+    pages = "PRAGMA max_page_count"
+
+    def limited(connection: Any, *_: object) -> None:
+        connection.execute(f"{pages} = {limit}")
+
+    limit = 1 << 30
+    async with threads_at("sqlite:///threads.db", tmp_path, try_again_seconds=0.05) as threads:
+        engine = threads._database._engine
+        event.listen(engine.sync_engine, "checkout", limited)
+        thread = await threads.store.create("me", "solo")
+        limit = 1  # SQLite keeps to the present size
+        for _ in range(3):
+            with pytest.raises(ThreadsUnavailableError):
+                await threads.store.create("me", "solo", "x" * 1_000_000)
+            await threads.changes.rename(thread.id, "small")
+        limit = 1 << 30
+        await eventually(lambda: threads._database.is_up, what="the end of the outage")
+    said = [record for record in caplog.records if record.name == "pallas.threads"]
+    assert [one.message for one in said] == ["threads database unavailable", "threads database available again"]
+    assert "database or disk is full" in said[0].__dict__["why"]
+
+
+async def test_at_the_roles_connection_limit_requests_wait_for_connections_of_the_pool(server: PostgreSql) -> None:
+    url = server.new_database()
+    name = url.partition("@/")[2].partition("?")[0]
+    server.run(f"CREATE ROLE few_{name} LOGIN CONNECTION LIMIT 2", database="postgres")
+    server.run(f"ALTER DATABASE {name} OWNER TO few_{name}", database="postgres")
+    server.run(f"GRANT ALL ON SCHEMA public TO few_{name}", database=name)
+    gate = Gate()
+
+    async def held(sql: AsyncConnection) -> None:
+        await sql.execute(text("SELECT 1"))
+        await gate.enter()
+
+    async with threads_at(f"postgresql://few_{name}@/{name}?host={server.folder}") as threads:
+        holding = [asyncio.create_task(threads._database.read(held)) for _ in range(2)]
+        await gate.wait_for_entered(2)
+        waiting = [asyncio.create_task(threads.store.create("me", "solo")) for _ in range(20)]
+        await asyncio.sleep(0)
+        gate.open()
+        made = await asyncio.gather(*waiting)
+        await asyncio.gather(*holding)
+        assert threads._database.is_up
+    assert len({thread.id for thread in made}) == 20
 
 
 def _is_open(threads: Threads) -> bool:
