@@ -27,15 +27,27 @@ class Breaker:
         self._most_chunks = most_chunks
         self._chance = random.Random(seed)  # noqa: S311  not a secret
         self._relays: set[asyncio.Task[None]] = set()
+        self._is_stopped = False
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take one connection."""
         self.connections += 1
         is_cut = self._chance.random() < self._share
         after = self._chance.randint(AT_ONCE, self._most_chunks) if is_cut else None
+        if self._is_stopped:
+            after = AT_ONCE
         relay = asyncio.create_task(self._relay(reader, writer, after), name="breaker")
         self._relays.add(relay)
         relay.add_done_callback(self._relays.discard)
+
+    async def stop(self) -> None:
+        """Cut what is open, and each connection that comes before `start`, as if the server were gone."""
+        self._is_stopped = True
+        await self.close()
+
+    def start(self) -> None:
+        """Relay again."""
+        self._is_stopped = False
 
     async def close(self) -> None:
         """Cut what is still open."""

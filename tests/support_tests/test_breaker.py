@@ -75,3 +75,11 @@ async def test_nothing_stays_of_a_breaker(share: float) -> None:
         assert await reader.read() == b""
         writer.close()
     await assert_nothing_left(before)
+
+
+async def test_a_stopped_breaker_cuts_everything_until_it_is_started() -> None:
+    async with serve_app(app) as listener, breaker(listener.port, share=0, most_chunks=0, seed=1) as relay:
+        await relay.stop()
+        assert await answers(relay, 3) == [None] * 3
+        relay.start()
+        assert await answers(relay, 3) == [PIECE * 10] * 3

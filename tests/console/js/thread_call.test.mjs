@@ -50,3 +50,22 @@ test('a question is shown once, and one that is closed elsewhere leaves a line',
   assert.deepEqual(call.tree.root.entries.map(({ kind }) => kind), ['answer', 'raw']);
   assert.equal(call.tree.root.waits.length, 1);
 });
+
+test('a stream that begins again takes the place of what was seen, and one without steps leaves it', async () => {
+  const delta = (text) => ({ type: 'assistant', data: { kind: 'assistant_delta', agent: 'solo', iteration: 1, text } });
+  const { call } = await ran([200, [THREAD, delta('One'), QUESTION]]);
+  const texts = () => call.tree.root.entries.map(({ kind, text }) => [kind, text]);
+  const open = call.questions.value;
+  globalThis.fetch = async () => { throw new TypeError('failed to fetch'); };
+  assert.equal(await call.run(), true);
+  assert.deepEqual([texts(), call.state.value], [[['turn', 'One']], 'running']);
+  assert.match(call.loss.value, /does not answer/);
+  const again = async (...events) => {
+    globalThis.fetch = async () => new Response(events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join(''), { headers: { 'Content-Type': 'text/event-stream' } });
+    return call.run();
+  };
+  assert.equal(await again(THREAD, QUESTION), true);
+  assert.deepEqual([texts(), call.questions.value], [[['turn', 'One']], open]);
+  assert.equal(await again(THREAD, delta('One'), delta(' two'), QUESTION, { type: 'final', content: 'One two' }), false);
+  assert.deepEqual([texts(), call.state.value, call.loss.value], [[['turn', 'One two']], 'complete', '']);
+});

@@ -1,8 +1,8 @@
 /** The page: its header, and the view that the address names (`#/agents`, `#/agents/{id}`, `#/connect`, …). */
 
-import { html, render, signal, useEffect, useRef } from './html.js';
+import { html, render, signal, useEffect, useRef, useSignal } from './html.js';
 import { address, route } from './route.js';
-import { agentById, agents, isTokenKept, registryError, startRounds, token } from './state.js';
+import { agentById, agents, checkedAt, isLost, isTokenKept, nextAttempt, registryError, startRounds, token } from './state.js';
 import { TokenDialog } from './views/token.js';
 import { Agents } from './views/agents.js';
 import { Chat } from './views/chat.js';
@@ -36,15 +36,29 @@ function Header() {
   `;
 }
 
+/** Says that the gateway is lost, and when the next attempt is. */
+function Connection() {
+  const now = useSignal(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => (now.value = Date.now()), 250);
+    return () => clearInterval(timer);
+  }, []);
+  const seconds = Math.ceil((nextAttempt.value - now.value) / 1000);
+  const since = checkedAt.value ? ` Its last answer was at ${checkedAt.value.toLocaleTimeString()}.` : '';
+  return html`<p class="notice error connection" role="alert">
+    The gateway cannot be reached; trying again <span aria-live="off">${seconds > 0 ? `in ${seconds} s` : 'now'}</span>.${since}
+  </p>`;
+}
+
 function View() {
   const [view, id, part] = route.value;
   if (view === 'agents' && id) {
     const agent = agentById(id);
     if (agent && part === 'details') return html`<${Details} key=${id} agent=${agent} />`;
     if (agent) return html`<${Chat} key=${id} agent=${agent} />`;
-    return agents.value || registryError.value
-      ? html`<${Missing} text=${`There is no agent “${id}” here, or the token may not view it.`} />`
-      : html`<p class="empty" role="status">Loading the agents…</p>`;
+    if (agents.value) return html`<${Missing} text=${`There is no agent “${id}” here, or the token may not view it.`} />`;
+    if (!registryError.value) return html`<p class="empty" role="status">Loading the agents…</p>`;
+    return isLost.value ? null : html`<p class="notice error" role="alert">${registryError.value.message}</p>`;
   }
   if (view === 'agents') return html`<${Agents} />`;
   if (view === 'connect') return html`<${Connect} />`;
@@ -71,6 +85,7 @@ function App() {
   return html`
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Header} />
+    ${isLost.value && html`<${Connection} />`}
     <main id="main" ref=${main} tabindex="-1"><${View} /></main>
     ${isAsking.value && html`<${TokenDialog} onClose=${() => (isAsking.value = false)} />`}
   `;

@@ -76,7 +76,6 @@ export class BrowserKeeper {
         await this.save(conversation);
       }
     });
-    return false;
   }
 
   /** @param {Conversation} conversation */

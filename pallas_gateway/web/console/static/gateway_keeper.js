@@ -1,7 +1,8 @@
 /** Conversations that the gateway keeps as threads. Their calls go on when the page is closed. */
 
 import { newConversation, titleOf } from './conversations.js';
-import { tokenFor } from './state.js';
+import { McpError, isUnreachable } from './mcp.js';
+import { tokenFor, untilReached } from './state.js';
 import { ThreadCall } from './thread_call.js';
 import { deleteThread, forkThread, listThreads, readTurns, renameThread } from './threads.js';
 import { Pauses } from './waiting.js';
@@ -10,6 +11,9 @@ import { Pauses } from './waiting.js';
  * @typedef {import('./conversations.js').Conversation} Conversation
  * @typedef {import('./conversations.js').Turn} Turn
  */
+
+/** The error of a conversation that the gateway does not have. */
+export const DELETED = 'This conversation is not on the gateway any more: it was deleted elsewhere.';
 
 export class GatewayKeeper {
   /** @param {import('./session.js').Session} session */
@@ -84,14 +88,33 @@ export class GatewayKeeper {
   }
 
   /**
+   * Follow a call to its end. If its stream ends before, the thread says what became of it; until then it stays as it is.
    * @param {ThreadCall} call
-   * @returns {Promise<boolean>} true if the conversation has to be read again
+   * @param {Conversation} conversation
    */
-  async run(call) {
-    const isUnknown = await call.run();
-    if (call.wasReached) this._pauses.reset();
-    if (isUnknown) await this._pauses.wait();
-    return isUnknown;
+  async run(call, conversation) {
+    while (await call.run()) {
+      if (call.wasReached) this._pauses.reset();
+      await Promise.all([this._pauses.wait(), untilReached()]);
+      await this._readEnd(call, conversation);
+      if (call.state.value !== 'running') return;
+    }
+  }
+
+  /**
+   * @param {ThreadCall} call
+   * @param {Conversation} conversation
+   */
+  async _readEnd(call, conversation) {
+    try {
+      const turns = await readTurns(String(conversation.threadId), this._token());
+      const turn = turns.find(({ number }) => number === call.turn.number);
+      if (turn && turn.state !== 'running') call.endAs(turn);
+    } catch (error) {
+      if (isUnreachable(error)) return;
+      const isGone = error instanceof McpError && error.status === 404;
+      call.fail(isGone ? DELETED : /** @type {Error} */ (error).message);
+    }
   }
 
   /**
@@ -116,7 +139,13 @@ export class GatewayKeeper {
   _begun(conversation) {
     this._known.set(String(conversation.threadId), conversation);
     this._session.listed(conversation);
-    this._session.attempt(() => this.rename(conversation, titleOf(conversation)));
+    const name = () => this.rename(conversation, titleOf(conversation));
+    const nameLater = async (/** @type {unknown} */ error) => {
+      if (!isUnreachable(error)) throw error;
+      await untilReached();
+      await name();
+    };
+    this._session.attempt(() => name().catch(nameLater));
   }
 
   _token() {

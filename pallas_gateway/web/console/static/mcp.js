@@ -23,6 +23,16 @@ export class McpError extends Error {
   }
 }
 
+const NO_ANSWER = [0, 502, 503, 504]; // no response, or that of a proxy whose gateway is gone
+
+/**
+ * True for a request that reached no gateway: a later one may.
+ * @param {unknown} error
+ */
+export function isUnreachable(error) {
+  return error instanceof McpError && NO_ANSWER.includes(error.status);
+}
+
 /**
  * @typedef {object} RequestOptions
  * @property {string} [token] bearer token
@@ -31,7 +41,6 @@ export class McpError extends Error {
  * @property {Record<string, unknown>} [capabilities] of this client, such as `{elicitation: {}}`
  * @property {boolean} [keepalive] the browser sends the request even if the page is closed meanwhile
  * @property {(notification: {method: string, params?: any}) => void} [onNotification]
- * @property {(request: object) => void} [onRequest] receives the JSON-RPC request as it is sent
  */
 
 let lastId = 0;
@@ -47,7 +56,7 @@ let lastId = 0;
  * @throws {McpError} for every answer without a result
  */
 export async function request(url, method, params, options = {}) {
-  const { token, signal, meta, keepalive, capabilities = {}, onNotification = () => {}, onRequest = () => {} } = options;
+  const { token, signal, meta, keepalive, capabilities = {}, onNotification = () => {} } = options;
   const id = ++lastId;
   const message = {
     jsonrpc: '2.0',
@@ -63,7 +72,6 @@ export async function request(url, method, params, options = {}) {
       },
     },
   };
-  onRequest(message);
   /** @type {Record<string, string>} */
   const headers = {
     'Content-Type': 'application/json',
@@ -84,7 +92,7 @@ export async function request(url, method, params, options = {}) {
     if (received.id === id && ('result' in received || 'error' in received)) return resultOf(received, response.status);
     if (typeof received.method === 'string' && !('id' in received)) onNotification(received);
   }
-  throw new McpError('The connection ended before the answer was complete.', { status: response.status });
+  return cutOff();
 }
 
 /**
@@ -122,7 +130,7 @@ export function endCall(url, name, args, requestState, options) {
 export async function getHealth(url, options) {
   const result = await callTool(url, 'get_health', {}, options);
   const health = parsed(result?.content?.[0]?.text ?? '');
-  if (health === null) throw new McpError('get_health returned no status.');
+  if (health === null) throw new McpError('get_health returned no status.', { status: 200 });
   return health;
 }
 
@@ -177,7 +185,7 @@ export async function* events(stream) {
   let data = [];
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch(cutOff);
       if (done) return;
       const lines = (rest + value).split('\n');
       rest = lines.pop() ?? '';
@@ -196,6 +204,11 @@ export async function* events(stream) {
   }
 }
 
+/** @returns {never} */
+function cutOff() {
+  throw new McpError('The connection ended before the answer was complete.');
+}
+
 /**
  * Send a request; throws a sentence for the user if there is no response.
  *
@@ -206,7 +219,7 @@ export async function send(url, init) {
   try {
     return await fetch(url, { ...init, credentials: 'omit', redirect: 'error', cache: 'no-store' });
   } catch (error) {
-    if (init.signal?.aborted) throw error;
+    if (init.signal?.aborted && init.signal.reason?.name !== 'TimeoutError') throw error;
     throw new McpError('The gateway does not answer, or does not allow this page to call it.');
   }
 }
@@ -217,7 +230,7 @@ export async function send(url, init) {
  * @param {Response} response
  */
 export async function jsonOf(response) {
-  return parsed(await response.text());
+  return parsed(await response.text().catch(cutOff));
 }
 
 /**

@@ -36,7 +36,7 @@ export function removeRegistry(url) {
 }
 
 /**
- * The agents of a registry; none, with the reason in `registryProblems`, if it cannot be read.
+ * The agents of a registry; null, with the reason in `registryProblems`, if it cannot be read.
  *
  * @param {Registry} registry
  */
@@ -50,7 +50,7 @@ export async function readRegistry({ url, token }) {
     const { message, status } = /** @type {McpError} */ (error);
     const unlisted = `It does not answer, or its agents.yaml does not list this page: gateway.allowed_origins: [${location.origin}]`;
     note(url, status === 0 && !(error instanceof PolicyError) ? unlisted : message);
-    return [];
+    return null;
   }
 }
 

@@ -7,9 +7,9 @@
 import { batch, signal } from './html.js';
 import { BrowserKeeper, argumentsOf } from './browser_keeper.js';
 import { newTurn } from './conversations.js';
-import { GatewayKeeper } from './gateway_keeper.js';
+import { DELETED, GatewayKeeper } from './gateway_keeper.js';
 import { McpError } from './mcp.js';
-import { refresh, token } from './state.js';
+import { checkedAt, refresh, token } from './state.js';
 
 /** @type {Map<string, Session>} */
 const sessions = new Map();
@@ -17,6 +17,11 @@ const sessions = new Map();
 // Conversations on the gateway belong to the owner of the token: those of the last one are not shown any more.
 token.subscribe(() => {
   for (const session of sessions.values()) session.forgetGateway();
+});
+
+// What could not be read before may be now.
+checkedAt.subscribe(() => {
+  for (const session of sessions.values()) if (session.isUnread) session.load();
 });
 
 /**
@@ -57,6 +62,8 @@ export class Session {
     /** True while the turns of the open conversation are read. */
     this.isReading = signal(false);
     this.problem = signal('');
+    /** True if the list, or the open conversation, could not be read. */
+    this.isUnread = false;
     /** @type {Map<string, ShownCall>} running calls by turn, of any conversation */
     this._running = new Map();
     /** @type {WeakMap<object, ShownCall>} */
@@ -102,6 +109,7 @@ export class Session {
     const [kept, ours] = await Promise.all([this._listOf(this._gateway, problems), this._listOf(this._browser, problems)]);
     this.conversations.value = [...kept, ...ours];
     this.problem.value = problems.join(' ');
+    this.isUnread = problems.length > 0;
     const open = this.open.value;
     const listed = this.conversations.value.find((/** @type {Conversation} */ one) => one.id === open.id);
     const newest = this.conversations.value.toSorted((/** @type {Conversation} */ a, /** @type {Conversation} */ b) => b.changed - a.changed)[0];
@@ -151,7 +159,7 @@ export class Session {
         this.isReading.value = true;
       });
     }
-    await this.attempt(() => this._keeper(conversation).read(conversation));
+    if (!(await this.attempt(() => this._keeper(conversation).read(conversation)))) this.isUnread = true;
     if (this.open.value !== conversation) return;
     batch(() => {
       this.isReading.value = false;
@@ -216,11 +224,8 @@ export class Session {
     const call = this._callOf(turn, conversation);
     this._running.set(turn.id, call);
     const running = this._keeper(conversation).run(/** @type {any} */ (call), conversation, index);
-    const isUnknown = await running.finally(() => this._running.delete(turn.id));
+    await running.finally(() => this._running.delete(turn.id));
     refresh();
-    if (!isUnknown) return;
-    this._calls.delete(turn);
-    if (this.open.value === conversation) await this.show(conversation);
   }
 
   /**
@@ -294,7 +299,7 @@ export class Session {
       return true;
     } catch (error) {
       const isGone = error instanceof McpError && error.status === 404;
-      this.problem.value = isGone ? 'This conversation is not on the gateway any more: it was deleted elsewhere.' : `This conversation cannot be kept or read: ${/** @type {Error} */ (error).message}`;
+      this.problem.value = isGone ? DELETED : `This conversation cannot be kept or read: ${/** @type {Error} */ (error).message}`;
       return false;
     }
   }

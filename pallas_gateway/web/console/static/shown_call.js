@@ -45,6 +45,12 @@ export class ShownCall {
     this.outcome = signal(turn.result ? outcomeOf(turn.result) : null);
     /** @type {any} */
     this.questions = signal([]);
+    /** Why the events do not arrive now; empty while they do. */
+    this.loss = signal('');
+    /** Why something that was asked of the call failed. */
+    this.problem = signal('');
+    /** Changes when the events come from the beginning again. */
+    this.beginning = signal(0);
     this.isLive = turn.state === 'running';
     this._tree = this.isLive ? new CallTree() : null;
     /** @type {(() => void)[]} */
@@ -99,11 +105,19 @@ export class ShownCall {
     this._take({ method: ANSWERED, params: { id: question.id, text } });
   }
 
+  /** Forget the events, which come from the beginning again. */
+  _begin() {
+    this._tree = new CallTree();
+    Object.assign(this.turn, { events: [], leftOut: 0 });
+    this.beginning.value += 1;
+  }
+
   /** @param {any} message */
   _take(message) {
     const at = Math.round(performance.now() - this._began);
     keepEvent(this.turn, { at, message });
     this.lastEvent.value = performance.now();
+    this.problem.value = '';
     this._later(() => this.tree.apply(message, at));
     const data = message?.params?.data;
     if (data?.kind === 'answer') for (const one of this.questions.value) if (one.id === data.id) this._close(one);

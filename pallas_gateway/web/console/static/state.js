@@ -1,18 +1,21 @@
 /**
  * What all views share: the token, the agents and their health. Health is requested in one round for all agents: every
- * minute, when the page gets the focus, and after each call.
+ * minute, when the page gets the focus, and after each call. A round that finds no gateway is repeated soon.
  */
 
 import { batch, computed, signal } from './html.js';
-import { getHealth, getJson } from './mcp.js';
+import { getHealth, getJson, isUnreachable } from './mcp.js';
 import { WELL_KNOWN, agentsOf } from './registry.js';
 import { readRegistry, registries } from './registries.js';
+import { Pauses, whenShown } from './waiting.js';
 
 const TOKEN_KEY = 'pallas.token';
 const ROUND_SECONDS = 60;
 const STARTING_SECONDS = 3;
+const ANSWER_SECONDS = 20; // a gateway that takes longer is not there
 
 /** @typedef {import('./registry.js').Agent} Agent */
+/** @typedef {{answer: any, at: Date | null, problem: import('./mcp.js').McpError | null}} Health the last `get_health`, its time, and why the latest request has no answer */
 /** @typedef {'ok' | 'degraded' | 'error' | 'starting' | 'unknown'} Status */
 
 /** The bearer token of every request; in memory, and on request in `sessionStorage`. */
@@ -21,12 +24,17 @@ export const token = signal(storedToken());
 export const agents = signal(null);
 /** @type {import('./vendor/preact-signals.js').Signal<import('./mcp.js').McpError | null>} why there is no list */
 export const registryError = signal(null);
-/** @type {import('./vendor/preact-signals.js').Signal<Record<string, any>>} the last `get_health` by agent id */
-export const health = signal({});
+/** By agent id. */
+export const health = signal(/** @type {Record<string, Health>} */ ({}));
 /** True during a round. */
 export const checking = signal(false);
-/** The time of the last complete round. */
+/** The time of the last complete round that the gateway answered. */
 export const checkedAt = signal(/** @type {Date | null} */ (null));
+/** True while the gateway cannot be reached. */
+export const isLost = computed(() => isUnreachable(registryError.value));
+/** The time of the next attempt to reach it, in milliseconds. */
+export const nextAttempt = signal(0);
+const pauses = new Pauses();
 
 export const isTokenKept = computed(() => token.value !== '' && storedToken() === token.value);
 
@@ -69,25 +77,50 @@ export function agentById(id) {
 }
 
 /**
- * The state of an agent in one word.
+ * The state of an agent in one word; `unknown` from the first request that has no answer.
  *
  * @param {string} id
  * @returns {Status}
  */
 export function statusOf(id) {
   const known = health.value[id];
-  if (known?.agent?.state === 'pending' || known?.agent?.state === 'starting') return 'starting';
-  return ['ok', 'degraded', 'error'].includes(known?.status) ? known.status : 'unknown';
+  if (!known?.answer || known.problem || isOutdated(id)) return 'unknown';
+  const { agent, status } = known.answer;
+  if (agent?.state === 'pending' || agent?.state === 'starting') return 'starting';
+  return ['ok', 'degraded', 'error'].includes(status) ? status : 'unknown';
 }
 
 /**
- * The reason for a state that is not `ok`.
+ * The reason for a state that is not `ok`. That the gateway is lost is said once, for all agents.
  *
  * @param {string} id
  * @returns {string}
  */
 export function reasonOf(id) {
-  return health.value[id]?.message ?? '';
+  const known = health.value[id];
+  if (isOutdated(id)) return '';
+  return known?.problem?.message ?? known?.answer?.message ?? '';
+}
+
+/**
+ * The downstreams of an agent with their states.
+ *
+ * @param {string} id
+ * @returns {any[]}
+ */
+export function downstreamsOf(id) {
+  const rows = health.value[id]?.answer?.downstream;
+  if (!Array.isArray(rows)) return [];
+  return statusOf(id) === 'unknown' ? rows.map((row) => ({ ...row, status: 'unknown', error: null })) : rows;
+}
+
+/**
+ * True if the gateway has refused or not answered the latest round: what it said before may not be so any more.
+ *
+ * @param {string} id
+ */
+function isOutdated(id) {
+  return registryError.value !== null && agentById(id)?.registry === '';
 }
 
 /** @type {{token: string, done: Promise<void>} | null} */
@@ -109,42 +142,92 @@ export async function refreshAgain() {
   await refresh();
 }
 
+/** Wait until the gateway answers a round. */
+export async function untilReached() {
+  await refresh();
+  if (!isLost.value) return;
+  await new Promise((resolve) => {
+    const stop = isLost.subscribe((lost) => lost || queueMicrotask(() => (stop(), resolve(undefined))));
+  });
+}
+
 /** @param {string} asked */
 async function runRound(asked) {
   checking.value = true;
   const current = () => token.value === asked;
   try {
-    const found = agentsOf(await getJson(`..${WELL_KNOWN}`, { token: asked }));
+    const found = agentsOf(await getJson(`..${WELL_KNOWN}`, { token: asked, signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) }));
     if (!current()) return;
     batch(() => {
-      agents.value = [...found, ...(agents.value ?? []).filter((agent) => agent.registry !== '')];
+      show('', found);
       registryError.value = null;
     });
-    const others = (await Promise.all(registries.value.map(readRegistry))).flat();
+    await Promise.all([checkAll(found, current), ...registries.value.map((registry) => checkRegistry(registry, current))]);
     if (!current()) return;
-    agents.value = [...found, ...others];
-    await checkAll([...found, ...others], current);
+    batch(() => {
+      forgetOthers();
+      checkedAt.value = new Date();
+    });
   } catch (error) {
     if (current()) registryError.value = /** @type {any} */ (error);
   } finally {
     if (current()) {
-      batch(() => {
-        checking.value = false;
-        checkedAt.value = new Date();
-      });
-      againWhileAgentsStart();
+      checking.value = false;
+      scheduleNext();
     }
   }
+}
+
+/**
+ * Show the agents of a registry.
+ *
+ * @param {string} url empty for this gateway's
+ * @param {Agent[]} found
+ */
+function show(url, found) {
+  const all = agents.value ?? [];
+  const others = all.filter(({ registry }) => registry !== url);
+  agents.value = url ? [...others, ...found] : [...found, ...others];
+}
+
+/**
+ * @param {import('./registries.js').Registry} registry
+ * @param {() => boolean} current
+ */
+async function checkRegistry(registry, current) {
+  const found = await readRegistry(registry);
+  if (!current()) return;
+  const known = found ?? (agents.value ?? []).filter((agent) => agent.registry === registry.url);
+  show(registry.url, known);
+  await checkAll(known, current);
+}
+
+/** Forget the agents of registries that were removed, and the health of agents that are gone. */
+function forgetOthers() {
+  const urls = new Set(['', ...registries.value.map(({ url }) => url)]);
+  const kept = (agents.value ?? []).filter(({ registry }) => urls.has(registry));
+  const ids = new Set(kept.map(({ id }) => id));
+  agents.value = kept;
+  health.value = Object.fromEntries(Object.entries(health.value).filter(([id]) => ids.has(id)));
 }
 
 /** @type {ReturnType<typeof setTimeout> | undefined} */
 let again;
 
-/** Begin another round soon while an agent is starting: others may wait for it, and are degraded until it is up. */
-function againWhileAgentsStart() {
+/** Begin another round soon while the gateway is lost or an agent is starting: others may wait for it, and are degraded until it is up. */
+function scheduleNext() {
   clearTimeout(again);
-  if (!(agents.value ?? []).some(({ id }) => statusOf(id) === 'starting')) return;
-  again = setTimeout(() => document.visibilityState === 'visible' && refresh(), STARTING_SECONDS * 1000);
+  const own = (agents.value ?? []).filter(({ registry }) => registry === '');
+  if (isLost.value || own.some(({ id }) => isUnreachable(health.value[id]?.problem))) {
+    const pause = pauses.next();
+    nextAttempt.value = Date.now() + pause;
+    again = setTimeout(() => whenShown().then(refresh), pause);
+    return;
+  }
+  pauses.reset();
+  if ((agents.value ?? []).some(({ id }) => statusOf(id) === 'starting')) {
+    again = setTimeout(() => document.visibilityState === 'visible' && refresh(), STARTING_SECONDS * 1000);
+  }
 }
 
 /**
@@ -154,22 +237,24 @@ function againWhileAgentsStart() {
  * @param {() => boolean} current
  */
 async function checkAll(found, current) {
-  const known = new Set(found.map((agent) => agent.id));
-  health.value = Object.fromEntries(Object.entries(health.value).filter(([id]) => known.has(id)));
-  const checks = found.map(async (agent) => {
-    const answer = await healthAt(agent);
-    if (current()) health.value = { ...health.value, [agent.id]: answer };
-  });
-  await Promise.all(checks);
+  await Promise.all(found.map((agent) => checkAgent(agent, current)));
 }
 
-/** @param {Agent} agent */
-async function healthAt(agent) {
+/**
+ * Request the health of an agent.
+ *
+ * @param {Agent} agent
+ */
+export async function checkAgent(agent, current = () => true) {
+  /** @type {Health} */
+  let known;
   try {
-    return await getHealth(agent.url, { token: tokenFor(agent) });
+    known = { answer: await getHealth(agent.url, { token: tokenFor(agent) }), at: new Date(), problem: null };
   } catch (error) {
-    return { message: /** @type {Error} */ (error).message };
+    const before = health.value[agent.id] ?? { answer: null, at: null };
+    known = { ...before, problem: /** @type {any} */ (error) };
   }
+  if (current()) health.value = { ...health.value, [agent.id]: known };
 }
 
 /** Begin the rounds. */

@@ -6,7 +6,7 @@
 import { signal } from './html.js';
 import { ANSWERED } from './asked.js';
 import { LOGGER } from './calls.js';
-import { McpError } from './mcp.js';
+import { McpError, isUnreachable } from './mcp.js';
 import { ShownCall } from './shown_call.js';
 import { callEvents, cancelCall, giveAnswers, resultOf } from './threads.js';
 
@@ -39,23 +39,46 @@ export class ThreadCall extends ShownCall {
    * @returns {Promise<boolean>} true if the thread has to be read to know its end
    */
   async run() {
+    this._last = null;
+    this._isRepeated = this._paths.size > 0 || this.tree.count > 0;
     try {
       for await (const event of this._events()) {
         this.wasReached = true;
+        this.loss.value = '';
         this._receive(event);
       }
       if (this._last === null) throw new McpError('The connection ended before the answer was complete.');
     } catch (error) {
       await this._drawn();
       if (this._controller.signal.aborted) return this._ended('stopped');
-      const isLost = this.turn.number !== undefined && !(error instanceof McpError && error.status >= 400);
-      return isLost || this._ended('error', { error: /** @type {Error} */ (error).message });
+      const { message } = /** @type {Error} */ (error);
+      if (this.turn.number === undefined || !isUnreachable(error)) return this._ended('error', { error: message });
+      this.loss.value = message;
+      return true;
     }
     await this._drawn();
     const { type, reason, message } = this._last;
     if (type === 'final') return this._ended('complete', { result: resultOf(this._last, { seconds: (performance.now() - this._began) / 1000 }) });
     if (reason === 'cancelled') return this._ended('stopped');
-    return READ_AGAIN.includes(reason) || this._ended('error', { error: String(message) });
+    if (!READ_AGAIN.includes(reason)) return this._ended('error', { error: String(message) });
+    this.loss.value = String(message);
+    return true;
+  }
+
+  /**
+   * End the call as the thread says.
+   * @param {import('./conversations.js').Turn} turn
+   */
+  endAs({ state, result, error }) {
+    this._end(state, { result, error });
+  }
+
+  /**
+   * End the call, of which nothing can be known any more.
+   * @param {string} error
+   */
+  fail(error) {
+    this._end('error', { error });
   }
 
   /** End the call on the gateway. */
@@ -66,7 +89,7 @@ export class ThreadCall extends ShownCall {
       // A message without its turn is withdrawn by its client leaving.
       if (threadId && this.turn.number !== undefined) await cancelCall(threadId, this._gateway.token());
     } catch (error) {
-      this.now.value = `The call could not be stopped: ${/** @type {Error} */ (error).message}`;
+      this.problem.value = `The call could not be stopped: ${/** @type {Error} */ (error).message}`;
       return;
     }
     this._controller.abort();
@@ -106,7 +129,7 @@ export class ThreadCall extends ShownCall {
   /** @param {any} event */
   _receive(event) {
     if (event.type === 'thread') this._begins(event);
-    else if (event.type === 'assistant') this._stream(event.data);
+    else if (event.type === 'assistant') this._repeat(event.data);
     else if (event.type === 'question') this._ask(event);
     else if (event.type === 'answer') this._closed(event);
     else if (event.type === 'final' || event.type === 'error') this._last = event;
@@ -121,6 +144,21 @@ export class ThreadCall extends ShownCall {
     this._gateway.onBegun();
   }
 
+  /**
+   * Take an event. A stream that goes on with a call has its events from the beginning, if the process runs the call: the
+   * first one takes the place of what was seen before.
+   * @param {any} data
+   */
+  _repeat(data) {
+    if (this._isRepeated) {
+      this._isRepeated = false;
+      this._paths.clear();
+      this._answered = new Map(this.turn.events.filter(({ message }) => message.method === ANSWERED).map(({ message }) => [message.params.id, message]));
+      this._begin();
+    }
+    this._stream(data);
+  }
+
   /** @param {any} data */
   _stream(data) {
     this._take({ method: 'notifications/message', params: { logger: LOGGER, data } });
@@ -131,6 +169,7 @@ export class ThreadCall extends ShownCall {
     if (this._paths.has(id)) return;
     this._paths.set(id, callPath);
     this._stream({ kind: 'question', id, message, call_path: callPath });
+    if (this.questions.value.some((/** @type {Question} */ one) => one.id === id)) return;
     const params = url === undefined ? { message, requestedSchema: schema } : { message, url };
     const origin = { agent, kind, server, tool };
     this.questions.value = [...this.questions.value, { id, params, origin, error: signal(''), sent: signal(false) }];
@@ -153,6 +192,7 @@ export class ThreadCall extends ShownCall {
   _closed({ id, action }) {
     const question = this.questions.value.find((/** @type {Question} */ one) => one.id === id);
     if (question && !question.sent.value) this._closeElsewhere(id, action);
+    else if (!question && this._answered.has(id)) this._take(this._answered.get(id));
     this._stream({ kind: 'answer', id, action, call_path: this._paths.get(id) });
   }
 
@@ -169,6 +209,10 @@ export class ThreadCall extends ShownCall {
   wasReached = false;
   /** @type {any} */
   _last = null;
+  /** True until a repeated stream has shown that it begins with the call. */
+  _isRepeated = false;
   /** @type {Map<string, any>} */
   _paths = new Map();
+  /** @type {Map<string, any>} lines of the answers that were given before the stream was repeated */
+  _answered = new Map();
 }

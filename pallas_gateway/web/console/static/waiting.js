@@ -12,10 +12,20 @@ export class Pauses {
     this._next = SHORTEST_MS;
   }
 
-  async wait() {
+  /** Return the next pause in milliseconds. */
+  next() {
     const pause = this._next;
     this._next = Math.min(2 * pause, LONGEST_MS);
-    await new Promise((resolve) => setTimeout(resolve, pause));
-    if (document.hidden) await new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true }));
+    return pause;
   }
+
+  async wait() {
+    await new Promise((resolve) => setTimeout(resolve, this.next()));
+    await whenShown();
+  }
+}
+
+/** Wait until the page is not hidden. */
+export async function whenShown() {
+  if (document.hidden) await new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true }));
 }

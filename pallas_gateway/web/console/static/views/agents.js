@@ -2,7 +2,7 @@
 
 import { html, useRef, useSignal } from '../html.js';
 import { address } from '../route.js';
-import { agents, checkedAt, checking, health, reasonOf, refresh, registryError, statusOf, token } from '../state.js';
+import { agents, checkedAt, checking, downstreamsOf, health, isLost, reasonOf, refresh, registryError, statusOf, token } from '../state.js';
 import { Badge } from './badge.js';
 import { Registries } from './registries.js';
 
@@ -39,11 +39,11 @@ export function Agents() {
 /** @param {{found: number, search: string}} props */
 function Notice({ found, search }) {
   const error = registryError.value;
-  if (error) {
+  if (error && !isLost.value) {
     const why = error.status === 401 && token.value ? `${NO_WRONG_TOKEN}${error.message}` : error.message;
     return html`<p class="notice error" role="alert">${why}</p>`;
   }
-  if (agents.value === null) return html`<p class="empty" role="status">Loading the agents…</p>`;
+  if (agents.value === null) return isLost.value ? null : html`<p class="empty" role="status">Loading the agents…</p>`;
   if (agents.value.length === 0) {
     return html`<p class="empty">
       ${token.value ? 'This token may view no agent of this gateway.' : 'Callers without a token may view no agent here. Set a token.'}
@@ -55,13 +55,14 @@ function Notice({ found, search }) {
 
 function roundText() {
   if (checking.value) return 'Checking…';
-  return checkedAt.value ? `Checked at ${checkedAt.value.toLocaleTimeString()}` : '';
+  if (!checkedAt.value) return '';
+  return `${registryError.value ? 'Last answer at' : 'Checked at'} ${checkedAt.value.toLocaleTimeString()}`;
 }
 
 /** @param {{agent: Agent}} props */
 function Card({ agent }) {
   const known = health.value[agent.id];
-  const reason = reasonOf(agent.id);
+  const [status, reason] = [statusOf(agent.id), reasonOf(agent.id)];
   return html`
     <li class="card">
       <div class="card-head">
@@ -71,9 +72,10 @@ function Card({ agent }) {
       </div>
       ${agent.registry && html`<p class="hint">${new URL(agent.registry).host}</p>`}
       ${agent.description !== agent.title && html`<p>${agent.description}</p>`}
-      ${reason && html`<p class=${`notice ${statusOf(agent.id)}`}>${reason}</p>`}
-      <${Facts} agent=${agent} llm=${known?.llm} />
-      <${Downstreams} rows=${known?.downstream} />
+      ${reason && html`<p class=${`notice ${status}`}>${reason}</p>`}
+      ${status === 'unknown' && known?.at && html`<p class="hint">Last answer at ${known.at.toLocaleTimeString()}</p>`}
+      <${Facts} agent=${agent} llm=${known?.answer?.llm} />
+      <${Downstreams} rows=${downstreamsOf(agent.id)} />
     </li>
   `;
 }
@@ -93,10 +95,10 @@ export function Facts({ agent, llm }) {
   );
 }
 
-/** @param {{rows: any[] | undefined}} props */
+/** @param {{rows: any[]}} props */
 function Downstreams({ rows }) {
-  if (!Array.isArray(rows) || rows.length === 0) return null;
-  const down = rows.filter((row) => row.status !== 'ok').length;
+  if (rows.length === 0) return null;
+  const down = rows.filter((row) => row.status !== 'ok' && row.status !== 'unknown').length;
   const summary = `${rows.length} downstream${rows.length === 1 ? '' : 's'}${down ? `, ${down} unreachable` : ''}`;
   return html`<details><summary>${summary}</summary><${DownstreamTable} rows=${rows} /></details>`;
 }
@@ -124,7 +126,7 @@ function Downstream({ row }) {
     <tr>
       <th scope="row">${row.name}</th>
       <td>
-        <span class=${`badge ${row.status === 'ok' ? 'ok' : 'error'}`}>${row.status}</span>
+        <span class=${`badge ${['ok', 'unknown'].includes(row.status) ? row.status : 'error'}`}>${row.status}</span>
         ${row.error && html`<br /><small>${row.error}</small>`}
       </td>
       <td>${row.protocol ?? ''}</td>

@@ -1,10 +1,9 @@
 /** The conversations with one agent. */
 
 import { html, useEffect, useLayoutEffect, useRef, useSignal } from '../html.js';
-import { getHealth } from '../mcp.js';
 import { address } from '../route.js';
 import { sessionOf } from '../session.js';
-import { health, reasonOf, statusOf, tokenFor } from '../state.js';
+import { checkAgent, isLost, reasonOf, statusOf } from '../state.js';
 import { harmless } from '../text.js';
 import { Badge } from './badge.js';
 import { Composer } from './composer.js';
@@ -15,6 +14,7 @@ const NEAR_END_PIXELS = 48;
 const BLOCKED_SECONDS = 3;
 const IN_PLACE = 'Sending replaces the message and all that follows it.';
 const IN_A_COPY = 'Sending begins a copy of the conversation, without the message and all that follows it.';
+const LOST = 'The gateway cannot be reached.';
 const EMPTY = { message: '', images: [], params: {} };
 
 /** @param {{agent: import('../state.js').Agent}} props */
@@ -26,7 +26,7 @@ export function Chat({ agent }) {
   const conversation = session.open.value;
   const running = session.isRunning;
   const unusable = useBlock(agent);
-  const blocked = unusable || (session.isElsewhere ? 'Another tab runs a call of this conversation. It goes on here when that has ended.' : '');
+  const blocked = isLost.value ? LOST : unusable || (session.isElsewhere ? 'Another tab runs a call of this conversation. It goes on here when that has ended.' : '');
 
   useEffect(() => {
     editing.value = null;
@@ -97,6 +97,7 @@ export function Chat({ agent }) {
 
 /** @param {{agent: import('../state.js').Agent, blocked: string}} props */
 function HealthNotice({ agent, blocked }) {
+  if (isLost.value) return null; // said once, above all views
   if (blocked) return html`<p class="notice error" role="status">${harmless(blocked)}</p>`;
   if (statusOf(agent.id) !== 'degraded') return null;
   return html`<p class="notice degraded" role="status">This agent is degraded, and its answers may lack something. ${harmless(reasonOf(agent.id))}</p>`;
@@ -112,14 +113,7 @@ function useBlock(agent) {
   const isBlocked = status === 'error' || status === 'starting';
   useEffect(() => {
     if (!isBlocked) return undefined;
-    const timer = setInterval(async () => {
-      try {
-        const found = await getHealth(agent.url, { token: tokenFor(agent) });
-        health.value = { ...health.value, [agent.id]: found };
-      } catch {
-        // The next round of all agents shows why.
-      }
-    }, BLOCKED_SECONDS * 1000);
+    const timer = setInterval(() => checkAgent(agent), BLOCKED_SECONDS * 1000);
     return () => clearInterval(timer);
   }, [isBlocked, agent.id]);
   if (!isBlocked) return '';

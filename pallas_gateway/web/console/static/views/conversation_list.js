@@ -4,6 +4,7 @@ import { Dialog } from '../dialog.js';
 import { html, useEffect, useId, useRef, useSignal } from '../html.js';
 import { asJson, asMarkdown, fromJson, nameOf, titleOf } from '../conversations.js';
 import { download } from '../download.js';
+import { isLost } from '../state.js';
 
 /** @typedef {import('../conversations.js').Conversation} Conversation */
 
@@ -38,7 +39,7 @@ export function ConversationList({ session }) {
         <label class="button quiet">Import<input class="hidden" type="file" accept="application/json,.json" onChange=${choose} /></label>
       </div>
       ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
-      ${session.problem.value && html`<p class="notice error" role="alert">${session.problem.value}</p>`}
+      ${session.problem.value && !isLost.value && html`<p class="notice error" role="alert">${session.problem.value}</p>`}
       ${kept === null && html`<p class="hint" role="status">Reading the conversations…</p>`}
       ${kept?.length === 0 && html`<p class="hint">None yet. ${session.isOnGateway ? 'The gateway keeps them.' : 'They are kept in this browser only.'}</p>`}
       <${Kept} session=${session} conversations=${kept?.filter((/** @type {Conversation} */ one) => one.isOnGateway)} title="On the gateway" />

@@ -1,9 +1,9 @@
 /** One agent: its state, its instruction, its downstreams with their tools, and its own tools as clients see them. */
 
 import { html, useEffect, useSignal } from '../html.js';
-import { getJson, request } from '../mcp.js';
+import { getJson, isUnreachable, request } from '../mcp.js';
 import { address } from '../route.js';
-import { checkedAt, health, reasonOf, statusOf, tokenFor } from '../state.js';
+import { checkedAt, downstreamsOf, health, isLost, reasonOf, statusOf, tokenFor } from '../state.js';
 import { harmless, shown } from '../text.js';
 import { Badge } from './badge.js';
 import { DownstreamTable, Facts } from './agents.js';
@@ -20,7 +20,8 @@ export function Details({ agent }) {
   const inside = useLoaded(agent, (token) =>
     getJson(`${agent.registry || '..'}/api/agents/${encodeURIComponent(agent.name)}`, { token }),
   );
-  const known = health.value[agent.id];
+  const known = health.value[agent.id]?.answer;
+  const rows = downstreamsOf(agent.id);
   const reason = reasonOf(agent.id);
   return html`
     <div class="heading">
@@ -45,7 +46,7 @@ export function Details({ agent }) {
       </section>
       <section class="card" aria-labelledby="details-downstreams">
         <h2 id="details-downstreams">Downstreams</h2>
-        ${known?.downstream?.length > 0 && html`<${DownstreamTable} rows=${known.downstream} />`}
+        ${rows.length > 0 && html`<${DownstreamTable} rows=${rows} />`}
         ${inside.value && html`<${Servers} servers=${inside.value.servers} />`}
       </section>
       <section class="card" aria-labelledby="details-tools">
@@ -74,7 +75,7 @@ function useLoaded(agent, load) {
         const value = await load(tokenFor(agent));
         if (!isGone) loaded.value = { value, error: '' };
       } catch (failure) {
-        if (!isGone) loaded.value = { value: null, error: /** @type {Error} */ (failure).message };
+        if (!isGone && !(isUnreachable(failure) && loaded.value.value)) loaded.value = { value: null, error: /** @type {Error} */ (failure).message };
       }
     };
     attempt();
@@ -89,6 +90,7 @@ function useLoaded(agent, load) {
 
 /** @param {{what: {value: any, error: string}, name: string, children: (found: any) => any}} props */
 function Loaded({ what, name, children }) {
+  if (what.error && isLost.value) return html`<p class="hint">Not known now.</p>`;
   if (what.error) return html`<p class="notice error" role="alert">${harmless(what.error)}</p>`;
   return what.value === null ? html`<p role="status">Loading ${name}…</p>` : children(what.value);
 }

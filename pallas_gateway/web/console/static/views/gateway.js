@@ -3,7 +3,7 @@
 import { html, signal, useEffect } from '../html.js';
 import { getJson, getText } from '../mcp.js';
 import { samplesOf, sumOf } from '../metrics.js';
-import { agents, checkedAt, token } from '../state.js';
+import { agents, checkedAt, isLost, token } from '../state.js';
 import { harmless } from '../text.js';
 import { Graph } from './graph.js';
 
@@ -29,7 +29,7 @@ export function Gateway() {
   useEffect(() => {
     load();
   }, [checkedAt.value]);
-  const status = ready.value?.status;
+  const status = isLost.value ? undefined : ready.value?.status;
   return html`
     <div class="heading"><h1>Gateway</h1></div>
     <div class="sections">
@@ -38,8 +38,8 @@ export function Gateway() {
           <h2 id="gateway-state">State</h2>
           <span class=${`badge ${WORDS[status] ?? 'unknown'}`}>${status ?? 'unknown'}</span>
         </div>
-        <p>${SENTENCES[status] ?? 'Loading the state…'}</p>
-        <${NotUp} rows=${ready.value?.not_up} />
+        <p>${isLost.value ? lastAnswer() : (SENTENCES[status] ?? 'Loading the state…')}</p>
+        <${NotUp} rows=${isLost.value ? {} : ready.value?.not_up} />
         <${LastReload} />
       </section>
       <${Figures} />
@@ -50,6 +50,10 @@ export function Gateway() {
       </section>
     </div>
   `;
+}
+
+function lastAnswer() {
+  return checkedAt.value ? `Not known now. Last answer at ${checkedAt.value.toLocaleTimeString()}` : 'Not known now.';
 }
 
 /** @param {{rows: Record<string, {state: string, reason: string | null}> | undefined}} props */
@@ -75,7 +79,10 @@ function LastReload() {
 
 function Figures() {
   const found = samples.value;
-  if (!found) return html`<section class="card"><h2>Figures</h2><p>${refused.value || 'Loading the figures…'}</p></section>`;
+  if (!found || isLost.value) {
+    const why = isLost.value ? 'Not known now.' : refused.value || 'Loading the figures…';
+    return html`<section class="card"><h2>Figures</h2><p>${why}</p></section>`;
+  }
   const build = found.find((one) => one.name === 'pallas_build_info')?.labels;
   const at = sumOf(found, 'pallas_config_last_reload_timestamp_seconds');
   const workers = sumOf(found, 'pallas_workers') ?? 1;
@@ -117,6 +124,6 @@ async function load() {
     samples.value = samplesOf(await getText('../metrics', { token: used }));
   } catch (error) {
     samples.value = null;
-    refused.value = `The figures are not shown: ${/** @type {Error} */ (error).message}.`;
+    refused.value = `The figures are not shown: ${/** @type {Error} */ (error).message.replace(/\.$/, '')}.`;
   }
 }

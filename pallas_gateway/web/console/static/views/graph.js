@@ -2,7 +2,7 @@
 
 import { html, useId } from '../html.js';
 import { address } from '../route.js';
-import { agents, health, statusOf } from '../state.js';
+import { agents, downstreamsOf, statusOf } from '../state.js';
 
 /** @typedef {{id: string, title: string, status: string, isAgent: boolean, column: number, row: number}} Node */
 
@@ -56,8 +56,7 @@ function shortened(title) {
 function links() {
   const known = agents.value ?? [];
   return known.map((agent) => {
-    const rows = health.value[agent.id]?.downstream;
-    const targets = (Array.isArray(rows) ? rows : []).map((row) => {
+    const targets = downstreamsOf(agent.id).map((row) => {
       const peer = known.find((one) => one.name === row.name && one.registry === agent.registry);
       return peer ? { id: peer.id } : { id: `downstream ${agent.registry} ${row.name}`, title: String(row.name), status: row.status };
     });

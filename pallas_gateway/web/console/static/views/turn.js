@@ -3,6 +3,7 @@
 import { html, useEffect, useSignal } from '../html.js';
 import { answersOf } from '../asked.js';
 import { partial } from '../outcome.js';
+import { isLost } from '../state.js';
 import { cut, duration, harmless } from '../text.js';
 import { Entries } from './activity.js';
 import { Thumbnails } from './composer.js';
@@ -52,7 +53,7 @@ export function TurnView({ call, agent, args, onEdit, onRetry }) {
 
 /** @param {{call: ShownCall}} props */
 function Steps({ call }) {
-  if (call.isLive) return html`<${Entries} place=${call.tree.root} />`;
+  if (call.isLive) return html`<${Entries} key=${call.beginning.value} place=${call.tree.root} />`;
   return html`<${StoredSteps} call=${call} />`;
 }
 
@@ -85,7 +86,12 @@ function Pulse({ call }) {
   const asks = call.questions.value.some((/** @type {any} */ question) => !question.sent.value);
   const seconds = Math.max(0, Math.round((now.value - call.lastEvent.value) / 1000));
   const what = asks ? 'Waits for your answer' : cut(harmless(call.now.value), LONGEST_NOW) || 'Waits for the agent';
-  return html`<p class="pulse"><span class="dot" aria-hidden="true"></span><span>${what}</span><span class="since">last event ${seconds} s ago</span></p>`;
+  return html`
+    ${isLost.value || call.loss.value
+      ? html`<p class="notice degraded" role="status">${isLost.value ? '' : harmless(call.loss.value)} The connection to this call is lost; the call may still run. The page looks for it.</p>`
+      : html`<p class="pulse"><span class="dot" aria-hidden="true"></span><span>${what}</span><span class="since">last event ${seconds} s ago</span></p>`}
+    ${call.problem.value && html`<p class="notice error" role="alert">${harmless(call.problem.value)}</p>`}
+  `;
 }
 
 /** @param {{call: ShownCall}} props */
