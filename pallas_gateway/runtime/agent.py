@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from fast_agent.core.fastagent import FastAgent
     from fast_agent.core.harness import AgentHarness, HarnessSession
+    from fast_agent.llm.model_database import ModelParameters
 
     from pallas_gateway.calls.asking import Questions
     from pallas_gateway.calls.call import Call, Credentials
@@ -64,6 +65,7 @@ class FastAgentHost:
         cache: ListingCache,
         programs: Programs,
         limits: RuntimeLimits,
+        models: Mapping[str, ModelParameters],
     ) -> None:
         self._fingerprint = fingerprint
         self._spec = spec = fingerprint.spec
@@ -108,6 +110,7 @@ class FastAgentHost:
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._fast = fast
+        self._outside_calls = CallScope(created_for=spec.name, connect=defer_connections, models=models)
         self._models_used: set[tuple[str, str]] = set()
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before the first use
         self._live = 0
@@ -119,7 +122,8 @@ class FastAgentHost:
 
     def model_named(self, spec: str) -> ModelFacts:
         """One of the models that callers may choose."""
-        return facts_of(spec)
+        with entered(self._outside_calls):
+            return facts_of(spec)
 
     @property
     def downstreams(self) -> tuple[Downstream, ...]:
@@ -205,7 +209,8 @@ class FastAgentHost:
             pause_child_timeouts()
             refuse_provider_managed(session.agent_app.registered_agents().values(), self._spec.approve)
             await models_known()
-            self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)
+            with entered(self._outside_calls):
+                self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)
             self._models_used = models_used(session.agent_app)
         finally:
             await session.delete()
@@ -254,6 +259,7 @@ class FastAgentHost:
         # Not a copy of the current scope, which may belong to the parent of a nested call.
         scope = CallScope(
             connect=instance.connect_one,
+            models=self._outside_calls.models,
             presented=Presented(credentials, self._downstreams, self._exchanger),
             operations=self._operations,
             questions=questions,
@@ -277,7 +283,7 @@ class FastAgentHost:
         return replace(downstream, program_state=partial(self._programs.state, downstream.name))
 
     async def _create(self, session_id: str) -> HarnessSession:
-        with entered(CallScope(created_for=self._spec.name, connect=defer_connections)):
+        with entered(self._outside_calls):
             return await self._harness.sessions.create(session_id)
 
     async def _dispose(self, instance: FastAgentInstance) -> None:

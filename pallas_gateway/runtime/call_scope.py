@@ -91,6 +91,7 @@ class CallScope:
     Attributes:
         created_for: the agent whose instance is being created.
         connect: connects aggregators; None leaves it to fast-agent.
+        models: fast-agent's parameters of the models that the agent declares.
         presented: the call's credentials.
         operations: receives reports of downstream operations.
         questions: of the call, for its caller.
@@ -110,6 +111,7 @@ class CallScope:
 
     created_for: str | None = None
     connect: Connect | None = None
+    models: Mapping[str, Any] = field(default_factory=dict)
     # The call
     presented: Presented | None = None
     operations: Operations | None = None

@@ -25,6 +25,7 @@ from fast_agent.core.harness import AgentHarness
 from fast_agent.core.logging.logger import Logger
 from fast_agent.io.source_resolver import materialize_text_source
 from fast_agent.llm import fastagent_llm
+from fast_agent.llm.model_database import ModelDatabase
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.ui import console as consoles
 
@@ -48,6 +49,7 @@ from pallas_gateway.runtime.downstreams import (
 )
 from pallas_gateway.runtime.downstreams.operations import reporting_changes, timed
 from pallas_gateway.runtime.llm import attempts, client_cache, loading, openrouter
+from pallas_gateway.runtime.settings import models
 
 if TYPE_CHECKING:
     from fast_agent.config import Settings
@@ -96,11 +98,13 @@ _RELIED_ON: ReliedOn = (
     *journal.RELIED_ON,
     *attempts.RELIED_ON,
     *loading.RELIED_ON,
+    *models.RELIED_ON,
 )
 # Attributes that the gateway sets for these methods, or reads in replacements of them.
 _READ: tuple[tuple[Any, str, str], ...] = (
     (ToolRunner, "_advance_iteration", "_request_params"),
     (FastAgent, "_load_config", "_home_override"),
+    (ModelDatabase, "get_model_params", "_RUNTIME_MODEL_PARAMS"),
 )
 _BRACED_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
 _prepared = False
@@ -133,6 +137,7 @@ def prepare() -> None:
     questions.prepare()
     loading.prepare()
     attempts.prepare()
+    models.prepare()
     _obey_no_message()
     for fast_path in fast_paths.OF_FAST_AGENT:
         fast_path.install()

@@ -28,7 +28,7 @@ from pallas_gateway.runtime.settings.hosting import (
     settings_of,
 )
 from pallas_gateway.runtime.settings.model_names import in_settings
-from pallas_gateway.runtime.settings.models import register_unknown_models
+from pallas_gateway.runtime.settings.models import declared_models
 from pallas_gateway.runtime.settings.providers import llm_providers
 from pallas_gateway.runtime.settings.review import blamed_settings, review
 
@@ -156,7 +156,7 @@ class FastAgentRuntime:
         declare_peers(settings, spec.peer_servers)
         fingerprint = self._fingerprint(fast, spec, settings)
         downstreams = prepare_servers(settings, spec.peers)
-        register_unknown_models(fast, settings, spec.model_capabilities, spec.models)
+        models = declared_models(fast, settings, spec.model_capabilities, spec.models)
         await load_providers(fast, settings, spec.models)
         fast.args.no_home = True
         fast.args.quiet = True
@@ -171,6 +171,7 @@ class FastAgentRuntime:
             cache=self._listings,
             programs=self._programs,
             limits=self._limits,
+            models=models,
         )
         await runtime.rehearse()
         runtime.ask_downstreams()

@@ -261,7 +261,6 @@ async def test_a_conversation_id_is_a_string_that_fits_into_a_log(version: str, 
 
 
 VISION, NO_VISION = {"vision": True}, {"vision": False}
-# Model names that no other test uses: what one test declares, fast-agent knows until the process ends.
 SEEING = {
     "declared for the project": (Agent(), {"default_model": "generic.eyes-1", "model_capabilities": VISION}),
     "declared for the agent": (
@@ -303,6 +302,32 @@ async def test_a_model_with_vision_sees_the_images_of_the_turn_and_of_the_histor
         assert images_seen(request) == [[IMAGE_URL], [], [IMAGE_URL, IMAGE_URL]]
         assert turns_seen(request)[-1] == ("user", "compare")
     assert not answer.is_error
+
+
+async def test_each_agent_has_the_capabilities_that_it_declares_of_a_model_that_others_use_too(tmp_path: Path) -> None:
+    agents = {
+        "plain": Agent(),
+        "seeing": Agent(settings={"model_capabilities": VISION | {"max_output_tokens": 900}}),
+        "blind": Agent(settings={"model_capabilities": NO_VISION | {"max_output_tokens": 500}}),
+        "elsewhere": Agent(model="openai.own-1", settings={"model_capabilities": VISION | {"max_output_tokens": 700}}),
+    }
+    async with scripted_llm() as llm:
+        openai = {"openai": {"base_url": llm.base_url, "api_key": "k"}}
+        project = write_project(
+            tmp_path, agents, llm_url=llm.base_url, fastagent={"default_model": "generic.own-1", **openai}
+        )
+        async with running(project) as served:
+            seen = {name: await ask(served.url(name), "look", images=[IMAGE]) for name in agents}
+            llm.requests.clear()
+            for name in agents:
+                await ask(served.url(name), "write", params={"max_tokens": 100_000})
+    assert {name: answer.is_error for name, answer in seen.items()} == {
+        "plain": True,
+        "seeing": False,
+        "blind": True,
+        "elsewhere": False,
+    }
+    assert [request.body.get("max_tokens") for request in llm.requests] == [100_000, 900, 500, 700]
 
 
 async def test_large_images_reach_the_model_whole_and_again_where_a_request_is_repeated(tmp_path: Path) -> None:

@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, override
 
 from fast_agent.llm.model_database import ModelDatabase, ModelParameters
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_types import Provider
 
+from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.protocols import ModelFacts
 from pallas_gateway.runtime.settings.model_names import near_model
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from fast_agent.config import Settings
     from fast_agent.core.agent_app import AgentApp
     from fast_agent.core.fastagent import FastAgent
 
     from pallas_gateway.config.model.agents import ModelCapabilities
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/heic")
 _SENT_NO_IMAGES = frozenset({Provider.BEDROCK})
 """Providers to which fast-agent sends only the text of a message, without an error."""
+RELIED_ON: ReliedOn = ((ModelDatabase, "_RUNTIME_MODEL_PARAMS", ()),)
 
 
-def register_unknown_models(
+class _RuntimeModels(dict[str, ModelParameters]):
+    """fast-agent's table of models that it does not ship, one for the process; an agent finds those that it declares.
+
+    Two agents may declare one name differently, also of models at two providers.
+    """
+
+    @override
+    def __contains__(self, name: object) -> bool:
+        return name in current_scope.get().models or super().__contains__(name)
+
+    @override
+    def get(self, name: str, default: Any = None, /) -> Any:
+        return current_scope.get().models.get(name) or super().get(name, default)
+
+
+def prepare() -> None:
+    """Have fast-agent find the models that the agent of the current scope declares."""
+    ModelDatabase._RUNTIME_MODEL_PARAMS = _RuntimeModels(ModelDatabase._RUNTIME_MODEL_PARAMS)
+
+
+def declared_models(
     fast: FastAgent, settings: Settings, capabilities: ModelCapabilities | None, models: Iterable[str] = ()
-) -> None:
-    """Register the models of a module that fast-agent does not know, with the capabilities that the project declares.
+) -> Mapping[str, ModelParameters]:
+    """Return the models of a module with the capabilities that the project declares, by fast-agent's key.
+
+    They count for models that fast-agent does not ship.
 
     Args:
         fast: of the module.
@@ -41,27 +66,16 @@ def register_unknown_models(
     """
     others = [ModelFactory.resolve_model_spec(spec).wire_model_name for spec in models]
     if capabilities is None:
-        return
-    for name in others:
-        if ModelDatabase.get_model_params(name) is None:
-            _register_unknown_model(name, capabilities)
+        return {}
     specs = {settings.default_model, *(data["config"].model for data in fast.agents.values())}
-    for name in {model_name(spec) for spec in specs if spec}:
-        _register_unknown_model(name, capabilities)
-
-
-def _register_unknown_model(name: str, capabilities: ModelCapabilities) -> None:
-    is_known = ModelDatabase.get_model_params(name) is not None
-    # If another agent declared the same model without vision, fast-agent would drop images without a message.
-    if is_known and (not capabilities.vision or ModelDatabase.supports_mime(name, "image/png")):
-        return
-    tokenizes = ModelDatabase.QWEN_MULTIMODAL if capabilities.vision else ModelDatabase.TEXT_ONLY
+    names = {model_name(spec) for spec in specs if spec}
+    names |= {name for name in others if ModelDatabase.get_model_params(name) is None}
     parameters = ModelParameters(
         context_window=capabilities.context_window,
         max_output_tokens=capabilities.max_output_tokens,
-        tokenizes=tokenizes,
+        tokenizes=ModelDatabase.QWEN_MULTIMODAL if capabilities.vision else ModelDatabase.TEXT_ONLY,
     )
-    ModelDatabase.register_runtime_model_params(name, parameters)
+    return {ModelDatabase.normalize_model_name(name): parameters for name in names}
 
 
 def model_name(spec: str) -> str:
@@ -98,7 +112,7 @@ def provider_and_model(spec: str) -> tuple[str, str]:
 
 
 def facts_of(spec: str) -> ModelFacts:
-    """Facts of a model that fast-agent knows, or that were registered at the agent's start."""
+    """Facts of a model that fast-agent knows, or that the agent of the current scope declares."""
     found = ModelFactory.resolve_model_spec(spec)
     name = found.wire_model_name
     is_known = ModelDatabase.get_model_params(name) is not None

@@ -1,6 +1,7 @@
 """What is known and decided about models: names, capabilities, vision."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,14 @@ import pytest
 from fast_agent import FastAgent
 from fast_agent.config import Settings
 from fast_agent.core.agent_app import AgentApp
-from fast_agent.llm.model_database import ModelDatabase
+from fast_agent.llm.model_database import ModelDatabase, ModelParameters
+from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.config.model.agents import ModelCapabilities
+from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.protocols import ModelFacts
-from pallas_gateway.runtime.settings.models import model_facts, model_name, register_unknown_models
+from pallas_gateway.runtime.settings.models import declared_models, model_facts, model_name, prepare
 
 PNG = "image/png"
 NEW = "generic.never-heard-of-it"
@@ -23,11 +26,11 @@ SEEING, BLIND = ModelCapabilities(vision=True), ModelCapabilities(vision=False)
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """An empty folder to make agents in; models registered by a test are forgotten after it."""
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder to make agents in, and fast-agent's table of models as a gateway has it."""
     monkeypatch.chdir(tmp_path)
-    yield
-    ModelDatabase.clear_runtime_model_params()
+    monkeypatch.setattr(ModelDatabase, "_RUNTIME_MODEL_PARAMS", {})
+    prepare()
 
 
 type Decorate = Callable[[FastAgent], Any]
@@ -41,6 +44,14 @@ def program(*decorators: Decorate) -> FastAgent:
     for decorate in decorators:
         decorate(fast)(agent)
     return fast
+
+
+def in_scope(
+    capabilities: ModelCapabilities | None, model: str | None = NEW, fast: FastAgent | None = None
+) -> AbstractContextManager[None]:
+    """Return the scope of an agent with a default model and these capabilities."""
+    models = declared_models(fast or program(), Settings(default_model=model), capabilities)
+    return entered(CallScope(models=models))
 
 
 def with_model(model: str | None, *, name: str = "agent") -> Decorate:
@@ -62,39 +73,51 @@ def test_a_models_name_is_what_follows_its_provider(spec: str, name: str) -> Non
 
 
 @pytest.mark.parametrize(("capabilities", "vision"), [(SEEING, True), (BLIND, False)])
-def test_an_unknown_model_is_registered_as_declared(capabilities: ModelCapabilities, vision: bool) -> None:
-    register_unknown_models(program(), Settings(default_model=NEW), capabilities)
-
-    params = ModelDatabase.get_model_params(model_name(NEW))
-    assert params is not None
-    assert (params.context_window, params.max_output_tokens) == (131072, 16384)
-    assert ModelDatabase.supports_mime(model_name(NEW), PNG) is vision
-
-
-def test_the_declared_sizes_are_taken() -> None:
-    declared = ModelCapabilities(context_window=8000, max_output_tokens=500)
-    register_unknown_models(program(), Settings(default_model=NEW), declared)
-    params = ModelDatabase.get_model_params(model_name(NEW))
-    assert params is not None
-    assert (params.context_window, params.max_output_tokens) == (8000, 500)
+def test_an_unknown_model_is_as_declared(capabilities: ModelCapabilities, vision: bool) -> None:
+    with in_scope(capabilities):
+        params = ModelDatabase.get_model_params(model_name(NEW))
+        assert params is not None
+        assert (params.context_window, params.max_output_tokens) == (131072, 16384)
+        assert ModelDatabase.supports_mime(model_name(NEW), PNG) is vision
 
 
-def test_the_models_that_agents_name_themselves_are_registered_too() -> None:
+@pytest.mark.parametrize("spec", [NEW, f"openai.{model_name(NEW)}"], ids=["the same provider", "another provider"])
+def test_each_agent_finds_its_own_declaration_of_a_model(spec: str) -> None:
+    large = ModelCapabilities(vision=True, context_window=9000, max_output_tokens=900)
+    small = ModelCapabilities(context_window=8000, max_output_tokens=500)
+    for capabilities, model in ((large, NEW), (small, spec), (large, NEW)):
+        with in_scope(capabilities, model):
+            found = ModelFactory.resolve_model_spec(model).build_model_info()
+            assert found is not None
+            assert (found.context_window, found.max_output_tokens, found.supports_vision) == (
+                capabilities.context_window,
+                capabilities.max_output_tokens,
+                capabilities.vision,
+            )
+    with in_scope(None):
+        assert not ModelFactory.resolve_model_spec(NEW).model_params
+        assert not model_facts(app(served=model_name(NEW)), "served", None).vision
+
+
+def test_the_models_that_agents_name_themselves_are_declared_too() -> None:
     fast = program(with_model(NEW), with_model(None, name="default-model"))
-    register_unknown_models(fast, Settings(default_model="passthrough"), SEEING)
-    assert ModelDatabase.supports_mime(model_name(NEW), PNG)
+    with in_scope(SEEING, "passthrough", fast):
+        assert ModelDatabase.supports_mime(model_name(NEW), PNG)
 
 
-def test_a_known_model_stays_as_fast_agent_knows_it() -> None:
+def test_a_model_that_fast_agent_ships_stays_as_it_knows_it() -> None:
     before = ModelDatabase.get_model_params("gpt-4o")
-    declared = ModelCapabilities(vision=True, context_window=1)
-    register_unknown_models(program(), Settings(default_model="openai.gpt-4o"), declared)
-    assert ModelDatabase.get_model_params("gpt-4o") == before
+    with in_scope(ModelCapabilities(vision=True, context_window=1), "openai.gpt-4o"):
+        assert ModelDatabase.get_model_params("gpt-4o") == before
 
 
-def test_without_a_declaration_nothing_is_registered() -> None:
-    register_unknown_models(program(), Settings(default_model=NEW), None)
-    assert ModelDatabase.get_model_params(model_name(NEW)) is None
+def test_a_model_that_a_provider_has_listed_is_as_listed_without_a_declaration() -> None:
+    listed = ModelParameters(context_window=7, max_output_tokens=7, tokenizes=[])
+    ModelDatabase.register_runtime_model_params(model_name(NEW), listed)
+    with in_scope(None):
+        assert ModelDatabase.get_model_params(model_name(NEW)) == listed
+    with in_scope(SEEING):
+        assert ModelDatabase.supports_mime(model_name(NEW), PNG)
 
 
 def app(provider: Provider = Provider.OPENAI, /, **models: str | None) -> AgentApp:
@@ -142,12 +165,5 @@ def test_declared_blindness_wins_over_what_fast_agent_knows() -> None:
 
 def test_vision_declared_for_a_model_without_it_does_not_make_it_see() -> None:
     """fast-agent drops images for a model it knows as text-only, without a word; so none may get there."""
-    register_unknown_models(program(), Settings(default_model="generic.glm-5.2"), SEEING)
-    assert not model_facts(app(served="glm-5.2"), "served", SEEING).vision
-
-
-def test_a_model_first_declared_blind_and_then_seeing_sees() -> None:
-    for capabilities in (BLIND, SEEING):
-        register_unknown_models(program(), Settings(default_model=NEW), capabilities)
-    assert model_facts(app(served=model_name(NEW)), "served", SEEING).vision
-    assert not model_facts(app(served=model_name(NEW)), "served", BLIND).vision
+    with in_scope(SEEING, "generic.glm-5.2"):
+        assert not model_facts(app(served="glm-5.2"), "served", SEEING).vision
