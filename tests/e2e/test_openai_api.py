@@ -34,6 +34,7 @@ from tests.support.scripted_llm import LlmRequest, Turn
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n not really").decode()
 IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}", "detail": "low"}}
+TOOL = {"type": "function", "function": {"name": "f"}}
 ON = {"openai_api": True}
 COST = Usage(prompt=20, completion=7, cached=5, reasoning=2)
 
@@ -239,8 +240,15 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str | None]]] = {
         {"messages": [{"role": "user", "content": [{**IMAGE, "image_url": "data:image/png;base64,%%%"}]}]},
         ("bad_image", "messages[0].content"),
     ),
-    "tools": ({"tools": [{"type": "function", "function": {"name": "f"}}]}, ("bad_input", "tools")),
-    "functions": ({"functions": [{"name": "f"}], "function_call": "auto"}, ("bad_input", "functions")),
+    "tools of which one is required": ({"tools": [TOOL], "tool_choice": "required"}, ("bad_input", "tools")),
+    "tools of which one is named": (
+        {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
+        ("bad_input", "tools"),
+    ),
+    "functions of which one is named": (
+        {"functions": [{"name": "f"}], "function_call": {"name": "f"}},
+        ("bad_input", "function_call"),
+    ),
     "two answers": ({"n": 2}, ("bad_input", "n")),
     "a voice": ({"modalities": ["text", "audio"]}, ("bad_input", "modalities")),
     "probabilities": ({"logprobs": True}, ("bad_input", "logprobs")),
@@ -265,6 +273,7 @@ TAKEN: dict[str, dict[str, Any]] = {
         "logprobs": False, "modalities": ["text"], "store": False, "parallel_tool_calls": True,
         "metadata": {"conversation_id": "x" * 2000},
     },
+    "functions that need not be called": {"functions": [{"name": "f"}], "function_call": "auto"},
     "a talk with another model's tools": {
         "messages": [
             {"role": "user", "content": "hi"},
@@ -275,6 +284,42 @@ TAKEN: dict[str, dict[str, Any]] = {
         ]
     },
 }  # fmt: skip
+
+
+OPEN_WEBUI_TOOLS = (
+    "get_current_timestamp calculate_timestamp ask_user list_knowledge_bases search_knowledge_bases query_knowledge_bases "
+    "search_knowledge_files query_knowledge_files view_knowledge_file search_chats view_chat search_memories add_memory "
+    "replace_memory_content delete_memory list_memories search_web fetch_url generate_image edit_image execute_code "
+    "search_notes view_note write_note replace_note_content search_channels search_channel_messages view_channel_thread "
+    "view_channel_message view_skill create_tasks update_task create_automation list_automations search_calendar_events "
+    "create_calendar_event"
+).split()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_tools_that_open_webui_sends_with_every_message_are_ignored_and_named(
+    stream: bool, tmp_path: Path
+) -> None:
+    function = {"description": "A tool of the page.", "parameters": {"type": "object", "properties": {}}}
+    tools = [{"type": "function", "function": {"name": name, **function}} for name in OPEN_WEBUI_TOOLS]
+    body = {"model": "solo", "messages": said("add"), "stream": stream, "tools": tools}
+    assert len(tools) == 36
+    async with talking(tmp_path) as (staged, _, _), httpx.AsyncClient(timeout=60) as http:
+        answer = await http.post(f"{staged.served.base_url}/v1/chat/completions", json=body)
+        sent = staged.llm.requests[0].body
+
+    lines = answer.text.splitlines() if stream else [f"data: {answer.text}"]
+    bodies = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+    texts = [choice.get("delta", choice.get("message", {})).get("content", "") for choice in _choices(bodies)]
+    assert answer.status_code == 200
+    assert "".join(texts) == "Let me see.\n\nIt is 3."
+    assert bodies[-1]["pallas"] == {"params": {"ignored": ["tools"]}}
+    assert "tools__add" in [tool["function"]["name"] for tool in sent["tools"]]
+    assert not set(OPEN_WEBUI_TOOLS) & {tool["function"]["name"] for tool in sent["tools"]}
+
+
+def _choices(bodies: list[Any]) -> list[Any]:
+    return [choice for body in bodies for choice in body["choices"]]
 
 
 async def test_what_cannot_be_answered_is_refused_with_what_to_change(tmp_path: Path) -> None:

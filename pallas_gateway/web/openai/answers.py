@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.agent_server.tools import params_meta
@@ -42,26 +42,21 @@ def usage(used: Usage) -> Json:
     }
 
 
-def _notes(reply: Reply) -> Json:
-    """Parameters without effect or with another value, in the form of `_meta["pallas/params"]`."""
-    notes = params_meta(reply)
-    return {"pallas": {"params": notes}} if notes else {}
-
-
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The bodies of one request's response; `created` is in seconds of the epoch."""
+    """The bodies of one request's response; `created` is in seconds of the epoch, `ignored` are fields of the request."""
 
     call_id: str
     model: str
     created: int
     with_usage: bool = False
+    ignored: tuple[str, ...] = ()
 
     def completion(self, text: str, reply: Reply) -> Json:
         """The whole answer."""
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(reply)}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": usage(reply.usage), **_notes(reply)}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": usage(reply.usage), **self._notes(reply)}
 
     def first(self) -> Json:
         """The first chunk: the role."""
@@ -73,10 +68,15 @@ class Answers:
 
     def last(self, reply: Reply) -> list[Json]:
         """The last chunks: the finish reason, and the usage if it was requested."""
-        ended = {**self._chunk({}, finish_reason(reply)), **_notes(reply)}
+        ended = {**self._chunk({}, finish_reason(reply)), **self._notes(reply)}
         if not self.with_usage:
             return [ended]
         return [ended, {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(reply.usage)}]
+
+    def _notes(self, reply: Reply) -> Json:
+        """What had no effect or was sent with another value, in the form of `_meta["pallas/params"]`."""
+        notes = params_meta(replace(reply, ignored=(*self.ignored, *reply.ignored)))
+        return {"pallas": {"params": notes}} if notes else {}
 
     def _chunk(self, delta: Json, finish: str | None = None) -> Json:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.nesting import RunningCalls
-    from pallas_gateway.web.openai.requests import ChatRequest
 
 
 @dataclass(slots=True)
@@ -48,14 +47,15 @@ class ChatCompletion:
     _texts: list[str] = field(default_factory=list)
     _stream: _StreamedAnswer | None = None
     _wants_json: bool = False
+    _ignored: tuple[str, ...] = ()
 
     async def parse(self, asked: Call) -> Call:
         """Return the call with the content of the body; raises `BadRequestError`."""
         request = chat_request(self.document, self.agent.settings, max_entries=self.agent.max_history_entries)
-        self._wants_json = request.wants_json
+        self._wants_json, self._ignored = request.wants_json, request.ignored
         if request.stream:
             events = ServerSentEvents(self.http[2], silence_seconds=self.silence_seconds)
-            self._stream = _StreamedAnswer(events, self._answers(asked, request))
+            self._stream = _StreamedAnswer(events, self._answers(asked, with_usage=request.include_usage))
         return replace(asked, message=request.message, history=request.history, parameters=request.parameters)
 
     async def answer(self, call: Call) -> Reply:
@@ -95,9 +95,8 @@ class ChatCompletion:
         else:
             self._texts.append(text)
 
-    def _answers(self, call: Call, request: ChatRequest | None = None) -> Answers:
-        with_usage = request is not None and request.include_usage
-        return Answers(call.call_id, self.agent.name, int(time()), with_usage=with_usage)
+    def _answers(self, call: Call, *, with_usage: bool = False) -> Answers:
+        return Answers(call.call_id, self.agent.name, int(time()), with_usage=with_usage, ignored=self._ignored)
 
 
 class _StreamedAnswer:

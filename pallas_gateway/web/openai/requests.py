@@ -30,8 +30,6 @@ type Json = dict[str, Any]
 _OWN_TOOLS = "an agent has tools of its own and calls them itself"
 _ONE_TEXT = "an agent gives one answer, as text"
 _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "tools": (bool, _OWN_TOOLS),
-    "functions": (bool, _OWN_TOOLS),
     "function_call": (lambda value: value not in (None, "auto", "none"), _OWN_TOOLS),
     "web_search_options": (lambda value: value is not None, _OWN_TOOLS),
     "n": (lambda value: value not in (None, 1), _ONE_TEXT),
@@ -42,6 +40,8 @@ _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "logit_bias": (bool, "an agent does not show its model's tokens"),
 }
 """Fields that are refused if the test of their value is true, with the reason."""
+_CLIENTS_TOOLS = ("tools", "functions")
+"""Tools of the client, which are ignored: chat UIs send theirs with every message, and do not need them called."""
 _PASSED_ON = (
     "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop", "response_format",
     "tool_choice",
@@ -52,7 +52,10 @@ _SAYS_NOTHING: Mapping[str, object] = {"tool_choice": "auto", "response_format":
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A parsed request; with `wants_json` a program reads the answer, so it must hold the final text only."""
+    """A parsed request.
+
+    With `wants_json` a program reads the answer, so it must hold the final text only. `ignored` are fields of tools.
+    """
 
     message: Message
     history: tuple[Message, ...]
@@ -60,6 +63,7 @@ class ChatRequest:
     stream: bool
     include_usage: bool
     wants_json: bool
+    ignored: tuple[str, ...]
 
 
 def document_of(body: bytes) -> tuple[Json, str]:
@@ -95,6 +99,10 @@ def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -
     for name, (asks, why) in _REFUSED.items():
         if asks(document.get(name)):
             raise BadRequestError(f"'{name}' is not supported: {why}.", param=name)
+    ignored = tuple(name for name in _CLIENTS_TOOLS if document.get(name))
+    if ignored and document.get("tool_choice") not in (None, "auto", "none"):
+        why = f"'tool_choice' cannot require one of '{ignored[0]}'"
+        raise BadRequestError(f"{why}: {_OWN_TOOLS}. Leave out '{ignored[0]}'.", param=ignored[0])
     turns, system = _conversation(document.get("messages"), max_entries)
     asked = _parameters(document, system, settings)
     wanted = parameters.resolved(asked, settings.default_params).response_format
@@ -105,6 +113,7 @@ def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -
         stream=_flag(document, "stream"),
         include_usage=_flag(_object(document, "stream_options"), "include_usage"),
         wants_json=wanted is not None and wanted["type"] != "text",
+        ignored=ignored,
     )
 
 
