@@ -286,14 +286,16 @@ TAKEN: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-OPEN_WEBUI_TOOLS = (
-    "get_current_timestamp calculate_timestamp ask_user list_knowledge_bases search_knowledge_bases query_knowledge_bases "
-    "search_knowledge_files query_knowledge_files view_knowledge_file search_chats view_chat search_memories add_memory "
-    "replace_memory_content delete_memory list_memories search_web fetch_url generate_image edit_image execute_code "
-    "search_notes view_note write_note replace_note_content search_channels search_channel_messages view_channel_thread "
-    "view_channel_message view_skill create_tasks update_task create_automation list_automations search_calendar_events "
-    "create_calendar_event"
-).split()
+OPEN_WEBUI_TOOLS = [
+    "get_current_timestamp", "calculate_timestamp", "ask_user", "list_knowledge_bases", "search_knowledge_bases",
+    "query_knowledge_bases", "grep_knowledge_files", "search_knowledge_files", "query_knowledge_files",
+    "view_knowledge_file", "search_chats", "view_chat", "search_memories", "list_memory_paths", "read_memory_path",
+    "list_memories", "update_memory", "add_memory", "replace_memory_content", "delete_memory", "search_notes",
+    "view_note", "write_note", "replace_note_content", "create_skill", "create_tasks", "update_task",
+    "create_automation", "update_automation", "list_automations", "toggle_automation", "delete_automation",
+    "search_calendar_events", "create_calendar_event", "update_calendar_event", "delete_calendar_event",
+]  # fmt: skip
+"""The tools of a request as Open WebUI 0.12.4 sent it."""
 
 
 @pytest.mark.parametrize("stream", [True, False])

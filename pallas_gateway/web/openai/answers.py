@@ -44,7 +44,10 @@ def usage(used: Usage) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The bodies of one request's response; `created` is in seconds of the epoch, `ignored` are fields of the request."""
+    """The bodies of one request's response.
+
+    `created` is in seconds of the epoch; `ignored` are fields of the request that have no effect.
+    """
 
     call_id: str
     model: str
