@@ -104,10 +104,12 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
     # Imported here, as below: these take a second, which `--help`, `serve` and `check` should not cost.
     import httpx  # noqa: PLC0415
 
+    from pallas_gateway.http_answers import limited  # noqa: PLC0415
+
     bypass_proxies()
     base_url = base_url.rstrip("/")
     try:
-        async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
+        async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
             response = await client.get(f"{base_url}{WELL_KNOWN}", headers=_authorization(bearer))
             response.raise_for_status()
             return [_agent(base_url, entry["server"]) for entry in response.json()["servers"]]
@@ -133,8 +135,10 @@ async def fetch_states(base_url: str, bearer: str | None = None) -> Callable[[Re
     """Return a function from an agent to its state and reason in `/readyz`; `unknown` if that is not served."""
     import httpx  # noqa: PLC0415
 
+    from pallas_gateway.http_answers import limited  # noqa: PLC0415
+
     try:
-        async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
+        async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
             response = await client.get(f"{base_url.rstrip('/')}/readyz", headers=_authorization(bearer))
         not_up: dict[str, Any] = response.json()["not_up"]
         down = {slug(name): (str(one["state"]), str(one["reason"] or "")) for name, one in not_up.items()}
@@ -202,6 +206,8 @@ async def connected(
     from mcp.client import Client  # noqa: PLC0415
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
 
+    from pallas_gateway.http_answers import LARGEST_ANSWER_BYTES, MCP_STREAMS, limited  # noqa: PLC0415
+
     timeout = httpx2.Timeout(REGISTRY_SECONDS, read=CALL_SECONDS)
     if bearer and not agent.is_at_home:
         why = "the registry names an address on another host, or without TLS; the token was not sent"
@@ -209,11 +215,16 @@ async def connected(
     responses: list[httpx2.Response] = []
     try:
         async with (
-            httpx2.AsyncClient(
-                headers=_authorization(bearer), timeout=timeout, event_hooks={"response": [partial(_keep, responses)]}
+            limited(
+                httpx2.AsyncClient(
+                    headers=_authorization(bearer),
+                    timeout=timeout,
+                    event_hooks={"response": [partial(_keep, responses)]},
+                ),
+                streams=MCP_STREAMS,
             ) as http,
             Client(
-                streamable_http_client(agent.url, http_client=http),
+                streamable_http_client(agent.url, http_client=http, max_sse_event_size=LARGEST_ANSWER_BYTES),
                 logging_callback=on_message,
                 elicitation_callback=on_question,
                 log_level="info" if on_message else None,

@@ -6,6 +6,7 @@ import socket
 
 import httpx
 
+from pallas_gateway.http_answers import AnswerError
 from pallas_gateway.telemetry.redaction import shortened
 
 LONGEST = 300  # characters of a library's message
@@ -17,6 +18,8 @@ def sentence(failure: Exception) -> str | None:
         return _connect_error(failure)
     if isinstance(failure, (httpx.LocalProtocolError, UnicodeEncodeError)):  # their text shows the header
         return "a configured header holds a character that HTTP does not allow"
+    if isinstance(failure, AnswerError):
+        return str(failure)
     if isinstance(failure, (httpx.HTTPError, httpx.InvalidURL, ValueError)):
         return shortened(f"{type(failure).__name__}: {failure}".rstrip(": "), LONGEST)
     return None

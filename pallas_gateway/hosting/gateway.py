@@ -23,6 +23,7 @@ from pallas_gateway.health.preflight import Preflight
 from pallas_gateway.hosting.agent_set import AgentSet, GatewayServices
 from pallas_gateway.hosting.peers import PeerCalls
 from pallas_gateway.hosting.taken_over import TakenOver
+from pallas_gateway.http_answers import limited
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import GatewayLimits
@@ -273,4 +274,4 @@ def http_client() -> httpx.AsyncClient:
     """
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=_IDLE_CONNECTIONS)
     no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
-    return httpx.AsyncClient(timeout=None, limits=limits, cookies=no_cookies)  # noqa: S113  see above
+    return limited(httpx.AsyncClient(timeout=None, limits=limits, cookies=no_cookies))  # noqa: S113  see above

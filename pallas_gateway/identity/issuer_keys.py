@@ -15,6 +15,8 @@ import httpx
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet, import_key
 
+from pallas_gateway.http_answers import AnswerError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -87,6 +89,8 @@ class IssuerKeys:
             self._failed(f"HTTP {error.response.status_code}")
         except TimeoutError:
             self._failed(f"no answer within {self._fetch_seconds:g} s")
+        except AnswerError as error:
+            self._failed(str(error))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             self._failed(type(error).__name__)
         except (ValueError, RecursionError):

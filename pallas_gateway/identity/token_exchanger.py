@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 import httpx
 
+from pallas_gateway.http_answers import AnswerError, limited
 from pallas_gateway.identity.token_exchange import TokenExchange, end_of, failed, read_answer, request_of
 from pallas_gateway.tasks import TaskOwner
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 EXCHANGE_SECONDS = 5.0
 MARGIN_SECONDS = 10.0  # before its end a token is replaced, because its request takes time too
 UNSTATED_SECONDS = 60.0  # in the cache for a token without `expires_in`
+LARGEST_ANSWER_BYTES = 2**20
 MOST_KEPT = 10_000  # tokens; beyond that the oldest is dropped
 
 type _Key = tuple[bytes, TokenExchange]
@@ -68,7 +70,8 @@ class TokenExchanger:
         """Open the HTTP client."""
         # Without cookies: all callers share the client, and one caller's session must not be sent with another's token.
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))
-        self._client = httpx.AsyncClient(timeout=None, cookies=no_cookies)  # noqa: S113  each exchange has a deadline
+        client = httpx.AsyncClient(timeout=None, cookies=no_cookies)  # noqa: S113  each exchange has a deadline
+        self._client = limited(client, most_bytes=LARGEST_ANSWER_BYTES)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -142,6 +145,8 @@ class TokenExchanger:
             why = f"no answer within {self._exchange_seconds:g} s"
         except httpx.ConnectError:
             why = "it cannot be reached"
+        except AnswerError as error:
+            why = str(error)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             why = type(error).__name__
         raise failed(to, why)

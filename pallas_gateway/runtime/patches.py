@@ -37,6 +37,7 @@ from pallas_gateway.runtime.compat import engine_log
 from pallas_gateway.runtime.compat.engine import get_settings_apart
 from pallas_gateway.runtime.compat.requirements import check_names, check_reads
 from pallas_gateway.runtime.downstreams import (
+    answers,
     connecting,
     listed_connections,
     manager,
@@ -86,6 +87,7 @@ _RELIED_ON: ReliedOn = (
     (ToolRunner, "_advance_iteration", ("self",)),
     (fastagent_llm, "_mcp_metadata_var", ()),
     *((module, "CONTROL_MESSAGE_SAVE_HISTORY", ()) for module in _CONTROL_MESSAGE_READERS),
+    *answers.RELIED_ON,
     *connecting.RELIED_ON,
     *listed_connections.RELIED_ON,
     *manager.RELIED_ON,
@@ -126,6 +128,7 @@ def prepare() -> None:
     _read_settings_apart()
     connecting.prepare()
     timeouts.prepare()
+    answers.prepare()
     unused_listings.prepare()
     _watch_operations()
     Logger.event = engine_log.event  # type: ignore[method-assign]  # fast-agent's own logging is off

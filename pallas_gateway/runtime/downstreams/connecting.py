@@ -20,6 +20,7 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 from mcp.client.session import ClientSession
 
 from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.downstreams.answers import with_limits
 from pallas_gateway.runtime.downstreams.credentials import CallAuth
 from pallas_gateway.runtime.downstreams.manager import TTL, LazyConnectionManager
 from pallas_gateway.runtime.downstreams.timeouts import allow_silence
@@ -77,12 +78,14 @@ async def attach(aggregator: MCPAggregator, server: str) -> None:
 def http_client(settings: MCPServerSettings, limits: httpx2.Limits) -> httpx2.AsyncClient:
     """An HTTP client for a server, like those that fast-agent makes for each connection."""
     prepared = client_gateway._prepare_headers_and_auth(settings, trigger_oauth=False, oauth_mode="disabled")
-    return httpx2.AsyncClient(
-        headers=prepared.headers,
-        auth=prepared.oauth_provider,
-        timeout=client_gateway._http_timeout(settings),
-        limits=limits,
-        event_hooks={"request": [allow_silence]},
+    return with_limits(
+        httpx2.AsyncClient(
+            headers=prepared.headers,
+            auth=prepared.oauth_provider,
+            timeout=client_gateway._http_timeout(settings),
+            limits=limits,
+            event_hooks={"request": [allow_silence]},
+        )
     )
 
 

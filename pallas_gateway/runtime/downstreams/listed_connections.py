@@ -17,6 +17,7 @@ from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import LATEST_MODERN_VERSION
 
+from pallas_gateway.runtime.downstreams.answers import EVENT_BYTES
 from pallas_gateway.runtime.downstreams.program_transport import connection
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def _transport(server: ServerConnection, listing: ServerListing) -> Transport:
     client = copy(listing.http_client)  # the same sockets
     # A load balancer may route a session to its server by a cookie, which is kept until the end of the session.
     client.cookies = httpx2.Cookies()
-    return streamable_http_client(server.server_config.url or "", http_client=client)
+    url = server.server_config.url or ""
+    return streamable_http_client(url, http_client=client, max_sse_event_size=EVENT_BYTES)
 
 
 def _mark_ended(server: ServerConnection) -> None:

@@ -20,6 +20,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, ErrorData, JSONRPCRequest
 
+from pallas_gateway.runtime.downstreams.answers import EVENT_BYTES
 from pallas_gateway.runtime.downstreams.listed_connections import break_cycles
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class PostDispatcher(JSONRPCDispatcher):
     def __init__(self, url: str, http_client: httpx2.AsyncClient) -> None:
         super().__init__(cast("Any", None), cast("Any", None))
         self._running = True
-        self._transport = _Posts(url)
+        self._transport = _Posts(url, max_sse_event_size=EVENT_BYTES)
         self._http_client = http_client
         self._handlers: list[Callable[[], Awaitable[Any]]] = []
 

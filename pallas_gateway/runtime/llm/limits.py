@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.http_answers import decompressor, pieces
 from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.fast_paths.delta_events import DeltaEvents
 from pallas_gateway.runtime.llm.endings import BUSY_SECONDS, incomplete
@@ -29,9 +30,7 @@ LARGEST_ANSWER_BYTES = 2**27
 """Size after decompression. The longest answers, 400,000 tokens in an event each, take about 100 MB."""
 LARGEST_ERROR_BYTES = 2**18
 """The rest of an error is not read; 200 characters are shown."""
-_PIECE_BYTES = 2**16
 _EVENTS = "text/event-stream"
-_COMPRESSED = frozenset({"gzip", "x-gzip"})
 
 
 def limited(client: Any, *, busy_seconds: float = BUSY_SECONDS) -> Any:
@@ -50,7 +49,7 @@ async def limit(response: httpx2.Response, *, busy_seconds: float = BUSY_SECONDS
     response.stream = _Limited(
         stream,
         is_error=response.status_code >= HTTPStatus.MULTIPLE_CHOICES,
-        is_compressed=encoding in _COMPRESSED,
+        gzip=decompressor(encoding),
         busy_seconds=busy_seconds,
         is_events=response.headers.get("Content-Type", "").lower().startswith(_EVENTS),
     )
@@ -79,14 +78,12 @@ class _Limited(httpx2.AsyncByteStream):
     Over its limit, an error is cut off and an answer is refused.
     """
 
-    def __init__(
-        self, stream: Any, *, is_error: bool, is_compressed: bool, busy_seconds: float, is_events: bool
-    ) -> None:
+    def __init__(self, stream: Any, *, is_error: bool, gzip: Any, busy_seconds: float, is_events: bool) -> None:
         self._busy_seconds = busy_seconds
         self._stream = stream
         self._left = LARGEST_ERROR_BYTES if is_error else LARGEST_ANSWER_BYTES
         self._is_error = is_error
-        self._gzip = zlib.decompressobj(zlib.MAX_WBITS | 16) if is_compressed else None
+        self._gzip = gzip
         self._events = DeltaEvents() if is_events and fast_paths.DELTA_EVENTS.is_on else None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -111,12 +108,7 @@ class _Limited(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
     def _pieces_of(self, raw: bytes) -> Iterator[bytes]:
-        if self._gzip is None:
-            yield raw
-            return
         try:
-            while piece := self._gzip.decompress(raw, _PIECE_BYTES):
-                yield piece
-                raw = self._gzip.unconsumed_tail
+            yield from pieces(raw, self._gzip)
         except zlib.error as error:
             raise incomplete() from error

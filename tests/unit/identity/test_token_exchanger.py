@@ -455,3 +455,10 @@ async def test_a_token_that_ends_sooner_than_nothing_was_said_of_is_kept_no_long
     assert exchanger.kept(ANN, NOTES) is not None
     clock.go_on(6)
     assert exchanger.kept(ANN, NOTES) is None
+
+
+async def test_an_answer_of_any_length_is_not_read(server: AuthorizationServer, exchanger: TokenExchanger) -> None:
+    server.answers = lambda _: httpx.Response(200, content=bytes(2**20 + 1))
+
+    with pytest.raises(TokenExchangeError, match="its answer is larger than 1 MiB"):
+        await exchanger.exchange(ANN, NOTES)

@@ -1,0 +1,158 @@
+"""Answers of HTTP downstreams: their limits, and refusals that name their status.
+
+The MCP SDK reads JSON answers of any length, refuses events that are larger than 1 MiB, and reports each refusal as
+"Server returned an error response". All is done by response hooks of the HTTP clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from functools import partial, wraps
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+from fast_agent.mcp import client_gateway
+from mcp.shared._httpx_utils import create_mcp_http_client
+from mcp_types import INTERNAL_ERROR
+
+from pallas_gateway.http_answers import LARGEST_ANSWER_BYTES, MCP_STREAMS, AnswerError, limit, limited
+from pallas_gateway.telemetry.redaction import shortened
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from pallas_gateway.runtime.compat.requirements import ReliedOn
+
+RELIED_ON: ReliedOn = (
+    (client_gateway, "_http_diagnostic_hooks", ("server_name", "hooks")),
+    (client_gateway, "sse_client", ("url", "headers", "sse_read_timeout", "httpx_client_factory", "auth")),
+    (client_gateway, "streamable_http_client", ("url", "http_client", "max_sse_event_size")),
+)
+EVENT_BYTES = LARGEST_ANSWER_BYTES
+"""Largest event of a stream; the SDK's own limit is smaller than an image."""
+_READ_SECONDS = 2.0
+_READ_BYTES = 2**16
+_LONGEST_WORDS = 200
+_RPC_ACCEPT = "text/event-stream"
+_SAID_BY_CHALLENGE = re.compile(r'error_description="([^"]{1,500})"')
+
+
+def prepare() -> None:
+    """Add the hooks to the clients that fast-agent makes; those of `shared_clients` have them already."""
+    clients: Any = client_gateway  # it does not export all of the names
+    hooks_of, sse_client = clients._http_diagnostic_hooks, clients.sse_client
+
+    @wraps(hooks_of)
+    def http_diagnostic_hooks(*args: Any, **options: Any) -> dict[str, list[Any]]:
+        hooks = hooks_of(*args, **options) or {}
+        limiting = partial(limit, streams=MCP_STREAMS)
+        return {
+            "request": [*hooks.get("request", []), _ask_for_gzip],
+            "response": [limiting, name_refusal, *hooks.get("response", [])],
+        }
+
+    @wraps(sse_client)
+    def limited_sse_client(*args: Any, **options: Any) -> Any:
+        return sse_client(*args, httpx_client_factory=_client_of_sse, **options)
+
+    clients._http_diagnostic_hooks, clients.sse_client = http_diagnostic_hooks, limited_sse_client
+    clients.streamable_http_client = partial(clients.streamable_http_client, max_sse_event_size=EVENT_BYTES)
+
+
+def with_limits(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
+    """Limit the answers to a client of one downstream, and have its refusals name their status."""
+    limited(client, streams=MCP_STREAMS).event_hooks["response"].append(name_refusal)
+    return client
+
+
+async def name_refusal(response: httpx2.Response) -> None:
+    """As a response hook: replace a refusal by a JSON-RPC error with its status and reason, unless it is one.
+
+    404 stays: for the SDK it is an unknown method, or the end of a session.
+    """
+    status = response.status_code
+    is_request = _RPC_ACCEPT in response.request.headers.get("Accept", "") and response.request.method == "POST"
+    if not is_request or status < HTTPStatus.BAD_REQUEST or status == HTTPStatus.NOT_FOUND:
+        return
+    body = await _beginning(response)
+    if not _is_rpc_error(body):
+        error = {"code": INTERNAL_ERROR, "message": refusal(status, response.headers, body)}
+        body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
+        response.headers["Content-Type"] = "application/json"
+    response.stream = _Replaced(response.stream, body)
+
+
+def refusal(status: int, headers: httpx2.Headers, body: bytes = b"") -> str:
+    """Return the status as a sentence, with the server's own words and when to try again."""
+    said = f"HTTP {status}"
+    if status in HTTPStatus:
+        said += f" {HTTPStatus(status).phrase}"
+    challenge = _SAID_BY_CHALLENGE.search(headers.get("WWW-Authenticate", "")[:2000])
+    words = _words(body, headers.get("Content-Type", "")) or (challenge[1] if challenge else "")
+    if words := shortened(" ".join(words.split()), _LONGEST_WORDS):
+        said += f": {words}"
+    seconds = headers.get("Retry-After", "")
+    return f"{said} (try again in {int(seconds)} s)" if re.fullmatch("[0-9]{1,6}", seconds) else said
+
+
+async def _beginning(response: httpx2.Response) -> bytes:
+    """Read a refusal, as far as it is short and comes soon."""
+    body = b""
+    try:
+        async with asyncio.timeout(_READ_SECONDS):
+            async for piece in response.stream:  # type: ignore[union-attr]  of an asynchronous client
+                body += piece
+                if len(body) > _READ_BYTES:
+                    break
+    except (TimeoutError, AnswerError, httpx2.HTTPError):
+        pass  # the status says enough
+    return body[:_READ_BYTES]
+
+
+def _is_rpc_error(body: bytes) -> bool:
+    document = _decoded(body)
+    return isinstance(document, dict) and document.get("jsonrpc") == "2.0" and isinstance(document.get("error"), dict)
+
+
+def _words(body: bytes, content_type: str) -> str:
+    """The reason in a refusal: of JSON its usual members, of plain text all, of a page nothing."""
+    document = _decoded(body)
+    if isinstance(document, dict):
+        error = document.get("error")
+        nested = error.get("message") if isinstance(error, dict) else None
+        found = (document.get("error_description"), nested, document.get("message"), document.get("detail"), error)
+        return next((one for one in found if isinstance(one, str)), "")
+    return body.decode(errors="replace") if content_type.lower().startswith("text/plain") else ""
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):  # the latter: thousands of brackets
+        return None
+
+
+async def _ask_for_gzip(request: httpx2.Request) -> None:
+    request.headers["Accept-Encoding"] = "gzip"
+
+
+def _client_of_sse(**settings: Any) -> httpx2.AsyncClient:
+    return limited(create_mcp_http_client(**settings), streams=("GET",))
+
+
+class _Replaced(httpx2.AsyncByteStream):
+    """A body in the place of another one, with which the connection's stream is closed."""
+
+    def __init__(self, stream: Any, body: bytes) -> None:
+        self._stream = stream
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
+
+    async def aclose(self) -> None:
+        """Close the connection's stream."""
+        await self._stream.aclose()

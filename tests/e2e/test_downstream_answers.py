@@ -1,0 +1,141 @@
+"""What HTTP downstreams answer when they should not: bodies without measure, and refusals without words."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.calling import ask
+from tests.e2e.test_downstreams import ADD, use, world
+from tests.support.asgi import headers_of, respond
+from tests.support.downstreams import refusing, stateless_downstream
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from tests.support.asgi import Message, Receive, Scope, Send
+    from tests.support.downstreams import Era, StatelessDownstream
+
+LARGE = b'{"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "' + bytes(2**26) + b'"}]}}'
+BOMB = gzip.compress(LARGE)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An answer to a tool call."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def answering_calls(tools: StatelessDownstream, status: int, body: bytes, headers: Mapping[str, str]) -> list[str]:
+    """Have a server answer each `tools/call` like this; return the encodings that its client accepts."""
+    app = tools.recorder.app
+    accepted: list[str] = []
+    assert app is not None
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        first = await receive()
+        if b'"tools/call"' in first.get("body", b""):
+            accepted.append(headers_of(scope).get("accept-encoding", ""))
+            await respond(send, status, body, headers={"content-type": "application/json", **headers})
+            return
+        await app(scope, _after(first, receive), send)
+
+    tools.recorder.app = answer
+    return accepted
+
+
+def _after(first: Message, receive: Receive) -> Receive:
+    pending = [first]
+
+    async def following() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return following
+
+
+@pytest.mark.parametrize("era", ["initialize", "modern"])
+@pytest.mark.parametrize(
+    ("body", "encodings", "reason"),
+    [
+        (BOMB, "gzip", "its answer is larger than 64 MiB"),
+        (gzip.compress(gzip.compress(BOMB)), "gzip, gzip, gzip", "the encoding 'gzip, gzip, gzip', not gzip"),
+    ],
+    ids=["once", "three times"],
+)
+async def test_an_answer_that_grows_beyond_the_limit_is_a_tool_error_with_the_reason(
+    body: bytes, encodings: str, reason: str, era: Era, tmp_path: Path
+) -> None:
+    async with stateless_downstream(era=era) as tools, world(tmp_path, use(ADD), tools=tools.url) as it:
+        accepted = answering_calls(tools, 200, body, {"Content-Encoding": encodings})
+        answer = await ask(it.url)
+        [result] = it.tool_results()
+
+    assert (answer.text, set(accepted)) == ("done", {"gzip"})
+    assert reason in result
+
+
+@pytest.mark.parametrize("era", ["initialize", "modern"])
+async def test_an_event_may_be_larger_than_the_limit_of_the_mcp_library(era: Era, tmp_path: Path) -> None:
+    result = {
+        "resultType": "complete",
+        "content": [],
+        "structuredContent": {"result": 3},
+        "_meta": {"tools/rest": "0" * 1_500_000},
+    }
+    event = f"event: message\ndata: {json.dumps({'jsonrpc': '2.0', 'id': 1, 'result': result})}\n\n".encode()
+    async with stateless_downstream(era=era) as tools, world(tmp_path, use(ADD), tools=tools.url) as it:
+        answering_calls(tools, 200, event, {"content-type": "text/event-stream"})
+        await ask(it.url)
+
+    assert [json.loads(one) for one in it.tool_results()] == [{"result": 3}]
+
+
+@pytest.mark.parametrize("era", ["initialize", "modern"])
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (
+            Refusal(401, headers={"WWW-Authenticate": 'Bearer error_description="expired"'}),
+            "HTTP 401 Unauthorized: expired",
+        ),
+        (Refusal(403, b'{"error": "no such right"}'), "HTTP 403 Forbidden: no such right"),
+        (
+            Refusal(429, b'{"detail": "slow down"}', {"Retry-After": "7"}),
+            "HTTP 429 Too Many Requests: slow down (try again in 7 s)",
+        ),
+        (Refusal(500, b"<html>traceback</html>"), "HTTP 500 Internal Server Error"),
+        (Refusal(503, b'{"error": {"message": "stopping"}}'), "HTTP 503 Service Unavailable: stopping"),
+    ],
+    ids=["401", "403", "429", "500", "503"],
+)
+async def test_a_refused_tool_call_tells_the_model_the_status_and_the_reason(
+    refusal: Refusal, reason: str, era: Era, tmp_path: Path
+) -> None:
+    async with stateless_downstream(era=era) as tools, world(tmp_path, use(ADD), tools=tools.url) as it:
+        answering_calls(tools, refusal.status, refusal.body, refusal.headers)
+        await ask(it.url)
+        [result] = it.tool_results()
+
+    assert reason in result
+    assert "traceback" not in result
+
+
+async def test_a_refused_connection_is_logged_with_the_status_and_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with refusing(503) as server, world(tmp_path, use(ADD), tools=server.url) as it:
+        await ask(it.url)
+
+    down = [record for record in caplog.records if record.getMessage() == "downstream unreachable"]
+    assert [getattr(record, "error", "") for record in down] == ["HTTP 503 Service Unavailable: always 503"]
