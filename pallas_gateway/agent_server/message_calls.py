@@ -32,6 +32,7 @@ from pallas_gateway.agent_server.rounds import (
 )
 from pallas_gateway.agent_server.tools import call_result, conversation_id_of, parse_call
 from pallas_gateway.agents.answering import Arrival, serve_call
+from pallas_gateway.calls import nesting
 from pallas_gateway.calls.asking import CANNOT_ASK
 from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
 from pallas_gateway.calls.call import Reply
@@ -76,6 +77,7 @@ class ToolRequest:
         key: identifies the request when its client cancels it from another one; None if that is not possible.
         round: its place in a call that asks its client.
         parent: the call that makes the request, None for a client.
+        nesting: the calls above it that a client states.
     """
 
     caller: Caller
@@ -86,6 +88,7 @@ class ToolRequest:
     key: RequestKey | None = None
     round: Round = FIRST_ROUND
     parent: Parent | None = None
+    nesting: int = 0
 
     @classmethod
     def over_http(cls, context: Context, params: CallToolRequestParams, endpoint: str) -> Self:
@@ -98,6 +101,7 @@ class ToolRequest:
             StreamAsker(context),
             key_of(context, endpoint, context.request_id),
             Round.of(context, params),
+            nesting=nesting.stated(_meta(context).get(nesting.META_KEY)),
         )
 
 
@@ -149,6 +153,7 @@ async def answer_message(
         call_id=continued.call_id,
         mcp_method="tools/call",
         parent=request.parent,
+        nesting=request.nesting,
     )
     try:
         return await serve_call(arrival, parse, answer, deliver)

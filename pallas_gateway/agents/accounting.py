@@ -146,8 +146,10 @@ def _about(call: Call, seconds: float) -> dict[str, Any]:
     }
     if call.trace_id:
         about["trace_id"] = call.trace_id
+    if call.nesting:
+        about["nesting"] = call.nesting
     if call.is_nested:
-        about |= {"nesting": call.nesting, "parent_call_id": call.parent_call_id}
+        about["parent_call_id"] = call.parent_call_id
     return about
 
 

@@ -42,6 +42,7 @@ class Arrival:
         call_id: given by the API; None for a new one.
         mcp_method: None for an API that is not MCP.
         parent: the call that makes this one, None for a client's own call.
+        nesting: the calls above this one that the client states; see `nesting.stated`.
     """
 
     agent: HostedAgent
@@ -51,6 +52,7 @@ class Arrival:
     call_id: str | None = None
     mcp_method: str | None = None
     parent: Parent | None = None
+    nesting: int = 0
 
     def call(self) -> Call:
         """Return the call with its ids and without its message."""
@@ -60,7 +62,7 @@ class Arrival:
             Message("user", ""),
             conversation_id=self.conversation_id,
             caller=self.caller,
-            nesting=parent.nesting + 1 if parent else 0,
+            nesting=max(self.nesting, parent.nesting + 1 if parent else 0),
             parent_call_id=parent.call_id if parent else None,
             trace_id=traces.trace_id(),
             call_id=self.call_id or new_call_id(),

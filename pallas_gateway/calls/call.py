@@ -52,7 +52,7 @@ class Call:
     """One `tools/call` of an agent's message tool.
 
     `history` is chronological and holds only well-formed turns; `message` is the new user turn. `nesting` counts the
-    calls of this gateway above this one: 0 for a client's own call; `parent_call_id` is the nearest of them.
+    calls above this one: those of this gateway, whose nearest is `parent_call_id`, and those that a client states.
     `parameters` are those of the caller, until the agent that answers completes them by its defaults. `checkpoint` is
     where another process has left off, for a call that is resumed; `given` are answers to questions that it puts again,
     by their ids. `began` is when, by the monotonic clock.
@@ -75,7 +75,7 @@ class Call:
     @property
     def is_nested(self) -> bool:
         """True if a running call of this gateway made this one."""
-        return self.nesting > 0
+        return self.parent_call_id is not None
 
 
 @dataclass(frozen=True, slots=True)

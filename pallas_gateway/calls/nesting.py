@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.asking import NO_QUESTIONS, WaitingCalls
@@ -19,6 +20,21 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.channel import EventSink, NotificationSender
     from pallas_gateway.identity.secret import Secret
+
+
+META_KEY = "pallas/nesting"
+"""In `_meta` of a `tools/call`: the number of calls above it, sent to all downstreams, of which some are gateways."""
+_MOST = 1_000_000
+
+
+def stated(value: object) -> int:
+    """Return the number of calls above a call, as its client states it; 0 for what is no such number.
+
+    It is a lower bound: by a number a client reaches the limit earlier. It never counts as a call of this gateway.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < inf:
+        return 0
+    return int(min(value, _MOST))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

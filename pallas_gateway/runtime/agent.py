@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
+from pallas_gateway.calls import nesting
 from pallas_gateway.calls.asking import NO_QUESTIONS
 from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.runtime.call.observer import Observer
@@ -269,7 +270,8 @@ class FastAgentHost:
             reading_pause=WeakMethod(observer.reading_pause),
             llm_limits=limits.llm,
         )
-        with entered(scope), self._harness.request_context(bearer_token=for_llm), engine.asking_for_logs():
+        meta = {nesting.META_KEY: call.nesting + 1}
+        with entered(scope), self._harness.request_context(bearer_token=for_llm), engine.asking_for_logs(meta):
             try:
                 yield instance
             finally:

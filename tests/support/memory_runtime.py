@@ -94,7 +94,9 @@ def text_of(reply: Reply) -> str:
 
 def a_call(text: str = "hello", *, agent: str = "echo", history: Sequence[Message] = (), nesting: int = 0) -> Call:
     """A client's call of `agent`; with `nesting` one that a running call made."""
-    return Call(agent, Message("user", text), tuple(history), nesting=nesting)
+    return Call(
+        agent, Message("user", text), tuple(history), nesting=nesting, parent_call_id="above" if nesting else None
+    )
 
 
 NOBODY = Credentials(None)

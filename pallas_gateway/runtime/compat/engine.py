@@ -14,7 +14,7 @@ from fast_agent.llm import fastagent_llm
 from mcp_types import LOG_LEVEL_META_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from fast_agent.agents.llm_decorator import LlmDecorator
@@ -65,9 +65,9 @@ def load_no_other_cards(harness: AgentHarness) -> None:
 
 
 @contextmanager
-def asking_for_logs() -> Iterator[None]:
-    """Request log messages with each tool call of the block, as servers of the 2026-07-28 era require."""
-    token = fastagent_llm._mcp_metadata_var.set({LOG_LEVEL_META_KEY: "info"})
+def asking_for_logs(meta: Mapping[str, Any]) -> Iterator[None]:
+    """Request log messages with each tool call of the block, as servers of the 2026-07-28 era require; send `meta`."""
+    token = fastagent_llm._mcp_metadata_var.set({LOG_LEVEL_META_KEY: "info", **meta})
     try:
         yield
     finally:

@@ -103,7 +103,7 @@ async def _beginning(response: httpx2.Response) -> bytes:
     body = b""
     try:
         async with asyncio.timeout(_READ_SECONDS):
-            async for piece in response.stream:  # type: ignore[union-attr]  of an asynchronous client
+            async for piece in response.stream:  # type: ignore[union-attr]  # the client is asynchronous
                 body += piece
                 if len(body) > _READ_BYTES:
                     break

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -300,6 +301,13 @@ async def test_calls_nested_deeper_than_the_limit_are_refused(nesting: int, refu
             await hosting.agent.answer(call, a_channel())
     assert raised.value.reason == "nesting_too_deep"
     assert hosting.metric("calls_refused_total", reason="nesting_too_deep") == 1
+
+
+async def test_a_call_that_only_says_it_is_nested_waits_like_any_other() -> None:
+    async with ready(gateway_calls=0) as hosting:
+        with pytest.raises(CallRefusedError) as raised:
+            await hosting.agent.answer(replace(a_call(), nesting=1), a_channel())
+    assert raised.value.reason == "busy"
 
 
 async def test_a_nested_call_is_answered_when_the_gateway_is_full() -> None:
