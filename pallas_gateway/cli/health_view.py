@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pallas_gateway.cli.output import counted, result, table
+from pallas_gateway.cli.output import counted, result, table, without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -157,8 +157,8 @@ def drawn(rows: Sequence[Row], heading: str) -> Table:
     grid = Table(*_COLUMNS, title=Text(heading), title_justify="left", box=None, header_style="bold")
     for row in rows:
         agent, *others, status, latency, since, error = row
-        name = Text("" if row.server else agent)
-        cells = [Text(cell) for cell in (*others, status, latency, since, error)]
+        name = Text("" if row.server else without_controls(agent))
+        cells = [Text(without_controls(cell)) for cell in (*others, status, latency, since, error)]
         cells[2].stylize(_STYLES.get(status, ""))
         grid.add_row(name, *cells)
     return grid

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pallas_gateway.calls.assistant_stream import CHUNK, DELTA, LOGGER, RESULTS
+from pallas_gateway.cli.output import without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,7 +75,7 @@ class TerminalView:
         """Replace the status line."""
         del progress, total
         if message:
-            self._status(message)
+            self._status(self._fit(message))
 
     def payload(self, payload: dict[str, Any]) -> None:
         """Print live text, or a turn as lines of a tree."""
@@ -85,12 +86,15 @@ class TerminalView:
         self.end_live_text()
         if self._verbose:
             for line in tree_lines(payload):
-                self._console.print(Text(line, style="dim"))
+                self._console.print(Text(self._fit(line), style="dim"))
 
     def _show_live(self, text: str) -> None:
         self.last_live_text = self.last_live_text + text if self._in_live_text else text
         self._in_live_text = True
-        self._console.out(text, end="", style="dim")
+        self._console.out(self._fit(text), end="", style="dim")
+
+    def _fit(self, text: str) -> str:
+        return without_controls(text) if self._console.is_terminal else text
 
     def end_live_text(self) -> None:
         """End the line of live text."""

@@ -1,9 +1,14 @@
-"""Printing: results to stdout, everything else to stderr."""
+"""Printing: results to stdout, everything else to stderr. A terminal gets no control sequences of others.
+
+Texts of models, tools and remote gateways may contain sequences that set a terminal's title, clear its screen or write
+to its clipboard. A pipe receives the text unchanged.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, TextIO
 
@@ -16,16 +21,27 @@ if TYPE_CHECKING:
 
 CANCELLED = "cancelled"
 _BETWEEN_COLUMNS = "   "
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def without_controls(text: str) -> str:
+    """Remove the control characters that a terminal obeys, such as those that move the cursor."""
+    return _CONTROLS.sub("", text.replace("\r\n", "\n"))
+
+
+def fit_for(stream: TextIO, text: str) -> str:
+    """Return `text` without control characters if `stream` is a terminal."""
+    return without_controls(text) if stream.isatty() else text
 
 
 def result(text: str) -> None:
     """Print one result and a newline."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{fit_for(sys.stdout, text)}\n")
 
 
 def problem(text: str) -> None:
     """Print one line about a problem."""
-    sys.stderr.write(f"{cleaned_data(text)}\n")
+    sys.stderr.write(f"{fit_for(sys.stderr, str(cleaned_data(text)))}\n")
 
 
 def print_stop_hint() -> None:

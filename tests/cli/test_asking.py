@@ -9,6 +9,7 @@ import signal
 import ssl
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -458,13 +459,14 @@ def test_progress_is_on_stderr_line_by_line_where_that_is_no_terminal(run: Comma
     assert ran.err.splitlines() == PROGRESS
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 def test_progress_on_a_terminal_is_one_line_that_is_gone_in_the_end(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     with odd_server(modern_agent(["send_message"], with_progress)) as server:
@@ -472,6 +474,51 @@ def test_progress_on_a_terminal_is_one_line_that_is_gone_in_the_end(
     assert (ran.code, ran.out) == (0, "done\n")
     assert terminal.getvalue().endswith("\r\x1b[1A\x1b[2K")
     assert terminal.getvalue().count("\n") == 1
+
+
+TITLE, CLEAR, CLIPBOARD = "\x1b]0;root@bank\x07", "\x1b[2J\x9b2J", "\x1b]52;c;cm0gLXJm\x1b\\"
+HOSTILE = f"a{TITLE}b{CLEAR}c{CLIPBOARD}d\r\n\te"
+HARMLESS = "a]0;root@bankb[2J2Jc]52;c;cm0gLXJm\\d"
+
+
+def hostile(*, is_error: bool = False) -> Callable[[dict[str, Any]], list[object]]:
+    """Answer with control sequences in the progress, the live text, the results of tools and the answer."""
+
+    def answer(rpc: dict[str, Any]) -> list[object]:
+        token = rpc["params"]["_meta"]["progressToken"]
+        result = {"name": "search", "text": HOSTILE, "duration_seconds": 0.1}
+        payloads = [
+            {"kind": "assistant_delta", "text": HOSTILE},
+            {"kind": "assistant_chunk_results", "agent": HOSTILE, "results": [result]},
+        ]
+        return [
+            notice("notifications/progress", progressToken=token, progress=1, message=HOSTILE),
+            *(notice("notifications/message", level="info", logger=LOGGER, data=data) for data in payloads),
+            {"result": {"resultType": "complete", "content": [{"type": "text", "text": HOSTILE}], "isError": is_error}},
+        ]
+
+    return answer
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+@pytest.mark.parametrize("options", [[], ["--stream", "--verbose"]])
+def test_a_terminal_gets_no_control_sequences_of_models_and_tools(
+    run: Command, monkeypatch: pytest.MonkeyPatch, options: list[str], is_error: bool
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", out := Terminal())
+    monkeypatch.setattr(sys, "stderr", err := Terminal())
+    with odd_server(modern_agent(["send_message"], hostile(is_error=is_error))) as server:
+        run("call", "echo", "hi", "--url", server.url, *options)
+    shown = out.getvalue() + err.getvalue()
+    assert HARMLESS in shown
+    assert [one for one in ("\x07", "\x9b", "\x1b]", "\x1b[2J", "\x1b\\") if one in shown] == []
+
+
+def test_a_pipe_gets_an_answer_unchanged(run: Command) -> None:
+    with odd_server(modern_agent(["send_message"], hostile())) as server:
+        ran = run("call", "echo", "hi", "--url", server.url)
+    assert ran.out == f"{HOSTILE}\n"
 
 
 def test_an_agent_that_asks_a_client_without_a_terminal_is_an_error(run: Command) -> None:

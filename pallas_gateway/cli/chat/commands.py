@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 
 from pallas_gateway.cli.attachments import image_of
 from pallas_gateway.cli.chat import export
-from pallas_gateway.cli.chat.screen import harmless
 from pallas_gateway.cli.chat.store import NAME_TAKEN
 from pallas_gateway.cli.health_view import Answer, print_answers
 from pallas_gateway.cli.output import counted, table
@@ -136,8 +135,7 @@ async def _tools(conversation: Conversation, _rest: str) -> None:
         conversation.capabilities = connection.capabilities
         tools = await connection.tools()
         health = {conversation.client.agent: Answer(await connection.health(), monotonic() - began)}
-    rows = [(harmless(tool.name), harmless(" ".join((tool.description or "").split()))) for tool in tools]
-    table("TOOL", "DOES", rows=rows)
+    table("TOOL", "DOES", rows=[(tool.name, " ".join((tool.description or "").split())) for tool in tools])
     screen.print("")
     print_answers(health)
     used = Counter(tool for turn in conversation.turns() for tool in turn.tools)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.cli.agent_client import Answer
-from pallas_gateway.cli.chat.screen import harmless
 from pallas_gateway.cli.chat.store import StoreError
 from pallas_gateway.cli.chat.turns import Place, rows_of, trimmed
-from pallas_gateway.cli.output import CANCELLED, counted
+from pallas_gateway.cli.output import CANCELLED, counted, without_controls
 from pallas_gateway.cli.parameters import without_effect
 from pallas_gateway.errors import GatewayError
 
@@ -107,7 +106,7 @@ class Conversation:
             arguments["conversation_id"] = thread.conversation_id
             answer = Answer.of(await connection.call(arguments, live=self.screen.is_live))
             if answer.is_error:
-                raise TurnFailedError(harmless(answer.text) or "The agent failed without a word.")
+                raise TurnFailedError(without_controls(answer.text) or "The agent failed without a word.")
             self.screen.finish(answer.text)
             return answer
 

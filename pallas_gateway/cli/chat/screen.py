@@ -5,7 +5,6 @@ On a terminal the answer appears while it is written; a pipe receives the finish
 
 from __future__ import annotations
 
-import re
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,17 +14,11 @@ from rich.text import Text
 
 from pallas_gateway.calls.assistant_stream import CHUNK, DELTA
 from pallas_gateway.cli.live import tool_name, tree_lines
+from pallas_gateway.cli.output import fit_for, without_controls
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def harmless(text: str) -> str:
-    """The text without the control characters that a terminal would obey, such as moving the cursor."""
-    return _CONTROLS.sub("", text.replace("\r\n", "\n"))
 
 
 class Screen:
@@ -53,7 +46,7 @@ class Screen:
             return
         if message and self._console.is_terminal and not self._console.is_dumb_terminal and not self._in_line:
             self._clear_status()
-            line = Text(harmless(message), style="dim", no_wrap=True, overflow="ellipsis")
+            line = Text(without_controls(message), style="dim", no_wrap=True, overflow="ellipsis")
             line.truncate(max(self._console.width - 1, 1))
             self._console.print(line, end="")
             self._console.file.flush()
@@ -108,18 +101,18 @@ class Screen:
     def print(self, text: str) -> None:
         """A result on stdout."""
         self.end_line()
-        self._out.write(f"{harmless(text) if self.is_live else text}\n")
+        self._out.write(f"{fit_for(self._out, text)}\n")
         self._out.flush()
 
     def note(self, text: str) -> None:
         """A dimmed line on stderr."""
         self.end_line()
-        self._console.print(Text(harmless(text), style="dim"))
+        self._console.print(Text(without_controls(text), style="dim"))
 
     def problem(self, text: str) -> None:
         """An error in one line."""
         self.end_line()
-        self._console.print(Text(harmless(str(cleaned_data(text))), style="red"))
+        self._console.print(Text(without_controls(str(cleaned_data(text))), style="red"))
 
     def end_line(self) -> None:
         """End the line of text, or clear the status line."""
@@ -135,7 +128,7 @@ class Screen:
         if speaker != self._speaker or not text.startswith(self.shown):
             self.end_line()
             self._speaker, self.shown = speaker, ""
-        if more := harmless(text.removeprefix(self.shown)):
+        if more := without_controls(text.removeprefix(self.shown)):
             self._out.write(more)
             self._out.flush()
             self._in_line = not more.endswith("\n")
