@@ -7,18 +7,22 @@ from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.forms import choices_of, fields_of, misfit_of_field, required_in, without_null
 from pallas_gateway.config.loading.secret_values import is_secret_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 type Choice = tuple[str | int | float, str]
 """A value, and its label."""
 
+NO_WORDS: Mapping[str, str] = MappingProxyType({})
+"""Words that are typed for choices: none."""
 LONGEST_TEXT, LONGEST_LABEL, MOST_CHOICES = 20_000, 500, 50
 _WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 _HINTS = {
@@ -99,10 +103,11 @@ class FormField:
         ]
         return meant[0] if len(meant) == 1 else value
 
-    def prompt(self) -> str:
+    def prompt(self, words: Mapping[str, str] = NO_WORDS) -> str:
         """Return its prompt: the title, the description, hints on the form of the value, the default.
 
-        The choices of a field follow its description, and the prompt itself is a line of its own after them.
+        The choices of a field follow its description, and the prompt itself is a line of its own after them, which
+        offers the shortest of `words`, typed for choices.
         """
         kind, wanted = self.schema.get("type"), self.schema.get("format")
         hints = [self.schema.get("description"), *(_HINTS.get(one) for one in (kind, wanted) if isinstance(one, str))]
@@ -113,7 +118,7 @@ class FormField:
         choices = self._choices()
         if not choices:
             return f"{title}{self._default_hint()}: "
-        return "\n".join([title, *self._lines_of(choices), self._prompt_after(choices)])
+        return "\n".join([title, *self._lines_of(choices), self._prompt_after(choices, words)])
 
     def _limits(self) -> list[str]:
         limits = [("minimum", "maximum", ""), ("minLength", "maxLength", " characters"), ("minItems", "maxItems", "")]
@@ -138,7 +143,7 @@ class FormField:
         if len(choices) > MOST_CHOICES:
             yield f"  … and {len(choices) - MOST_CHOICES} more"
 
-    def _prompt_after(self, choices: Sequence[Choice]) -> str:
+    def _prompt_after(self, choices: Sequence[Choice], words: Mapping[str, str]) -> str:
         """Return the line after the choices; it offers their numbers, unless one of them is another choice's value."""
         numbers = {str(value): number for number, (value, _) in enumerate(choices, 1)}
         last = len(choices)
@@ -147,7 +152,8 @@ class FormField:
         defaults = self._defaults()
         default = ",".join(str(number) for number, (value, _) in enumerate(choices, 1) if value in defaults)
         hint = f" [{_line(default)}]" if default else self._default_hint()
-        return f"{self.title} ({f'1-{last}' if last > 1 else last}){hint}: "
+        offered = [f"1-{last}" if last > 1 else f"{last}", *(f"{one}: {words[one]}" for one in words if len(one) == 1)]
+        return f"{self.title} ({', '.join(offered)}){hint}: "
 
     def _defaults(self) -> set[str | int | float]:
         """Return its default choices; none if it is hidden."""

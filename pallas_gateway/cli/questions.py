@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
 from pallas_gateway.cli.form_answers import GivenAnswers
-from pallas_gateway.cli.form_fields import fields_in, harmless
+from pallas_gateway.cli.form_fields import NO_WORDS, fields_in, harmless
 from pallas_gateway.cli.output import problem
 from pallas_gateway.cli.remote import RefusedError
 from pallas_gateway.cli.usage import UsageError
@@ -39,7 +39,6 @@ type Read = Callable[[str, bool], Awaitable[str]]
 _APPROVED = {"decision": "once"}
 _DECISIONS = {"y": "once", "yes": "once", "n": "deny", "no": "deny"}
 """Words for decisions besides their own."""
-_NO_WORDS: Mapping[str, str] = {}
 
 
 class Person:
@@ -140,7 +139,7 @@ class Person:
         return await self._fill_in(fields, GivenAnswers({}), _DECISIONS)
 
     async def _fill_in(
-        self, fields: Sequence[FormField], given: GivenAnswers, words: Mapping[str, str] = _NO_WORDS
+        self, fields: Sequence[FormField], given: GivenAnswers, words: Mapping[str, str] = NO_WORDS
     ) -> dict[str, Any]:
         """Return the values of a form; `words` are others for typed values.
 
@@ -176,7 +175,7 @@ class Person:
         """
         default = field.default
         while self._read is not None:
-            text = (await self._read(field.prompt(), field.is_hidden)).strip()
+            text = (await self._read(field.prompt(words), field.is_hidden)).strip()
             if not text and (default is not None or not field.is_required):
                 return default
             value = field.value_typed(words.get(text.casefold(), text))

@@ -180,6 +180,20 @@ async def test_an_approval_is_answered_by_y_or_n_or_the_beginning_of_a_decision(
     assert (await person.answer(form(DECISION, "decision"), origin)).content == {"decision": decision}
 
 
+async def test_the_prompt_of_an_approval_names_the_words_for_its_decisions() -> None:
+    prompts = []
+
+    async def read(prompt: str, hidden: bool) -> str:
+        prompts.append(prompt.splitlines()[-1])
+        return "deny"
+
+    asked, origin = form(DECISION, "decision"), {"kind": "approval", "agent": "user", "tool": "files/delete_all"}
+    await Person({}, (), read).answer(asked, origin)
+    await Person({}, (), read).answer(asked)  # a form of a server has the same fields, and no such words
+    assert prompts[0] == "decision (1-3, y: once, n: deny): "
+    assert prompts[1] == "decision (1-3): "
+
+
 COLOURS = {"colour": {"type": "string", "oneOf": [{"const": one, "title": f"Dark {one}"} for one in ("red", "rose")]}}
 
 
