@@ -28,7 +28,7 @@ AGENT_DETAILS = "/api/agents/"
 GATEWAY_STATE = "/api/gateway"
 """The path of the console's endpoint for the gateway."""
 _ANY = {"0.0.0.0", "::", ""}  # noqa: S104  compared with, never bound
-_LOOPBACK_NAMES = {LOOPBACK, "::1", "localhost"}
+LOOPBACK_NAMES = {LOOPBACK, "::1", "localhost"}
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104  as projects write a peer's host
 
 
@@ -134,9 +134,9 @@ def is_console_api(path: str) -> bool:
 
 
 def for_this_machine(configuration: Configuration) -> str:
-    """The base URL at which a client on this machine reaches the gateway: loopback, if it listens there without TLS."""
-    if configuration.scheme == "http" and configuration.bind_host in _LOOPBACK_NAMES | _ANY:
-        host = "[::1]" if ":" in configuration.bind_host else LOOPBACK
+    """The base URL at which a client on this machine reaches the gateway: localhost, if it listens without TLS."""
+    if configuration.scheme == "http" and configuration.bind_host in LOOPBACK_NAMES | _ANY:
+        host = "[::1]" if ":" in configuration.bind_host else "localhost"
         return f"http://{host}:{configuration.gateway_port}"
     return configuration.public_base_url
 
@@ -144,7 +144,7 @@ def for_this_machine(configuration: Configuration) -> str:
 def bypass_proxies() -> None:
     """Have HTTP clients of this process reach its own machine directly, whatever `HTTP_PROXY` says."""
     present = [host for host in os.environ.get("NO_PROXY", os.environ.get("no_proxy", "")).split(",") if host]
-    value = ",".join(dict.fromkeys([*present, *sorted(_LOOPBACK_NAMES)]))
+    value = ",".join(dict.fromkeys([*present, *sorted(LOOPBACK_NAMES)]))
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = value
 
 

@@ -20,7 +20,7 @@ from pallas_gateway.urls import for_this_machine
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-DEFAULT_URL = "http://127.0.0.1:24200"
+DEFAULT_URL = "http://localhost:24200"
 URL_VARIABLE = "PALLAS_GATEWAY_URL"
 _KEYS = ("host", "registry_port")
 _GATEWAY_KEYS = ("host", "port", "public_url", "per_port", "tls")

@@ -15,12 +15,14 @@ import typer
 from pallas_gateway.cli.address import DEFAULT_URL, URL_VARIABLE
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.loading.rules import slug
+from pallas_gateway.config.model.values import authority
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.urls import WELL_KNOWN, bypass_proxies
+from pallas_gateway.urls import LOOPBACK_NAMES, WELL_KNOWN, bypass_proxies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+    from urllib.parse import SplitResult
 
     import httpx
     import httpx2
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from mcp.client.session import ElicitationFnT, LoggingFnT
 
 REGISTRY_SECONDS = 10.0
+PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
+"""Key of what the gateway says of an agent beyond the registry's schema, in `_meta`."""
 _REFUSING = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
 CALL_SECONDS = 3600.0
 """Longest silence of a stream; the gateway's own limits end a call before."""
@@ -57,7 +61,6 @@ class NoAccessError(RefusedError):
 
 # The MCP client's messages for a stream that ended early; its code for that, -32000, is used by servers for anything.
 _CUT_OFF = ("SSE stream ended without a response", "Connection closed")
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class UnavailableError(RefusedError):
@@ -149,21 +152,25 @@ async def fetch_states(base_url: str, bearer: str | None = None) -> Callable[[Re
 
 def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:
     urls = [remote["url"] for remote in server["remotes"] if remote["type"] == "streamable-http"]
-    url = urls[0]
-    path = urlsplit(url).path
-    name = str(server["name"]).rpartition("/")[2]
-    if path.startswith("/agents/"):
-        # The public URL may be an ingress that is not reachable from here; the base URL is.
-        name, url = path.split("/")[2], f"{base_url}{path}"
-    at_home = _place(url) == _place(base_url)
-    return RemoteAgent(name, server.get("title") or name, server.get("description") or "", url, server, at_home)
+    url, base = urls[0], urlsplit(base_url)
+    public = urlsplit(url)
+    published = server.get("_meta", {}).get(PUBLISHER, {})
+    name = str(published.get("agent") or server["name"].rpartition("/")[2])
+    # The public address may be an ingress, or a name of a network, that is not reachable from here; the base URL is.
+    if public.path.startswith("/agents/"):
+        name, url = public.path.split("/")[2], f"{base_url}{public.path}"
+    elif public.path == "/mcp" and base.hostname in LOOPBACK_NAMES and base.scheme == public.scheme:
+        url = f"{authority(base.scheme, base.hostname, public.port)}/mcp"
+    at_home = _place(urlsplit(url)) == _place(base)
+    title = server.get("title") or name
+    description = server.get("description") or ""
+    # The registry repeats the title where an agent has no description, because the schema requires one.
+    return RemoteAgent(name, title, "" if description == title else description, url, server, at_home)
 
 
-def _place(url: str) -> tuple[str, str]:
+def _place(url: SplitResult) -> tuple[str, str]:
     """Return scheme and host; the port differs in per-port mode, and all names of this machine count as one."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    return parts.scheme, "localhost" if host in _LOOPBACK else host
+    return url.scheme, "localhost" if url.hostname in LOOPBACK_NAMES else url.hostname or ""
 
 
 def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:

@@ -116,18 +116,18 @@ def announcement(gateway: Gateway) -> str:
         lines += ["", *reasons]
     configuration = gateway.configuration
     if configuration.only_agent is None:
-        lines += ["", f"Registry: {configuration.public_base_url}{WELL_KNOWN}"]
+        lines += ["", f"Registry:   {configuration.public_base_url}{WELL_KNOWN}"]
     if gateway.addresses.all_agents is not None:
-        lines.append(f"At once:  {gateway.addresses.all_agents}")
+        lines.append(f"All agents: {gateway.addresses.all_agents}")
     if configuration.deployment.gateway.openai_api:
-        lines.append(f"OpenAI:   {gateway.addresses.shared_base}/v1")
+        lines.append(f"OpenAI:     {gateway.addresses.shared_base}/v1")
     if configuration.serves_console:
-        lines.append(f"Console:  {configuration.public_base_url}{CONSOLE}")
+        lines.append(f"Console:    {configuration.public_base_url}{CONSOLE}")
     ready = next((one.name for one in agents if one.status.state is State.READY), None)
     if ready is not None and configuration.only_agent is None:
         url = for_this_machine(configuration)
         options = "" if url == DEFAULT_URL else f" --url {url}"
         options += " --bearer TOKEN" if gateway.authenticator is not None else ""
-        lines += [f"Talk:     pallas-gateway chat {ready}{options}"]
-        lines += [f"Try:      pallas-gateway call {ready} 'Hello'{options}"]
+        lines += [f"Talk:       pallas-gateway chat {ready}{options}"]
+        lines += [f"Try:        pallas-gateway call {ready} 'Hello'{options}"]
     return "".join(f"{line}\n" for line in lines)

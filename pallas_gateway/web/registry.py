@@ -50,7 +50,7 @@ def _server(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
     title = agent.settings.shown_title(agent.name)
     description = agent.settings.description or title
     capabilities = _capabilities(gateway, agent)
-    published: dict[str, Any] = {"title": title, "description": description}
+    published: dict[str, Any] = {"agent": agent.name, "title": title, "description": description}
     if capabilities is not None:
         published["capabilities"] = capabilities
     if gateway.configuration.deployment.gateway.threads is not None:

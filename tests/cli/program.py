@@ -85,7 +85,7 @@ class Program:
     @property
     def url(self) -> str:
         """Base URL of a gateway that has said it is ready."""
-        return self.out.partition("Registry: ")[2].partition("/.well-known")[0]
+        return self.out.partition("Registry:   ")[2].partition("/.well-known")[0]
 
     def wait_for(self, text: str) -> None:
         """Return once `text` stands on stdout or stderr."""

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 FROM_FILE = {
     "name: x\nagents: {}\n": DEFAULT_URL,
-    "registry_port: 25000\n": "http://127.0.0.1:25000",
-    "registry_port: 25000\ngateway: {port: 25001}\n": "http://127.0.0.1:25001",
-    "registry_port: 25000\ngateway: {port: 25001, per_port: true}\n": "http://127.0.0.1:25000",
+    "registry_port: 25000\n": "http://localhost:25000",
+    "registry_port: 25000\ngateway: {port: 25001}\n": "http://localhost:25001",
+    "registry_port: 25000\ngateway: {port: 25001, per_port: true}\n": "http://localhost:25000",
     "gateway: {host: 0.0.0.0, public_url: 'https://agents.example.com'}\n": DEFAULT_URL,
     "gateway: {host: '::1'}\n": "http://[::1]:24200",
     "gateway: {host: 192.0.2.1, public_url: 'https://agents.example.com/'}\n": "https://agents.example.com",
     "host: box\ngateway: {tls: {certfile: cert.pem, keyfile: key.pem}}\n": "https://box:24200",
-    "agents: {echo: {modul: no}}\nunknown: 1\ngateway: {port: 25001, prot: 1}\n": "http://127.0.0.1:25001",
-    "gateway: {port: '${OTHER_PORT}'}\n": "http://127.0.0.1:25002",
+    "agents: {echo: {modul: no}}\nunknown: 1\ngateway: {port: 25001, prot: 1}\n": "http://localhost:25001",
+    "gateway: {port: '${OTHER_PORT}'}\n": "http://localhost:25002",
 }
 
 
@@ -95,4 +95,4 @@ def test_every_client_command_asks_the_gateway_of_agents_yaml(
         (folder / "agents.yaml").write_text(json.dumps({"gateway": {"port": other}}))
         ran = run(*command)
     assert ran.code == 1
-    assert f"http://127.0.0.1:{other}" in ran.err
+    assert f"http://localhost:{other}" in ran.err

@@ -45,18 +45,18 @@ def test_all_agents_up_are_a_table_a_registry_and_a_command(lines: Announced) ->
         "jarvis   ready   http://localhost:24200/agents/jarvis/mcp",
         "a        ready   http://localhost:24200/agents/a/mcp",
         "",
-        f"Registry: http://localhost:24200{REGISTRY}",
-        "At once:  http://localhost:24200/mcp",
-        "Console:  http://localhost:24200/console/",
-        "Talk:     pallas-gateway chat jarvis",
-        "Try:      pallas-gateway call jarvis 'Hello'",
+        f"Registry:   http://localhost:24200{REGISTRY}",
+        "All agents: http://localhost:24200/mcp",
+        "Console:    http://localhost:24200/console/",
+        "Talk:       pallas-gateway chat jarvis",
+        "Try:        pallas-gateway call jarvis 'Hello'",
     ]
 
 
 def test_the_command_names_an_agent_that_is_up(lines: Announced) -> None:
     printed = lines(gateway_of(up={"broken": False, "well": True}))
     assert printed[3:5] == ["", "broken: no key"]
-    assert printed[-1] == "Try:      pallas-gateway call well 'Hello'"
+    assert printed[-1] == "Try:        pallas-gateway call well 'Hello'"
 
 
 def test_without_an_agent_that_is_up_there_is_nothing_to_try(lines: Announced) -> None:
@@ -66,7 +66,7 @@ def test_without_an_agent_that_is_up_there_is_nothing_to_try(lines: Announced) -
 @pytest.mark.parametrize(
     ("settings", "option"),
     [
-        ({"port": 8080}, " --url http://127.0.0.1:8080"),
+        ({"port": 8080}, " --url http://localhost:8080"),
         ({"host": "0.0.0.0"}, ""),  # noqa: S104  read, never bound
         ({"host": "::1"}, " --url http://[::1]:24200"),
         ({"public_url": "https://agents.example.com"}, ""),
@@ -80,8 +80,8 @@ def test_the_command_reaches_the_gateway_from_this_machine(
 ) -> None:
     (folder / "cert.pem").touch()
     assert lines(gateway_of(up={"a": True}, **settings))[-2:] == [
-        f"Talk:     pallas-gateway chat a{option}",
-        f"Try:      pallas-gateway call a 'Hello'{option}",
+        f"Talk:       pallas-gateway chat a{option}",
+        f"Try:        pallas-gateway call a 'Hello'{option}",
     ]
 
 
@@ -110,4 +110,4 @@ def test_openai_clients_are_told_their_base_url(
     lines: Announced, only: str | None, settings: dict[str, Any], base: str
 ) -> None:
     gateway = gateway_of(up={"a": True, "b": True}, overrides=Overrides(agent=only), openai_api=True, **settings)
-    assert f"OpenAI:   {base}/v1" in lines(gateway)
+    assert f"OpenAI:     {base}/v1" in lines(gateway)

@@ -18,7 +18,14 @@ import pytest
 import yaml
 
 from pallas_gateway.calls.assistant_stream import LOGGER
-from pallas_gateway.cli.remote import NOTHING_SHOWN, RefusedError, UnavailableError, UnreachableError, fetch_agents
+from pallas_gateway.cli.remote import (
+    NOTHING_SHOWN,
+    PUBLISHER,
+    RefusedError,
+    UnavailableError,
+    UnreachableError,
+    fetch_agents,
+)
 from tests.cli.odd_server import ANSWER, modern_agent, notice, odd_server, registry_of
 from tests.cli.program import Command, Program, Ran
 from tests.e2e.certificates import TLS_FILES, write_certificate
@@ -39,8 +46,8 @@ def test_agents_lists_what_a_gateway_serves(asking: Command, gateway: Program) -
     assert lines == [
         f"AGENT           STATE    TITLE           {'URL'.ljust(len(url) + 25)}   DESCRIPTION",
         f"echo            ready    Echo            {url}/agents/echo/mcp            Repeats what it is told.",
-        f"tech_research   ready    Tech Research   {url}/agents/tech_research/mcp   Tech Research",
-        f"broken          failed   Broken          {url}/agents/broken/mcp          Broken",
+        f"tech_research   ready    Tech Research   {url}/agents/tech_research/mcp",
+        f"broken          failed   Broken          {url}/agents/broken/mcp",
     ]
     assert nothing == ""
     assert reason.startswith("broken: module 'test_project_")
@@ -328,7 +335,7 @@ def test_an_agent_on_a_port_of_its_own_that_is_gone_is_told(run: Command) -> Non
 
 def test_an_agent_that_is_gone_from_another_host_is_told_with_the_origin_of_its_address(run: Command) -> None:
     with reserved_port() as port:
-        url = f"http://127.0.0.2:{port}/mcp"
+        url = f"https://127.0.0.2:{port}/mcp"
         entry = {"name": "n/echo", "remotes": [{"type": "streamable-http", "url": url}]}
         with odd_server({"GET": (200, {"servers": [{"server": entry}]})}) as server:
             called = run("call", "echo", "hi", "--url", server.url)
@@ -369,7 +376,7 @@ def test_the_bearer_may_come_from_the_environment_and_is_for_the_registry_too(
     assert bearers == {("GET", "Bearer anns-token"), ("POST", "Bearer anns-token")}
 
 
-@pytest.mark.parametrize("address", ["http://192.0.2.7:24201/mcp", "https://127.0.0.1:24201/mcp"])
+@pytest.mark.parametrize("address", ["http://192.0.2.7:24201/team/mcp", "https://127.0.0.1:24201/mcp"])
 def test_a_token_stays_here_when_the_registry_names_another_place(run: Command, address: str) -> None:
     entry = {"name": "n/echo", "remotes": [{"type": "streamable-http", "url": address}]}
     with odd_server({"GET": (200, {"servers": [{"server": entry}]})}) as server:
@@ -390,12 +397,28 @@ def test_a_token_goes_to_other_ports_of_the_same_host_under_any_name_of_this_mac
     assert {headers.get("authorization") for _, headers, _ in agent.seen} == {"Bearer anns-token"}
 
 
+def test_an_agents_port_is_asked_on_this_machine_if_the_registry_is_there(run: Command) -> None:
+    with odd_server(modern_agent(["send_message"], ANSWER)) as agent:
+        address = f"{agent.url.replace('127.0.0.1', 'pallas.invalid')}/mcp"
+        published = {PUBLISHER: {"agent": "tech_research"}}
+        entry = {
+            "name": "n/tech-research",
+            "remotes": [{"type": "streamable-http", "url": address}],
+            "_meta": published,
+        }
+        with odd_server({"GET": (200, {"servers": [{"server": entry}]})}) as registry:
+            called = run("call", "tech-research", "hi", "--url", registry.url)
+            listed = run("agents", "--url", registry.url)
+    assert (called.code, called.out, called.err) == (0, "done\n", "")
+    assert listed.out.splitlines()[1].startswith("tech_research ")
+
+
 @pytest.mark.parametrize("bearer", [[], ["--bearer", "anns-token"]])
 def test_an_address_that_is_no_url_is_told(run: Command, bearer: list[str]) -> None:
     entry = {"name": "n/echo", "remotes": [{"type": "streamable-http", "url": "http://127.0.0.1:12x/mcp"}]}
     with odd_server({"GET": (200, {"servers": [{"server": entry}]})}) as server:
         ran = run("call", "echo", "hi", "--url", server.url, *bearer)
-    says = "Agent 'echo' does not answer at http://127.0.0.1:12x/mcp (Invalid port: '12x').\n"
+    says = f"What answers at {server.url}/.well-known/mcp/server.json is not a registry.\n"
     assert (ran.code, ran.out, ran.err) == (1, "", says)
 
 

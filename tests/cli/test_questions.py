@@ -374,7 +374,7 @@ async def test_chat_asks_at_its_terminal(tmp_path: Path) -> None:
                         await terminal.shows("Open pay.example in the browser? [y/N]")
                         await terminal.enter("n")
                     case _:
-                        await terminal.shows("Decision (1-3):")
+                        await terminal.shows("Decision (1-3, y: once, n: deny):")
                         await terminal.enter("2")
             await terminal.shows("wiped /")
             await terminal.shows("user>")

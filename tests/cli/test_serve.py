@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import shlex
 import signal
 import socket
 import sys
@@ -42,19 +43,22 @@ def test_serve_prints_where_everything_is_and_nothing_else(gateway: Program) -> 
         "",
         reason,
         "",
-        f"Registry: {url}/.well-known/mcp/server.json",
-        f"At once:  {url}/mcp",
-        f"Console:  {url}/console/",
-        f"Talk:     pallas-gateway chat echo --url {url.replace('localhost', '127.0.0.1')}",
-        f"Try:      pallas-gateway call echo 'Hello' --url {url.replace('localhost', '127.0.0.1')}",
+        f"Registry:   {url}/.well-known/mcp/server.json",
+        f"All agents: {url}/mcp",
+        f"Console:    {url}/console/",
+        f"Talk:       pallas-gateway chat echo --url {url}",
+        f"Try:        pallas-gateway call echo 'Hello' --url {url}",
     ]
     assert "ValueError: no key" in reason
     assert "ERROR agent failed agent=broken" in gateway.err
 
 
 def test_what_is_printed_to_try_works(asking: Command, gateway: Program) -> None:
-    words = gateway.out.splitlines()[-1].removeprefix("Try:      pallas-gateway ").replace("'", "").split()
-    assert asking(*words).out == "Hello\n"
+    assert asking(*printed_command(gateway)).out == "Hello\n"
+
+
+def printed_command(program: Program) -> list[str]:
+    return shlex.split(program.out.splitlines()[-1].removeprefix("Try:        pallas-gateway "))
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -66,7 +70,7 @@ async def test_ctrl_c_says_that_a_second_one_stops_at_once_and_it_does(workers: 
             at_terminal(["serve", "--workers", workers], project.path, {"PALLAS_LOG_FILE": ""}) as terminal,
             httpx.AsyncClient(timeout=30) as client,
         ):
-            await terminal.shows("Registry: ")
+            await terminal.shows("Registry:   ")
             url = await terminal.shows("/.well-known")
             await terminal.shows("Try:")
             body = tools_call("send_message", {"message": "hi"})
@@ -153,21 +157,25 @@ def ports() -> Generator[list[int]]:
         yield [reserved.enter_context(reserved_port()) for _ in range(3)]
 
 
-def test_pallas_serves_every_agent_on_its_own_port_and_ends_with_0_on_sigterm(tmp_path: Path, ports: list[int]) -> None:
+def test_pallas_serves_every_agent_on_its_own_port_and_ends_with_0_on_sigterm(
+    run: Command, tmp_path: Path, ports: list[int]
+) -> None:
     registry, *own = ports
     agents = {name: Agent(settings={"port": port}) for name, port in zip(("echo", "other"), own, strict=True)}
-    project = write_project(tmp_path / "project", agents, deployment={"registry_port": registry})
+    deployment = {"registry_port": registry, "host": "pallas.invalid"}  # a name that this machine does not know
+    project = write_project(tmp_path / "project", agents, deployment=deployment)
     with started([], project.path, command=PALLAS) as program:
         program.wait_for("Try:")
-        urls = [f"http://localhost:{port}/mcp" for port in own]
+        urls = [f"http://pallas.invalid:{port}/mcp" for port in own]
         assert registered(f"http://127.0.0.1:{registry}") == urls
+        assert run(*printed_command(program)).out == "Hello\n"
         assert httpx.post(f"http://127.0.0.1:{own[0]}/agents/echo/mcp").status_code == 404
         program.signal(signal.SIGTERM)
         ran = program.end()
 
     assert ran.code == 0
     assert [line.split()[-1] for line in ran.out.splitlines()[1:3]] == urls
-    assert f"Registry: http://localhost:{registry}/.well-known/mcp/server.json" in ran.out
+    assert f"Registry:   http://pallas.invalid:{registry}/.well-known/mcp/server.json" in ran.out
     assert ran.err.count("LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION") == 1
 
 
@@ -236,7 +244,7 @@ def test_nothing_that_an_agent_prints_reaches_stdout(tmp_path: Path) -> None:
         ran = program.end()
 
     firsts = [line.split()[0] for line in ran.out.splitlines() if line]
-    assert firsts == ["AGENT", "echo", "Registry:", "At", "Console:", "Talk:", "Try:"]
+    assert firsts == ["AGENT", "echo", "Registry:", "All", "Console:", "Talk:", "Try:"]
     for when in ("at import", "in a call"):
         for how in ("printed", "written", "past Python", "by a child"):
             assert f"{how} {when}\n" in ran.err

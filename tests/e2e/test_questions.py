@@ -188,7 +188,7 @@ async def test_a_gateway_at_a_terminal_prompts_nobody_there(tmp_path: Path) -> N
         project_of(tmp_path, llm, {"url": downstream.url, "sampling": {"model": "passthrough"}}, agent)
         environ = {"PALLAS_LOG_FILE": str(tmp_path / "log"), "PYTHONPATH": str(tmp_path)}
         async with at_terminal(["serve"], tmp_path, environ) as terminal:
-            await terminal.shows("Registry: ")
+            await terminal.shows("Registry:   ")
             url = (await terminal.shows("/.well-known")).strip()
             answer = await ask(f"{url}/agents/user/mcp", "name pay human sample")
             assert "accept" not in answer.text

@@ -100,6 +100,7 @@ async def test_an_entry_says_everything_there_is_to_say(tmp_path: Path) -> None:
     assert began <= datetime.fromisoformat(published) <= datetime.fromisoformat(updated) <= datetime.now(UTC)
     capabilities = {"model": "big.model-1.5", **CAPABILITIES}
     title, description = "Research " + LONG.strip(), LONG.strip()
+    published = {"agent": "tech_research", "title": title, "description": description, "capabilities": capabilities}
     assert entry == {
         "server": {
             "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
@@ -115,7 +116,7 @@ async def test_an_entry_says_everything_there_is_to_say(tmp_path: Path) -> None:
                 {"src": "https://agents.example.com/any.svg", "sizes": ["any"]},
             ],
             "capabilities": capabilities,
-            "_meta": {PUBLISHER: {"title": title, "description": description, "capabilities": capabilities}},
+            "_meta": {PUBLISHER: published},
         },
         "_meta": {
             OFFICIAL: {"status": "active", "isLatest": True, "publishedAt": published, "updatedAt": updated},

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
+from pallas_gateway.cli.remote import PUBLISHER
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
@@ -21,7 +23,6 @@ UNSEEN_SHARE = 10  # one tenth of the window is reserved for the instruction and
 LONGEST_ANSWER_SHARE = 2  # at most half of the window is reserved for the answer
 NO_TEXT = "(no text)"  # replaces an empty answer, which providers refuse in a history
 _LOOPBACK = ("127.0.0.1", "::1")
-_PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ class Window:
 
 def window_of(entry: Mapping[str, Any]) -> Window | None:
     """The window in a registry entry; None where the gateway declares none."""
-    published = (entry.get("_meta") or {}).get(_PUBLISHER) or {}
+    published = (entry.get("_meta") or {}).get(PUBLISHER) or {}
     capabilities = entry.get("capabilities") or published.get("capabilities") or {}
     size, answer = capabilities.get("context_window"), capabilities.get("max_output_tokens")
     if not isinstance(size, int) or size <= 0:
