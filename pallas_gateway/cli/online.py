@@ -122,7 +122,7 @@ class Online:
         problem = Problem(place.file, place.line, place.path, _format(result))
         if result.status == "failed":
             self._found.problems.append(problem)
-        elif result.status == "not checked":
+        elif result.status == "not checked" or result.warning is not None:
             self._found.warn(problem)
 
     def _of_server(self, agent: str, server: str, message: str) -> Problem:
@@ -153,5 +153,5 @@ async def online_checks(configuration: Configuration, found: Findings) -> AsyncI
 
 def _format(result: LlmResult) -> str:
     model = f" with the model '{result.model}'" if result.model is not None else ""
-    verb = "is not checked" if result.status == "not checked" else "cannot be used"
-    return f"LLM provider '{result.provider}'{model} {verb}: {result.error}"
+    verbs = {"ok": "answers, but", "not checked": "is not checked:", "failed": "cannot be used:"}
+    return f"LLM provider '{result.provider}'{model} {verbs[result.status]} {result.error or result.warning}"

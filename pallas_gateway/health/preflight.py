@@ -96,7 +96,7 @@ def _log_result(result: LlmResult) -> None:
     elif result.status == "not checked":
         _log.info("LLM provider not checked", extra={**extra, "why": result.error})
     else:
-        _log.info("LLM provider answers", extra=extra)
+        _log.info("LLM provider answers", extra={**extra, **({"warning": result.warning} if result.warning else {})})
 
 
 async def ask(provider: LlmProvider, client: httpx.AsyncClient, *, seconds: float) -> LlmResult:
@@ -114,6 +114,11 @@ async def ask(provider: LlmProvider, client: httpx.AsyncClient, *, seconds: floa
         if error is None:
             _log.exception("unexpected error in preflight", extra={"provider": provider.name})
             error = f"the check failed: {type(failure).__name__}"
+    if error is not None and error == _not_found(provider) and provider.is_elsewhere:
+        # Many model servers take any name, list their models by others, or have no page for one.
+        return replace(
+            result, warning="the server at base_url lists no model of this name; a call shows if it accepts it"
+        )
     return replace(result, status="ok" if error is None else "failed", error=error)
 
 
@@ -130,9 +135,9 @@ async def _ask(provider: LlmProvider, client: httpx.AsyncClient) -> str | None:
     response = await client.get(url, headers=headers)
     status, body = response.status_code, _decoded(response)
     if provider.api == "anthropic":
-        return anthropic_error(provider.model, status, body)
+        return anthropic_error(provider, status, body)
     if provider.api == "google":
-        return google_error(provider.model, status, body)
+        return google_error(provider, status, body)
     return openai_error(provider, status, body)
 
 
@@ -153,20 +158,19 @@ def _request(provider: LlmProvider, key: str) -> tuple[str, httpx.Headers]:
     return provider.key_url or url, headers
 
 
-def anthropic_error(model: str | None, status: int, body: dict[str, Any]) -> str | None:
+def anthropic_error(provider: LlmProvider, status: int, body: dict[str, Any]) -> str | None:
     """Return the error in an answer to `GET /v1/models/{model}`, None if there is none."""
-    if status == HTTPStatus.NOT_FOUND and "error" in body:
-        # The API checks the key before the model.
-        return f"model '{model}' not found" if model is not None else None
+    if _is_of_the_model(provider, status, body):
+        return _not_found(provider)  # the API checks the key before the model
     if (error := _refusal(status)) is not None:
         return error
     return None if "id" in body or status == HTTPStatus.TOO_MANY_REQUESTS else "what answers is not Anthropic's API"
 
 
-def google_error(model: str | None, status: int, body: dict[str, Any]) -> str | None:
+def google_error(provider: LlmProvider, status: int, body: dict[str, Any]) -> str | None:
     """Return the error in an answer to Gemini's `GET /v1beta/models/{model}` or its list, None if there is none."""
-    if status == HTTPStatus.NOT_FOUND and "error" in body and model is not None:
-        return f"model '{model}' not found"
+    if _is_of_the_model(provider, status, body) and provider.model is not None:
+        return _not_found(provider)
     if (error := _refusal(status)) is not None or status == HTTPStatus.TOO_MANY_REQUESTS:
         return error
     return None if "name" in body or "models" in body else "what answers is not Gemini's API"
@@ -184,9 +188,16 @@ def openai_error(provider: LlmProvider, status: int, body: dict[str, Any]) -> st
     if not isinstance(entries, list):
         return "what answers is not a list of models"
     names = {entry.get("id") for entry in entries if isinstance(entry, dict)}
-    if is_complete and provider.model is not None and provider.model not in names:
-        return f"model '{provider.model}' not found"
-    return None
+    return _not_found(provider) if is_complete and provider.model not in names else None
+
+
+def _is_of_the_model(provider: LlmProvider, status: int, body: dict[str, Any]) -> bool:
+    """Return true for an answer about the model alone."""
+    return status in _ABSENT if provider.is_elsewhere else status == HTTPStatus.NOT_FOUND and "error" in body
+
+
+def _not_found(provider: LlmProvider) -> str | None:
+    return f"model '{provider.model}' not found" if provider.model is not None else None
 
 
 def _refusal(status: int) -> str | None:

@@ -18,13 +18,17 @@ WORTH: dict[Word, float] = {"ok": 1.0, "degraded": 0.5, "error": 0.0}
 
 @dataclass(frozen=True, slots=True)
 class LlmResult:
-    """The last preflight of one provider; `error` is the reason for `failed` or `not checked`."""
+    """The last preflight of one provider.
+
+    `error` is the reason for `failed` or `not checked`; `warning` is what could not be checked of one that is `ok`.
+    """
 
     provider: str
     model: str | None
     status: Literal["ok", "failed", "not checked"]
     error: str | None
     checked: datetime
+    warning: str | None = None
 
     def document(self) -> dict[str, Any]:
         """The `llm` object of `get_health`, without unknown values."""
@@ -33,6 +37,7 @@ class LlmResult:
             "model": self.model,
             "status": self.status,
             "error": self.error,
+            "warning": self.warning,
             "checked": _iso(self.checked),
         }
         return {key: value for key, value in document.items() if value is not None}

@@ -62,7 +62,8 @@ class LlmProvider:
     `name` is the part before the dot of a model's name (`openai`). `api` is its API, None if preflight cannot ask it.
     `url` is the base URL of the API. `key` is its key, None if there is none. `model` is the project's default model
     as the provider names it, which makes this the active provider; None for all others. `key_url` is the URL that
-    checks the key, for a provider whose list of models requires no key. `api_version` is Azure's.
+    checks the key, for a provider whose list of models requires no key. `api_version` is Azure's. `is_elsewhere`: true
+    for a `base_url` that is not the provider's own, such as that of a model server which speaks its API.
     """
 
     name: str
@@ -73,6 +74,7 @@ class LlmProvider:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     key_url: str | None = None
     api_version: str | None = None
+    is_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

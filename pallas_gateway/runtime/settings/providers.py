@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from fast_agent.core.model_resolution import resolve_model_spec
 from fast_agent.llm.model_factory import ModelFactory
@@ -86,7 +87,13 @@ def _provider(name: str, settings: Settings, *, model: str | None = None) -> Llm
         dict(getattr(section, "default_headers", None) or {}),
         key_url=_OF_ITS_KEY.get(name) if url == own_address(name) else None,
         api_version=getattr(section, "api_version", None) or _AZURE_API_VERSION if name == "azure" else None,
+        is_elsewhere=_is_elsewhere(name, url),
     )
+
+
+def _is_elsewhere(name: str, url: str | None) -> bool:
+    own = own_address(name)
+    return own is not None and url is not None and urlsplit(url).hostname != urlsplit(own).hostname
 
 
 def _logs_in(section: Any) -> bool:

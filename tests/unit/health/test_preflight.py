@@ -168,6 +168,37 @@ async def test_a_compatible_server_only_has_to_answer(answer: Mapping[str, Any],
     assert (await asked(GENERIC, **answer))[0] == error
 
 
+@pytest.mark.parametrize(
+    ("provider", "answer"),
+    [
+        (OPENAI, {"json": listing("/models/local-x.gguf")}),
+        (replace(OPENAI, name="responses"), {"json": listing()}),
+        (CLAUDE, {"status_code": 404, "json": NO_MODEL}),
+        (CLAUDE, {"status_code": 404, "json": {"detail": "Not Found"}}),
+        (CLAUDE, {"status_code": 501}),
+        (GEMINI, {"status_code": 404, "text": "404 page not found"}),
+    ],
+)
+async def test_a_model_server_need_not_know_the_model_by_its_name(
+    provider: LlmProvider, answer: Mapping[str, Any]
+) -> None:
+    with respx.mock:
+        respx.get(url__regex=".*").respond(**answer)
+        elsewhere, own = [await outcome(replace(provider, is_elsewhere=where)) for where in (True, False)]
+    assert (elsewhere.status, elsewhere.error) == ("ok", None)
+    assert elsewhere.warning == "the server at base_url lists no model of this name; a call shows if it accepts it"
+    assert elsewhere.document()["warning"] == elsewhere.warning
+    assert (own.status, own.warning) == ("failed", None)
+
+
+@pytest.mark.parametrize("provider", [CLAUDE, OPENAI, GEMINI])
+@pytest.mark.parametrize("status", [401, 500])
+async def test_a_model_server_that_refuses_or_fails_is_down(provider: LlmProvider, status: int) -> None:
+    with respx.mock:
+        respx.get(url__regex=".*").respond(status_code=status)
+        assert (await outcome(replace(provider, is_elsewhere=True))).status == "failed"
+
+
 async def test_configured_headers_are_sent_along_and_win() -> None:
     headers = {"X-Team": "blue", "authorization": "Bearer theirs"}
     _, request = await asked(replace(OPENAI, headers=headers), json=listing("gpt-x"))

@@ -221,3 +221,22 @@ def test_reading_leaves_fast_agents_own_settings_alone() -> None:
     before = fast_agent_config._settings
     found({"default_model": "openai.gpt-4o"})
     assert fast_agent_config._settings is before
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "is_elsewhere"),
+    [
+        ("openai.gpt-x", None, False),
+        ("openai.gpt-x", "https://api.openai.com/v1/", False),
+        ("openai.gpt-x", "http://127.0.0.1:8080/v1", True),
+        ("anthropic.claude-x", "https://api.anthropic.com/v1", False),
+        ("anthropic.claude-x", "http://models.example:8080", True),
+        ("google.gemini-x", "http://models.example:8080", True),
+    ],
+)
+def test_a_model_server_at_another_host_is_not_the_providers_own(
+    model: str, base_url: str | None, is_elsewhere: bool
+) -> None:
+    section = {"api_key": KEY, **({"base_url": base_url} if base_url else {})}
+    [active] = found({"default_model": model, model.partition(".")[0]: section})
+    assert active.is_elsewhere is is_elsewhere
