@@ -28,7 +28,7 @@ from pallas_gateway.runtime.settings.hosting import (
     settings_of,
 )
 from pallas_gateway.runtime.settings.model_names import in_settings
-from pallas_gateway.runtime.settings.models import declared_models
+from pallas_gateway.runtime.settings.models import declared_models, limit_answers
 from pallas_gateway.runtime.settings.providers import llm_providers
 from pallas_gateway.runtime.settings.review import blamed_settings, review
 
@@ -157,6 +157,7 @@ class FastAgentRuntime:
         fingerprint = self._fingerprint(fast, spec, settings)
         downstreams = prepare_servers(settings, spec.peers)
         models = declared_models(fast, settings, spec.model_capabilities, spec.models)
+        limit_answers(fast, settings, spec.model_capabilities)
         await load_providers(fast, settings, spec.models)
         fast.args.no_home = True
         fast.args.quiet = True

@@ -74,6 +74,8 @@ AZURE_API_KEY=…
 - `openai.gpt-5` uses OpenAI's chat completions API, `responses.gpt-5` the Responses API. Many models can be named
   without a provider, because fast-agent knows it: `gpt-5` is `responses.gpt-5`.
 - `generic` requires no key. Set `GENERIC_API_KEY` if your server requires one.
+- Declare `max_output_tokens` for a model of `generic`: without it, requests have no `max_tokens`, and an answer ends
+  only where the server ends it. vLLM refuses a request whose prompt and `max_tokens` exceed the context together.
 - Bedrock requires `pip install boto3` in the gateway's environment. boto3 also reads credentials from
   `bedrock.profile`, and from its other default sources.
 - fast-agent does not know Azure's deployments, the models of your own server, and many others. Such a model receives

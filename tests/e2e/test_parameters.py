@@ -198,6 +198,27 @@ def uses_every_tool(request: LlmRequest) -> Turn:
     return say(json.dumps(sorted(request.tool_results.values())))
 
 
+async def test_a_declared_limit_of_answers_is_sent_to_a_server_of_ones_own_unless_the_caller_sets_a_lower_one(
+    tmp_path: Path,
+) -> None:
+    capabilities = {"model_capabilities": {"max_output_tokens": 700}}
+    agents = {
+        "limited": Agent(settings=capabilities),
+        "chain": Agent(source=PIPELINE, settings=capabilities),
+        "open": Agent(settings={"model_capabilities": {"context_window": 8000}}),
+    }
+    async with stage(tmp_path, echo, agents) as staged:
+        await ask(staged.url("limited"))
+        await ask(staged.url("limited"), params={"max_tokens": 50})
+        await ask(staged.url("limited"), params={"max_tokens": None})
+        await ask(staged.url("chain"))
+        await ask(staged.url("open"))
+        *limited, last = (request.body.get("max_tokens") for request in staged.llm.requests)
+    assert limited[:3] == [700, 50, 700]
+    assert set(limited[3:]) == {700}
+    assert last is None
+
+
 async def test_an_allowlist_narrows_what_the_model_is_shown_and_what_it_can_run_and_never_widens_it(
     tmp_path: Path,
 ) -> None:

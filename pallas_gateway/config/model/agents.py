@@ -35,7 +35,7 @@ class ModelCapabilities(Section):
     """Context window in tokens."""
 
     max_output_tokens: Count = 16384
-    """Longest answer in tokens."""
+    """Longest answer in tokens. `generic`, `googleoai` and `tensorzero` are sent it only if it is declared."""
 
 
 class IconSettings(Section):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, override
 
+from fast_agent.core.model_resolution import resolve_model_spec
 from fast_agent.llm.model_database import ModelDatabase, ModelParameters
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_types import Provider
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/heic")
 _SENT_NO_IMAGES = frozenset({Provider.BEDROCK})
 """Providers to which fast-agent sends only the text of a message, without an error."""
+_SENT_NO_LIMIT = frozenset({Provider.GENERIC, Provider.GOOGLE_OAI, Provider.TENSORZERO})
+"""Providers to which fast-agent sends no limit of its own for answers, so a model of one may answer without end."""
 RELIED_ON: ReliedOn = ((ModelDatabase, "_RUNTIME_MODEL_PARAMS", ()),)
 
 
@@ -76,6 +79,22 @@ def declared_models(
         tokenizes=ModelDatabase.QWEN_MULTIMODAL if capabilities.vision else ModelDatabase.TEXT_ONLY,
     )
     return {ModelDatabase.normalize_model_name(name): parameters for name in names}
+
+
+def limit_answers(fast: FastAgent, settings: Settings, capabilities: ModelCapabilities | None) -> None:
+    """Send the declared `max_output_tokens` to providers that would get no limit.
+
+    Only a declared one: servers such as vLLM refuse a request whose prompt and limit exceed the context together.
+    """
+    if capabilities is None or "max_output_tokens" not in capabilities.model_fields_set:
+        return
+    for config in (data["config"] for data in fast.agents.values()):
+        params, references = config.default_request_params, settings.model_references
+        spec = resolve_model_spec(None, config.model, settings.default_model, model_references=references).model
+        if spec is None or params is None or params.max_tokens is not None:
+            continue
+        if ModelFactory.resolve_model_spec(spec).provider in _SENT_NO_LIMIT:
+            params.max_tokens = capabilities.max_output_tokens
 
 
 def model_name(spec: str) -> str:
