@@ -39,9 +39,10 @@ class Asker(Protocol):
 
 
 class _CannotAsk:
-    """The `Asker` of a caller that cannot be asked."""
+    """The `Asker` of a caller that cannot be asked; one that declares modes is of requests without a caller."""
 
-    modes: Collection[Mode] = ()
+    def __init__(self, modes: Collection[Mode] = ()) -> None:
+        self.modes = modes
 
     async def put(self, question: Question) -> Answer:
         del question
@@ -235,3 +236,8 @@ class Questions:
 
 NO_QUESTIONS = Questions("")
 """Outside of calls: all are declined."""
+
+
+def declaring(modes: Collection[Mode]) -> Questions:
+    """Return questions for requests that list tools for callers that can be asked in these modes; all are declined."""
+    return Questions("", _CannotAsk(modes)) if modes else NO_QUESTIONS

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pallas_gateway.limits import QuestionLimits
 
 type Mode = Literal["form", "url"]
+MODES: tuple[Mode, ...] = ("form", "url")
 type Kind = Literal["form", "url", "approval", "human_input"]
 type Action = Literal["accept", "decline", "cancel"]
 type Outcome = Literal["accepted", "declined", "cancelled", "expired", "unaskable"]

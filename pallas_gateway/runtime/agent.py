@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
 from pallas_gateway.calls import nesting
-from pallas_gateway.calls.asking import NO_QUESTIONS
+from pallas_gateway.calls.asking import NO_QUESTIONS, declaring
 from pallas_gateway.calls.nesting import Parent
+from pallas_gateway.calls.questions import MODES
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call.tool_approval import refuse_provider_managed
-from pallas_gateway.runtime.call_scope import CallScope, Operations, Presented, entered
+from pallas_gateway.runtime.call_scope import CallScope, Operations, Presented, current_scope, entered
 from pallas_gateway.runtime.compat import engine, engine_log
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
@@ -98,6 +99,8 @@ class FastAgentHost:
             programs=programs,
             limits=limits.programs,
         )
+        if spec.ask_caller:
+            self._filters.look_further = partial(_list_for_askable, self._offers, self._programs)
         self._downstreams = {name: self._with_state(one) for name, one in self._downstreams.items()}
         self._peers = PeerServers(spec, self._downstreams, self._log)
         self._connections = Connections(self._offers, self._log, limits, programs=self._programs)
@@ -152,10 +155,13 @@ class FastAgentHost:
     async def tools_of(self, server: str) -> frozenset[str]:
         """List the tools that a downstream offers to a caller without a token, by a new request.
 
+        With those that it offers only to clients that declare elicitation, if the agent's callers are asked.
+
         Raises:
             ConnectionError: they could not be listed.
         """
-        return await tool_names(server, self._spec.name, self._fast.app.context)
+        modes = MODES if self._spec.ask_caller else ()
+        return await tool_names(server, self._spec.name, self._fast.app.context, modes)
 
     @property
     def instruction(self) -> str:
@@ -303,6 +309,15 @@ def _note_trouble(offers: ToolCatalog, programs: ProgramListings, server: str, *
     offers.invalidate(server, is_outdated=is_outdated)
     if is_outdated:
         programs.invalidate(server)
+
+
+def _list_for_askable(offers: ToolCatalog, programs: ProgramListings, server: str) -> bool:
+    """Start listing what `server` offers to callers that can be asked; return False if it is listed in calls only."""
+    with entered(replace(current_scope.get(), questions=declaring(MODES))):
+        if server in offers.asked_ahead:
+            offers.of(server)
+        programs.invalidate(server)
+    return server in offers.asked_ahead | programs.names
 
 
 def _varying(downstreams: Iterable[Downstream]) -> set[str]:

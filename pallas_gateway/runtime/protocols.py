@@ -186,7 +186,7 @@ class AgentSpec:
     agent is called, as in `check`. `peer_servers` are addresses of peers by name; each is a server of that name unless
     the project has such a server. `models` are those that callers may choose. `watch` are files that the agent may
     read: it is started again when one changes. `on_operation` receives its downstream operations.
-    `approve` lists the tools that callers have to approve.
+    `approve` lists the tools that callers have to approve. `ask_caller` is false if callers are asked nothing.
     """
 
     name: str
@@ -204,6 +204,7 @@ class AgentSpec:
     agent: str | None = None
     watch: tuple[Path, ...] = ()
     approve: tuple[str, ...] = ()
+    ask_caller: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ for line in sys.stdin:
     request = json.loads(line)
     if "id" in request:
         method = request["method"]
+        if method == "initialize" and "elicitation" in request["params"]["capabilities"]:
+            answers["tools/list"]["tools"].append({"name": "confirm", "inputSchema": {"type": "object"}})
         answer = {"result": answers[method]} if method in answers else {"error": {"code": -32601, "message": "unknown"}}
         print(json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}), flush=True)
 """
@@ -87,7 +89,7 @@ async def test_servers_that_do_not_answer_and_filters_that_match_nothing_are_pro
         with reserved_port() as port:
             uses = {**TALKS, "servers": ["tools", "library", "dead", "broken", "absent"]}
             agents = {
-                "one": {**uses, "tools": ["tools__ad", "tools__echo", "library__zzz", "dead__x"]},
+                "one": {**uses, "tools": ["tools__ad", "tools__echo", "library__zzz", "library__confirm", "dead__x"]},
                 "two": uses,
             }
             servers = {

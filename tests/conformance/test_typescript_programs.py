@@ -13,6 +13,8 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from tests.e2e.calling import ask, health
+from tests.e2e.test_questions import Person, accept, client_of, told
+from tests.support.clients import MODERN_VERSION
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, say, scripted_llm
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.support.scripted_llm import LlmRequest, Turn
+    from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 SERVER = PROGRAMS / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
 MISSING = "needs Node >= 22 and @modelcontextprotocol/server-everything: run `make programs`"
@@ -43,9 +45,9 @@ def echoes(request: LlmRequest) -> Turn:
 
 
 @asynccontextmanager
-async def served_in(path: Path, *, per_port: bool) -> AsyncIterator[str]:
+async def served_in(path: Path, script: Script, *, per_port: bool = False) -> AsyncIterator[str]:
     """Serve an agent with the server; yields the agent's URL."""
-    async with scripted_llm(echoes) as llm:
+    async with scripted_llm(script) as llm:
         with ExitStack() as reserved:
             registry, own = (reserved.enter_context(reserved_port()) for _ in range(2))
             project = write_project(
@@ -63,9 +65,30 @@ async def served_in(path: Path, *, per_port: bool) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("per_port", [False, True])
 async def test_calls_in_a_row_and_at_once_are_answered(per_port: bool, tmp_path: Path) -> None:
-    async with served_in(tmp_path, per_port=per_port) as url:
+    async with served_in(tmp_path, echoes, per_port=per_port) as url:
         for number in range(3):
             assert (await ask(url, f"call {number}")).text == f"Echo: call {number}"
         answers = await asyncio.gather(*(ask(url, f"call {number}") for number in range(20)))
         assert [one.text for one in answers] == [f"Echo: call {number}" for number in range(20)]
         assert (await health(url))["status"] == "ok"
+
+
+def asks(request: LlmRequest) -> Turn:
+    """Name the tools that need a caller who can be asked; at `ask` use one of them."""
+    if request.last_user_text == "ask" and not request.tool_results:
+        return call_tools([("everything__trigger-elicitation-request", {})])
+    offered = sorted(tool.partition("__")[2] for tool in request.tools if "elicitation" in tool)
+    return say(" ".join(["offered:", *offered, *request.tool_results.values()]))
+
+
+@pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
+async def test_tools_that_need_a_caller_who_can_be_asked_are_offered_to_such_callers_alone(
+    mode: str, tmp_path: Path
+) -> None:
+    person = Person(accept(name="Ada"))
+    async with served_in(tmp_path, asks) as url:
+        assert (await ask(url, "which?")).text == "offered:"
+        async with client_of(url, person, mode) as client:
+            assert await told(client, "which?") == "offered: trigger-elicitation-request trigger-url-elicitation"
+            assert "Ada" in await told(client, "ask")
+        assert (await ask(url, "which?")).text == "offered:"

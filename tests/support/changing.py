@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, CallToolResult, ListToolsResult, TextContent, Tool
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolResult,
+    ClientCapabilities,
+    ElicitationCapability,
+    ListToolsResult,
+    TextContent,
+    Tool,
+)
 
 from tests.support.downstreams import Downstream
 
@@ -26,10 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class ChangingTool:
-    """A tool that answers `result`; with `output` as its schema, as structured content."""
+    """A tool that answers `result`; with `output` as its schema, as structured content.
+
+    One that `asks` is offered only to clients that declare elicitation.
+    """
 
     result: Mapping[str, Any] = field(default_factory=lambda: {"result": "done"})
     output: dict[str, Any] | None = None
+    asks: bool = False
 
 
 class ChangingDownstream(Downstream):
@@ -60,9 +72,13 @@ class ChangingDownstream(Downstream):
         self.tools = tools
         await self.bus.publish(ToolsListChanged())
 
-    async def _list_tools(self, _: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
+    async def _list_tools(
+        self, context: ServerRequestContext[Any], _: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        may_ask = context.session.check_client_capability(ClientCapabilities(elicitation=ElicitationCapability()))
+        offered = {name: tool for name, tool in self.tools.items() if may_ask or not tool.asks}
         schema = {"type": "object", "properties": {}}
-        tools = [Tool(name=name, input_schema=schema, output_schema=tool.output) for name, tool in self.tools.items()]
+        tools = [Tool(name=name, input_schema=schema, output_schema=tool.output) for name, tool in offered.items()]
         return ListToolsResult(tools=tools)
 
     async def _call_tool(self, _: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:

@@ -31,7 +31,8 @@ class Processes:
     def notes(self, event: str) -> list[dict[str, Any]]:
         """The notes of this event, in their order."""
         path = self.folder / "notes"
-        lines = path.read_text().splitlines() if path.exists() else []
+        whole, _, _ = path.read_text().rpartition("\n") if path.exists() else ("", "", "")  # one may be half written
+        lines = whole.splitlines()
         return [note for note in map(json.loads, lines) if note["event"] == event]
 
     @property

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context as FastAgentContext
 
+    from pallas_gateway.calls.questions import Mode
     from pallas_gateway.runtime.downstreams.server_listing import ServerListing
     from pallas_gateway.runtime.protocols import Downstream
 
@@ -67,11 +68,11 @@ class ToolCatalog:
         self.agent, self.context = agent, context
         self._clients = SharedClients(self.tasks, self.limits.keep_alive_seconds)
         cached = {name: one for name, one in downstreams.items() if _can_be_cached(one, servers.get(name))}
-        self._inquiries = {
-            name: Inquiry(name, self._clients.make(servers[name]), self)
-            for name, one in cached.items()
-            if not one.forwards_bearer
+        self._asked_ahead = {
+            name: self._clients.make(servers[name]) for name, one in cached.items() if not one.forwards_bearer
         }
+        self._inquiries: dict[tuple[str, frozenset[Mode]], Inquiry] = {}
+        self._is_closed = False
         self._by_caller = {
             name: _OfCallers(one.listing_seconds, servers[name]) for name, one in cached.items() if one.forwards_bearer
         }
@@ -79,26 +80,26 @@ class ToolCatalog:
     @property
     def asked_ahead(self) -> Set[str]:
         """Names of the downstreams whose listings are requested independently of calls."""
-        return self._inquiries.keys()
+        return self._asked_ahead.keys()
 
     def ask(self) -> None:
         """Start requesting the listings that are the same for all callers, for the first call."""
-        for inquiry in self._inquiries.values():
-            inquiry.begin()
+        for server in self.asked_ahead:
+            self._inquiry(server).begin()
 
     def of(self, server: str) -> ServerListing | None:
         """Return the listing of `server` for the current call, if one is cached.
 
         If a listing that is the same for all callers is out of date, request it; the call does not wait for that.
         """
-        if (inquiry := self._inquiries.get(server)) is not None:
-            return inquiry.known()
+        if server in self.asked_ahead:
+            return self._inquiry(server).known()
         key = self._key_of_call(server)
         return None if key is None else self.cache.get(key)
 
     def latest(self, server: str) -> ServerListing | None:
         """Return the last listing of a server that is asked ahead, however old; if it is out of date, request it."""
-        inquiry = self._inquiries[server]
+        inquiry = self._inquiry(server)
         inquiry.known()
         return inquiry.listing
 
@@ -124,8 +125,8 @@ class ToolCatalog:
         """
         if (key := self._key_of_call(server)) is not None:
             self.cache.drop(key)
-        elif is_outdated and (inquiry := self._inquiries.get(server)) is not None:
-            inquiry.invalidate()
+        elif is_outdated and server in self.asked_ahead:
+            self._inquiry(server).invalidate()
 
     def refused(self, server: str) -> None:
         """Remove what is cached of `server` for the credential of the current call, which it has refused."""
@@ -134,6 +135,7 @@ class ToolCatalog:
 
     async def close(self) -> None:
         """End all connections; calls that still run get no new ones."""
+        self._is_closed = True
         self._clients.stop_sweeping()
         for inquiry in self._inquiries.values():
             inquiry.end()
@@ -144,10 +146,20 @@ class ToolCatalog:
 
     def _key_of_call(self, server: str) -> ListingKey | None:
         """The key of the current call's listing; None outside of calls, and if it does not depend on the caller."""
-        presented = current_scope.get().presented
-        if presented is None or server not in self._by_caller:
+        scope = current_scope.get()
+        if scope.presented is None or server not in self._by_caller:
             return None
-        return ListingKey(self, server, self.cache.credential(presented.credentials.bearer))
+        credential = self.cache.credential(scope.presented.credentials.bearer)
+        return ListingKey(self, server, credential, frozenset(scope.questions.modes))
+
+    def _inquiry(self, server: str) -> Inquiry:
+        """The listing of a server that is asked ahead, for callers that can be asked as that of the current call."""
+        modes = frozenset(current_scope.get().questions.modes)
+        if (inquiry := self._inquiries.get((server, modes))) is None:
+            inquiry = self._inquiries[server, modes] = Inquiry(server, modes, self._asked_ahead[server], self)
+            if self._is_closed:
+                inquiry.end()
+        return inquiry
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.outages import Outages
 from pallas_gateway.runtime.failures import one_line
 
@@ -45,9 +46,9 @@ class DownstreamLog:
             _log.info("downstream available again", extra={"agent": self._agent, "server": name})
 
     def listed(self, name: str, tools: Iterable[str]) -> None:
-        """Compare the tools that `name` offers with the agent's filters."""
+        """Compare the tools that `name` offers to callers like that of the current call with the agent's filters."""
         if self._filters is not None:
-            self._filters.listed(name, tools)
+            self._filters.listed(name, tools, current_scope.get().questions.modes)
 
     async def look_for(self, downstreams: Iterable[Downstream]) -> None:
         """Log downstreams whose program is not installed or whose port accepts no connection.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
+from pallas_gateway.calls.asking import declaring
 from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams import connecting
 from pallas_gateway.runtime.downstreams.listing_cache import NO_CREDENTIAL, ListingKey
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import httpx2
     from fast_agent.context import Context as FastAgentContext
 
+    from pallas_gateway.calls.questions import Mode
     from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
     from pallas_gateway.runtime.downstreams.listing_cache import Request
     from pallas_gateway.runtime.downstreams.server_listing import ServerListing
@@ -32,11 +34,12 @@ _log = logging.getLogger("pallas.runtime")
 class Inquiry:
     """The listing of one downstream, and the connection that requests it and listens for changes. No call uses it."""
 
-    def __init__(self, server: str, http: httpx2.AsyncClient, catalog: ToolCatalog) -> None:
+    def __init__(self, server: str, modes: frozenset[Mode], http: httpx2.AsyncClient, catalog: ToolCatalog) -> None:
+        """Request nothing yet; the requests will declare that these `modes` of questions can be answered."""
         self._tasks, self._limits, self._cache = catalog.tasks, catalog.limits, catalog.cache
         self._agent, self._context, self._log = catalog.agent, catalog.context, catalog.log
-        self._server = server
-        self._key = ListingKey(catalog, server, NO_CREDENTIAL)
+        self._server, self._modes = server, modes
+        self._key = ListingKey(catalog, server, NO_CREDENTIAL, modes)
         self._http = http
         self._task: asyncio.Task[None] | None = None
         self._aggregator: _Asking | None = None
@@ -124,7 +127,7 @@ class Inquiry:
         """A connection that has received one listing."""
         self._has_answered = False
         self._aggregator = aggregator = _Asking(self, self._server, self._agent, self._context)
-        with entered(CallScope(connect=_later)):
+        with entered(CallScope(connect=_later, questions=declaring(self._modes))):
             async with aggregator:
                 try:
                     request = self.request()

@@ -19,6 +19,7 @@ from weakref import WeakSet
 from pallas_gateway.limits import ListingLimits
 
 if TYPE_CHECKING:
+    from pallas_gateway.calls.questions import Mode
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.runtime.downstreams.server_listing import ServerListing
 
@@ -26,11 +27,15 @@ NO_CREDENTIAL = b""
 
 
 class ListingKey(NamedTuple):
-    """Identifies a listing. `agent` is one start of an agent, whose settings do not change."""
+    """Identifies a listing. `agent` is one start of an agent, whose settings do not change.
+
+    `modes` are those in which its callers can be asked: servers may offer some tools only to clients that declare them.
+    """
 
     agent: object
     server: str
     credential: bytes
+    modes: frozenset[Mode] = frozenset()
 
 
 class Request:

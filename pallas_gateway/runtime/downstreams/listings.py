@@ -7,20 +7,25 @@ from typing import TYPE_CHECKING
 
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
+from pallas_gateway.calls.asking import declaring
 from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams import connecting
 from pallas_gateway.runtime.downstreams.manager import cut_off
 from pallas_gateway.runtime.failures import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from fast_agent.context import Context
+
+    from pallas_gateway.calls.questions import Mode
 
 LISTING_SECONDS = 20.0
 """The time that a call waits for the program of a stdio server."""
 
 
-async def tool_names(server: str, agent: str, context: Context | None) -> frozenset[str]:
-    """The names of the tools that `server` offers to a caller without a token.
+async def tool_names(server: str, agent: str, context: Context | None, modes: Collection[Mode] = ()) -> frozenset[str]:
+    """The names of the tools that `server` offers to a caller without a token who can be asked in these modes.
 
     Raises:
         ConnectionError: they could not be listed; the message has the reason.
@@ -29,7 +34,7 @@ async def tool_names(server: str, agent: str, context: Context | None) -> frozen
     cutting = asyncio.get_running_loop().call_later(LISTING_SECONDS, cut_off, aggregator)
     try:
         async with asyncio.timeout(LISTING_SECONDS):
-            with entered(CallScope(connect=_by_name)):
+            with entered(CallScope(connect=_by_name, questions=declaring(modes))):
                 async with aggregator:
                     await connecting.attach(aggregator, server)
                     return frozenset(tool.tool.name for tool in aggregator._server_to_tool_map.get(server, ()))

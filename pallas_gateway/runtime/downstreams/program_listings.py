@@ -2,6 +2,9 @@
 
 A call without a listing waits for it, and starts no process of its own. The listing is kept while its program fails
 only in calls: a process that crashes has no other tools than the next one.
+
+Servers may offer some tools only to clients that declare `elicitation`, so there is a listing for each set of modes in
+which callers can be asked: for callers that cannot be asked from the start, for others with their first call.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from fast_agent.core.exceptions import walk_exception_chain
 from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
-from pallas_gateway.runtime.call_scope import CallScope, entered
+from pallas_gateway.calls.asking import declaring
+from pallas_gateway.runtime.call_scope import CallScope, current_scope, entered
 from pallas_gateway.runtime.downstreams import connecting
 from pallas_gateway.runtime.downstreams.manager import connections_of, cut_off, listing_of, tools_of
 from pallas_gateway.runtime.downstreams.program_process import ProgramBusyError
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from fast_agent.context import Context as FastAgentContext
     from fast_agent.mcp.mcp_connection_manager import ServerConnection
 
+    from pallas_gateway.calls.questions import Mode
     from pallas_gateway.limits import ProgramLimits
     from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
     from pallas_gateway.runtime.downstreams.program_pool import ProgramPool
@@ -59,44 +64,52 @@ class ProgramListings:
         self.log, self.limits = log, limits
         self.tasks = TaskOwner()
         self._programs = programs
-        self._listed = {
-            one.name: _Listed(self, one.name, partial(programs.acquire, one.name, one.program))
+        self._of_programs = {
+            one.name: one.program
             for one in downstreams
             if one.program is not None and _can_be_cached(one, servers.get(one.name))
         }
+        self._listed: dict[tuple[str, frozenset[Mode]], _Listed] = {}
 
     @property
     def names(self) -> Set[str]:
         """The servers whose listings are cached here."""
-        return self._listed.keys()
+        return self._of_programs.keys()
 
     def ask(self) -> None:
         """Start requesting the listings, for the first call."""
-        for listed in self._listed.values():
-            listed.begin()
+        for server in self.names:
+            self._of_call(server).begin()
 
     def of(self, server: str) -> ServerListing | None:
-        """Return the listing of `server`. If it is old, request it; the call does not wait for that."""
-        listed = self._listed.get(server)
-        return listed.known() if listed is not None else None
+        """Return the listing of `server` for the current call. If it is old, request it; the call does not wait."""
+        return self._of_call(server).known() if server in self.names else None
 
     async def request(self, server: str) -> ServerListing:
-        """Return the listing of `server`, requested now if there is none.
+        """Return the listing of `server` for the current call, requested now if there is none.
 
         Raises:
             ConnectionError: there is none; the message has the reason.
         """
-        return await self._listed[server].request()
+        return await self._of_call(server).request()
 
     def invalidate(self, server: str) -> None:
-        """Request the listing of `server` again, after an error that an outdated listing may explain."""
-        if (listed := self._listed.get(server)) is not None:
-            listed.begin()
+        """Request the listing of the current call again, after an error that an outdated listing may explain."""
+        if server in self.names:
+            self._of_call(server).begin()
 
     def state(self, server: str) -> ProgramState | None:
         """Return what is known of the program of `server` without starting it."""
-        listed = self._listed.get(server)
-        return listed.pool.state if listed is not None and listed.pool is not None else None
+        pools = (one.pool for (name, _), one in self._listed.items() if name == server)
+        return next((one.state for one in pools if one is not None), None)
+
+    def _of_call(self, server: str) -> _Listed:
+        """The listing of `server` for callers that can be asked as that of the current call can be."""
+        modes = frozenset(current_scope.get().questions.modes)
+        if (listed := self._listed.get((server, modes))) is None:
+            acquire = partial(self._programs.acquire, server, self._of_programs[server])
+            listed = self._listed[server, modes] = _Listed(self, server, modes, acquire)
+        return listed
 
     async def close(self) -> None:
         """Give up the programs; those that no other agent uses are ended in the background."""
@@ -107,11 +120,13 @@ class ProgramListings:
 
 
 class _Listed:
-    """The listing of one stdio server."""
+    """The listing of one stdio server for callers that can be asked in these modes."""
 
-    def __init__(self, agents: ProgramListings, server: str, acquire: Callable[[], ProgramPool]) -> None:
+    def __init__(
+        self, agents: ProgramListings, server: str, modes: frozenset[Mode], acquire: Callable[[], ProgramPool]
+    ) -> None:
         self._of, self._limits = agents, agents.limits
-        self._server = server
+        self._server, self._modes = server, modes
         self._acquire = acquire
         self._task: asyncio.Task[ServerListing] | None = None
         self._listing: ServerListing | None = None
@@ -139,7 +154,7 @@ class _Listed:
         if self.pool is None:
             self.pool = self._acquire()
         if self._task is None:
-            # In an empty context: in that of a call, its questions would be declared.
+            # In an empty context: in that of a call, the process would ask its caller.
             self._task = Context().run(self._of.tasks.spawn, self._request(self.pool), name=f"list {self._server}")
         return self._task
 
@@ -172,7 +187,7 @@ class _Listed:
     @asynccontextmanager
     async def _connected(self, pool: ProgramPool) -> AsyncIterator[MCPAggregator]:
         aggregator = MCPAggregator([self._server], context=self._of.context, name=self._of.agent)
-        with entered(CallScope(connect=_later)):
+        with entered(CallScope(connect=_later, questions=declaring(self._modes))):
             async with aggregator:
                 connections_of(aggregator).factories[self._server] = partial(_connection, pool)
                 seconds = self._limits.start_seconds + self._limits.list_seconds

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from fast_agent.agents.agent_types import AgentConfig
     from fast_agent.agents.mcp_agent import McpAgent
 
+    from pallas_gateway.calls.questions import Mode
+
 _log = logging.getLogger("pallas.runtime")
 
 
@@ -59,7 +61,12 @@ def may_use(configs: Iterable[AgentConfig], server: str, tool: str) -> bool:
 
 
 class UnmatchedFilters:
-    """The filters of a hosted agent that match no tool, known once all servers that they are for have been listed."""
+    """The filters of a hosted agent that match no tool, known once all servers that they are for have been listed.
+
+    Attributes:
+        look_further: starts listing the tools that a server offers to callers that can be asked; returns False if it
+            cannot. A filter that matches no tool for other callers is not reported before.
+    """
 
     def __init__(self, agent: str, configs: Iterable[AgentConfig], varying: Collection[str] = ()) -> None:
         """Set the filters to check.
@@ -77,14 +84,16 @@ class UnmatchedFilters:
                 servers = {server for server in config.servers if get_server_name(f"{server}{SEP}") == prefix}
                 for pattern in set(patterns) - {"*"}:
                     self._servers.setdefault(f"{prefix}{SEP}{pattern}", set()).update(servers)
-        self._tools: dict[str, list[str]] = {}
+        self.look_further: Callable[[str], bool] = lambda _: False
+        self._tools: dict[str, dict[frozenset[Mode], list[str]]] = {}
         self._unmatched: dict[str, str] = {}
 
-    def listed(self, server: str, tools: Iterable[str]) -> None:
-        """Set the tools of `server`; log each filter that matches none, once."""
+    def listed(self, server: str, tools: Iterable[str], modes: Collection[Mode] = ()) -> None:
+        """Set the tools of `server` for callers that can be asked in `modes`; log each filter that matches none."""
         if server in self._varying:
             return
-        self._tools[server] = [create_namespaced_name(server, tool) for tool in tools]
+        names = [create_namespaced_name(server, tool) for tool in tools]
+        self._tools.setdefault(server, {})[frozenset(modes)] = names
         before, self._unmatched = self._unmatched, dict(self._find())
         for name in self._unmatched.keys() - before.keys():
             extra = {"agent": self._agent, "filter": name, "problem": self._unmatched[name]}
@@ -98,6 +107,13 @@ class UnmatchedFilters:
     def _find(self) -> Iterator[tuple[str, str]]:
         for name, servers in self._servers.items():
             if servers and servers <= self._tools.keys():
-                tools = [tool for server in sorted(servers) for tool in self._tools[server]]
-                if not any(fnmatch(get_resource_name(tool), get_resource_name(name)) for tool in tools):
+                tools = [tool for one in sorted(servers) for listed in self._tools[one].values() for tool in listed]
+                if any(fnmatch(get_resource_name(tool), get_resource_name(name)) for tool in tools):
+                    continue
+                if not any(self._is_open(server) for server in sorted(servers)):
                     yield name, f"'{name}' matches no tool{did_you_mean(name, tools)}"
+
+    def _is_open(self, server: str) -> bool:
+        """True if the server is being listed for callers that can be asked, for the first time."""
+        is_listed = any(modes for modes in self._tools[server])
+        return not is_listed and self.look_further(server)

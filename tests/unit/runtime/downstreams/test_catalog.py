@@ -16,6 +16,7 @@ from fast_agent.context import Context
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 
+from pallas_gateway.calls.asking import declaring
 from pallas_gateway.limits import ListingLimits
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.call_scope import CallScope, entered
@@ -105,6 +106,16 @@ def connected_to(url: str) -> int:
     port = f":{httpx2.URL(url).port:04X}"
     rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
     return sum(row[2].endswith(port) and row[3] == "01" for row in rows)
+
+
+async def test_tools_for_clients_that_can_be_asked_are_known_to_calls_of_such_callers_alone() -> None:
+    async with changing_downstream("plain", era="modern") as server, asking(server.url) as asked:
+        server.tools["asks"] = ChangingTool(asks=True)
+        asked.ask()
+        await known(asked, "plain")
+        with entered(CallScope(questions=declaring(["form"]))):
+            await known(asked, "plain", "asks")
+        assert names(asked.of("tools")) == ["plain"]
 
 
 async def test_what_is_known_is_asked_again_when_it_is_old_while_calls_go_on_with_it() -> None:

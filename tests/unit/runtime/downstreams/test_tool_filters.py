@@ -65,3 +65,20 @@ def test_a_filter_is_logged_when_it_is_found_to_match_nothing_and_again_only_aft
         one.listed("n", tools)
     assert [record.getMessage() for record in caplog.records] == ["tool filter matches no tool"] * 2
     assert vars(caplog.records[0])["problem"] == "'n__wether' matches no tool (did you mean 'n__weather'?)"
+
+
+def test_a_filter_for_tools_that_only_some_callers_are_offered_is_judged_when_these_are_listed() -> None:
+    one, looked = filters(["n"], n=["confirm", "news"]), list[str]()
+
+    def look_further(server: str) -> bool:
+        looked.append(server)
+        return True
+
+    one.look_further = look_further
+    one.listed("n", ["weather"])
+    assert (one.problems, set(looked)) == ((), {"n"})
+    one.listed("n", ["weather", "confirm"], ["form"])
+    assert one.problems == ("'n__news' matches no tool",)
+    looked.clear()
+    one.listed("n", ["weather"])
+    assert (one.problems, looked) == (("'n__news' matches no tool",), [])
