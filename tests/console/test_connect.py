@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import pytest_asyncio
+import yaml
 from playwright.async_api import expect
 
 from pallas_gateway.identity.static_keys import hash_of
@@ -105,10 +106,12 @@ def test_configurations_are_json_and_programs_are_python(needs_token: bool) -> N
     target = Target("a_b", "http://localhost:1/agents/a_b/mcp", "http://localhost:1", needs_token=needs_token)
     for client in clients():
         text = client.filled(target)
-        assert ("TOKEN" in text or "${input:" in text) == needs_token
+        assert any(one in text for one in ("TOKEN", "${input:", "PALLAS_BEARER")) == needs_token
         assert not {"<NAME>", "<URL>", "<BASE>", "<TOOL>"} & set(text.split())
         if client.language == "json":
             json.loads(text)
+        if client.language == "yaml":
+            assert yaml.safe_load(text)["mcpServers"][0]["url"] == target.url
         if client.language == "python":
             compile(text, client.id, "exec")
 
