@@ -104,6 +104,8 @@ class ThreadLimits:
         try_again_seconds: Pause between further tries.
         busy_seconds: A writer waits so long for another one of the same SQLite file.
         answers_seconds: Pause between two looks for answers that came to other processes, while a question is open.
+        expired_seconds: What calls of killed processes have left is deleted so long after it expired,
+        clean_seconds: and looked for so often.
     """
 
     copied_bytes: int = 64 * 1024 * 1024
@@ -114,6 +116,8 @@ class ThreadLimits:
     try_again_seconds: float = 3.0
     busy_seconds: float = 10.0
     answers_seconds: float = 0.5
+    expired_seconds: float = 600.0
+    clean_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

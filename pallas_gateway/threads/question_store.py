@@ -15,7 +15,7 @@ from pallas_gateway.threads.records import (
     columns_of_question,
     question_of,
 )
-from pallas_gateway.threads.tables import checkpoints, now, questions, turns
+from pallas_gateway.threads.tables import checkpoints, now, questions, threads, turns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -95,6 +95,20 @@ class QuestionStore:
         """Note that the calls of these threads take answers, and cannot be resumed from where they waited."""
         of_threads = delete(checkpoints).where(checkpoints.c.thread_id.in_(thread_ids))
         await self._database.write(lambda sql: sql.execute(of_threads))
+
+    async def remove_expired(self, seconds: float) -> None:
+        """Delete what calls of killed processes have left, `seconds` after it could be used last."""
+        latest = now() - int(seconds * 1000)
+        thread_id = questions.c.thread_id
+        is_held = exists().where(threads.c.id == thread_id, threads.c.lease_until > latest)
+        is_resumable = exists().where(checkpoints.c.thread_id == thread_id, checkpoints.c.valid_until > latest)
+        left = delete(questions).where(questions.c.asked_at < latest, ~is_held, ~is_resumable)
+
+        async def written(sql: AsyncConnection) -> None:
+            await sql.execute(left)
+            await sql.execute(delete(checkpoints).where(checkpoints.c.valid_until < latest))
+
+        await self._database.write(written)
 
 
 async def unanswered(sql: AsyncConnection, thread_id: str) -> dict[int, list[Question]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -52,7 +53,8 @@ class Threads:
         self._store = Store(self._database, lease_seconds, limits)
         self._changes = ThreadChanges(self._database, limits.copied_bytes)
         self._turns = Turns(self._store, lease_seconds)
-        self._questions = OpenQuestions(QuestionStore(self._database), limits.answers_seconds)
+        self._question_store = QuestionStore(self._database)
+        self._questions = OpenQuestions(self._question_store, limits.answers_seconds)
         self._keeping = TaskOwner(close_seconds=0)
         self._is_open = False
 
@@ -114,7 +116,8 @@ class Threads:
             raise ThreadsUnavailableError
 
     async def _keep(self) -> None:
-        """Open the database if it is not open, and try it out while it is unavailable."""
+        """Open the database if it is not open, try it out while it is unavailable, and remove what has expired."""
+        now, cleaned = asyncio.get_running_loop().time, -math.inf
         while True:
             await asyncio.sleep(self._limits.try_again_seconds)
             try:
@@ -122,6 +125,9 @@ class Threads:
                     await self._open(OPERATION_SECONDS)
                 elif not self._database.is_up:
                     await self._database.try_out()
+                elif now() - cleaned >= self._limits.clean_seconds:
+                    await self._question_store.remove_expired(self._limits.expired_seconds)
+                    cleaned = now()
             except ThreadsUnavailableError:
                 continue
             except ThreadsSchemaError as error:

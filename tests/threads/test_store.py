@@ -6,17 +6,20 @@ import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from pallas_gateway.calls.call import Image, Message
+from pallas_gateway.calls.questions import Question
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads import tables
 from pallas_gateway.threads.database import Database
+from pallas_gateway.threads.question_store import QuestionStore, Waits
 from pallas_gateway.threads.records import (
+    Checkpoint,
     History,
     LeaseLostError,
     NewThread,
@@ -35,16 +38,19 @@ from tests.support.waiting import eventually, tick
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from sqlalchemy import Table
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.threads.records import Lease, Turn
 
 LONG, SHORT = 60.0, 0.4
 PICTURE = Image("aGVsbG8=", "image/png")
+ASKED = Message("user", "one")
+QUESTION = Question("form", "Which year?", id="f00")
 
 
 @asynccontextmanager
-async def opened(url: str, lease_seconds: float = LONG, **limits: int) -> AsyncGenerator[Threads]:
+async def opened(url: str, lease_seconds: float = LONG, **limits: Any) -> AsyncGenerator[Threads]:
     threads = Threads(Secret(url), Path("/"), lease_seconds=lease_seconds, limits=ThreadLimits(**limits))
     async with threads:
         yield threads
@@ -394,3 +400,32 @@ async def test_the_newest_turns_that_fit_are_replayed_and_the_others_counted(
             await turn.end(Outcome(error_reason="llm_error", error="no"))
     questions = [message.text for message in turn.history.messages if message.role == "user"]
     assert (questions, turn.history.left_out) == (replayed, left_out)
+
+
+async def test_what_killed_processes_left_of_questions_is_removed_when_it_has_expired(database_url: str) -> None:
+    limits = {"try_again_seconds": 0.05, "clean_seconds": 0, "expired_seconds": 0}
+    left: dict[str, str] = {}
+    async with opened(database_url, LONG) as alive, opened(database_url, 0.001) as killed:
+        for name, threads, seconds in (
+            ("expired", killed, 0.001),
+            ("resumable", killed, LONG),
+            ("running", alive, 0.001),
+        ):
+            lease = await threads.store.begin_turn((await threads.store.create("me", name)).id, ASKED, "call")
+            assert lease is not None
+            left[lease.thread_id] = name
+            waits = Waits(Checkpoint("turns of the model"), seconds)
+            await QuestionStore(threads._database).open(lease, QUESTION, waits)
+
+        async def kept(table: Table) -> set[str]:
+            rows = await alive.store.database.read(lambda sql: sql.execute(select(table.c.thread_id)))
+            return {left[row.thread_id] for row in rows}
+
+        assert await kept(tables.questions) == set(left.values())
+        async with opened(database_url, **limits):
+
+            async def removed() -> bool:
+                return await kept(tables.checkpoints) == {"resumable"}
+
+            await eventually(removed, what="the removal of what has expired")
+            assert await kept(tables.questions) == {"resumable", "running"}

@@ -50,7 +50,7 @@ DOCUMENTED = {
     "pallas_heartbeats_total": ("counter", ("agent",)),
     "pallas_questions_open": ("gauge", ("agent",)),
     "pallas_questions_total": ("counter", ("agent", "kind", "outcome")),
-    "pallas_threads_database_up": ("gauge", {("kind",)}),
+    "pallas_threads_database_up": ("gauge", ("kind",)),
     "pallas_fast_path": ("gauge", ("name",)),
     "pallas_worker_restarts_total": ("counter", ()),
     "pallas_agent_health_status": ("gauge", ("agent",)),
