@@ -86,7 +86,7 @@ class Gateway:
         self.authenticator = self._authenticator()
         self.threads = _threads(configuration, limits.threads, self.metrics)
         tasks = (self._calls, self._background)
-        self._seal()
+        self._apply_settings()
         shared = GatewayServices(
             runtime, self.metrics, self.running, *tasks, self._http, self._preflight, PeerCalls(self), limits
         )
@@ -153,13 +153,15 @@ class Gateway:
                 self.authenticator.begin()
         if self._runtime.llm_providers() != self._providers:
             self._ask_providers()
-        self._seal()
+        self._apply_settings()
         self.all_agents.present(configuration.deployment)
         return self._agent_set.apply(prepared)
 
-    def _seal(self) -> None:
+    def _apply_settings(self) -> None:
         gateway = self.configuration.deployment.gateway
         self.running.open_calls.seal_with(gateway.state_keys, gateway.ask_seconds)
+        if self.threads is not None:
+            self.threads.quota.max_bytes = gateway.threads_max_bytes
 
     def note_reload(self, problems: Sequence[str] = ()) -> None:
         """Count a reload; it was successful if it had no problems."""

@@ -146,6 +146,12 @@ class ThreadTooLargeError(GatewayError):
     reason = "thread_too_large"
 
 
+class ThreadsFullError(GatewayError):
+    """The owner's threads have reached their quota."""
+
+    reason = "threads_full"
+
+
 class LeaseLostError(GatewayError):
     """Another call has taken over the thread, so this call's answer is not stored."""
 

@@ -16,6 +16,7 @@ from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.threads.database import OPERATION_SECONDS, Database, migrate
 from pallas_gateway.threads.question_store import QuestionStore
+from pallas_gateway.threads.quota import Quota
 from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.store import Store
 from pallas_gateway.threads.thread_changes import ThreadChanges
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.threads.question_store import QuestionKey, Waits
-    from pallas_gateway.threads.records import Lease
+    from pallas_gateway.threads.quota import Quota
+from pallas_gateway.threads.records import Lease
 
 _log = logging.getLogger("pallas.threads")
 
@@ -50,8 +52,9 @@ class Threads:
         """Not open yet; `up` shows whether the database is available."""
         self._limits = limits = limits or ThreadLimits()
         self._database = Database(url, folder, busy_seconds=limits.busy_seconds, up=up)
-        self._store = Store(self._database, lease_seconds, limits)
-        self._changes = ThreadChanges(self._database, limits.copied_bytes)
+        self.quota = Quota()
+        self._store = Store(self._database, lease_seconds, limits, self.quota)
+        self._changes = ThreadChanges(self._database, limits.copied_bytes, self.quota)
         self._turns = Turns(self._store, lease_seconds)
         self._question_store = QuestionStore(self._database)
         self._questions = OpenQuestions(self._question_store, limits.answers_seconds)

@@ -10,6 +10,7 @@ from sqlalchemy import and_, delete, func, insert, literal, or_, select, tuple_,
 
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads.question_store import forget_questions, has_checkpoint, unanswered, used_checkpoint
+from pallas_gateway.threads.quota import ROW_BYTES, Quota, size_of
 from pallas_gateway.threads.records import (
     ABANDONED,
     ABANDONED_SENTENCE,
@@ -74,17 +75,22 @@ class Store:
     Each method is one transaction, which runs to its end even if the caller is cancelled.
     """
 
-    def __init__(self, database: Database, lease_seconds: float, limits: ThreadLimits | None = None) -> None:
+    def __init__(
+        self, database: Database, lease_seconds: float, limits: ThreadLimits | None = None, quota: Quota | None = None
+    ) -> None:
         """Leases end `lease_seconds` after they were taken or renewed, by the database's clock."""
         self.database = database
+        self._quota = quota or Quota()
         self._limits = limits or ThreadLimits()
         self._lease_milliseconds = int(lease_seconds * 1000)
 
     @_writing
     async def create(self, connection: AsyncConnection, owner: str, agent: str, title: str | None = None) -> Thread:
         """Create a thread without turns."""
+        await self._quota.refuse_beyond(connection, owner, ROW_BYTES)
         values = {"id": secrets.token_hex(ID_CHARACTERS // 2), "owner": owner, "agent": agent, "title": title}
-        new = insert(threads).values(**values, created_at=now(), updated_at=now(), turns=0).returning(*SHOWN)
+        counts = {"turns": 0, "bytes": ROW_BYTES}
+        new = insert(threads).values(**values, **counts, created_at=now(), updated_at=now()).returning(*SHOWN)
         return thread_of((await connection.execute(new)).one())
 
     @_reading
@@ -157,8 +163,11 @@ class Store:
         self, connection: AsyncConnection, thread: NewThread, question: Message, call_id: str
     ) -> Lease:
         """Create a thread with its first turn, pending, and its lease, in one transaction."""
+        size = 2 * ROW_BYTES + size_of(question)
+        await self._quota.refuse_beyond(connection, thread.owner, size)
         lease = Lease(thread.id, 1, secrets.token_hex(16))
-        values = {"id": thread.id, "owner": thread.owner, "agent": thread.agent, **self._held_by(lease.holder)}
+        values = {"id": thread.id, "owner": thread.owner, "agent": thread.agent, "bytes": size}
+        values.update(self._held_by(lease.holder))
         await connection.execute(insert(threads).values(**values, created_at=now(), updated_at=now(), turns=1))
         await connection.execute(_pending(thread.id, lease.turn, question, call_id))
         return lease
@@ -170,19 +179,23 @@ class Store:
         """Begin the next turn of a thread, pending, with the thread's lease; None while another call holds the lease.
 
         Number, row and lease are taken in one transaction, so numbers are unique and have no gaps. A pending turn of
-        the last holder becomes an error. `ThreadNotFoundError` if the thread was deleted.
+        the last holder becomes an error. `ThreadNotFoundError` if the thread was deleted, `ThreadsFullError` beyond
+        the quota of its owner.
         """
-        holder = secrets.token_hex(16)
+        holder, size = secrets.token_hex(16), ROW_BYTES + size_of(question)
+        changed = {"turns": threads.c.turns + 1, "bytes": threads.c.bytes + size, "updated_at": now()}
         taken = (
             update(threads)
             .where(threads.c.id == thread_id, is_free())
-            .values(**self._held_by(holder), turns=threads.c.turns + 1, updated_at=now())
-            .returning(threads.c.turns)
+            .values(**self._held_by(holder), **changed)
+            .returning(threads.c.turns, threads.c.owner)
         )
-        number = (await connection.execute(taken)).scalar_one_or_none()
-        if number is None:
+        row = (await connection.execute(taken)).one_or_none()
+        if row is None:
             await refuse_deleted(connection, thread_id)
             return None
+        number = row.turns
+        await self._quota.refuse_beyond(connection, row.owner, 0)
         await connection.execute(_give_up_pending(thread_id))
         await forget_questions(connection, thread_id)
         await connection.execute(_pending(thread_id, number, question, call_id))
@@ -204,7 +217,9 @@ class Store:
     @_writing
     async def end_turn(self, connection: AsyncConnection, lease: Lease, outcome: Outcome) -> bool:
         """Write what a turn came to and give its lease back; False, and nothing is written, if it was lost."""
-        given_back = update(threads).where(_holds(lease)).values(lease_holder=None, lease_until=None, updated_at=now())
+        size = size_of(outcome.answer) if outcome.answer else 0
+        freed = {"lease_holder": None, "lease_until": None, "updated_at": now(), "bytes": threads.c.bytes + size}
+        given_back = update(threads).where(_holds(lease)).values(**freed)
         ended = (
             update(turns)
             .where(turns.c.thread_id == lease.thread_id, turns.c.number == lease.turn)

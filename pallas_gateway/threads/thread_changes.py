@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, delete, exists, func, insert, literal, select, update
 
 from pallas_gateway.threads.question_store import forget_questions
+from pallas_gateway.threads.quota import ROW_BYTES, Quota
 from pallas_gateway.threads.records import (
     CANCELLED,
     ThreadBusyError,
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
 class ThreadChanges:
     """Writes changes; every method is one transaction, and raises as those of `Store`."""
 
-    def __init__(self, database: Database, copied_bytes: int) -> None:
-        """Take the database, and the most bytes of turns that are copied at once."""
+    def __init__(self, database: Database, copied_bytes: int, quota: Quota | None = None) -> None:
+        """Take the database, the most bytes of turns that are copied at once, and the quota of owners."""
         self._database = database
+        self._quota = quota or Quota()
         self._copied_bytes = copied_bytes
 
     async def rename(self, thread_id: str, title: str | None) -> Thread:
@@ -59,6 +61,7 @@ class ThreadChanges:
             ThreadBusyError: one of these turns is being answered.
             ThreadNotFoundError: it was deleted meanwhile.
             ThreadTooLargeError: these turns are too large.
+            ThreadsFullError: the owner's quota is used up.
         """
         made = secrets.token_hex(ID_CHARACTERS // 2)
         wanted = and_(turns.c.thread_id == thread_id, turns.c.number <= last)
@@ -71,8 +74,9 @@ class ThreadChanges:
             row = (await sql.execute(found)).one_or_none()
             if row is None:
                 raise ThreadNotFoundError(f"no thread '{thread_id}'")
-            await self._check_size(sql, wanted)
-            values = {**row._mapping, "turns": min(last, row.turns)}
+            size = await self._checked_size(sql, wanted)
+            await self._quota.refuse_beyond(sql, row.owner, size)
+            values = {**row._mapping, "turns": min(last, row.turns), "bytes": size}
             new = insert(threads).values(**values, id=made, created_at=now(), updated_at=now())
             thread = (await sql.execute(new.returning(*SHOWN))).one()
             rows = select(literal(made), *copied).where(wanted)
@@ -118,11 +122,16 @@ class ThreadChanges:
 
         await self._database.write(written)
 
-    async def _check_size(self, sql: AsyncConnection, wanted: ColumnElement[bool]) -> None:
-        """Raise an error if the wanted turns are too large, or one of them is pending."""
-        pending = func.count().filter(turns.c.status == "pending")
-        count, size = (await sql.execute(select(pending, func.coalesce(func.sum(SIZE), 0)).where(wanted))).one()
-        if count:
+    async def _checked_size(self, sql: AsyncConnection, wanted: ColumnElement[bool]) -> int:
+        """Return the bytes that a copy of the wanted turns counts.
+
+        Raises an error if they are too large, or one of them is pending.
+        """
+        pending, size_ = func.count().filter(turns.c.status == "pending"), func.coalesce(func.sum(SIZE), 0)
+        found = await sql.execute(select(pending, size_, func.count()).where(wanted))
+        is_pending, size, count = found.one()
+        if is_pending:
             raise ThreadBusyError("A message of this thread is being answered. Copy the messages before it.")
         if size > self._copied_bytes:
             raise ThreadTooLargeError(f"These messages have more than {self._copied_bytes} bytes. Copy fewer of them.")
+        return int(size) + (1 + count) * ROW_BYTES

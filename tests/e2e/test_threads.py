@@ -580,6 +580,28 @@ async def test_images_and_parameters_reach_the_model_and_images_are_replayed(tmp
     assert (temperature, set(told.get("params", {}))) == (0.5, set())
 
 
+async def test_an_owner_above_its_quota_is_refused_with_413_until_it_deletes_a_thread(tmp_path: Path) -> None:
+    async with serving(tmp_path, threads_max_bytes=20_000) as api:
+        long = (await api.chat("x" * 15_000)).json()["threadId"]  # the answer repeats it, and is stored
+        refused = [
+            await api.chat("more", threadId=long),
+            await api.chat("new"),
+            await api.http.post(f"/threads/{long}/fork"),
+            await api.http.post("/agents/solo/threads"),
+        ]
+        asked = len(api.llm.requests)
+        api.served.project.edit(lambda document: document["gateway"].update(threads_max_bytes=None))
+        await api.served.reload()
+        allowed = await api.chat("more", threadId=long)
+        api.served.project.edit(lambda document: document["gateway"].update(threads_max_bytes=20_000))
+        await api.served.reload()
+        await api.http.delete(f"/threads/{long}")
+        again = await api.chat("new")
+    assert [(one.status_code, one.json()["error"]) for one in refused] == [(413, "threads_full")] * 4
+    assert asked == 1
+    assert (allowed.status_code, again.status_code) == (200, 200)
+
+
 async def test_pages_of_allowed_origins_may_use_it_and_foreign_hosts_may_not(tmp_path: Path) -> None:
     async with serving(tmp_path, allowed_origins=["https://chat.example.com"]) as api:
         page = {"Origin": "https://chat.example.com", "Access-Control-Request-Method": "POST"}

@@ -26,6 +26,7 @@ from pallas_gateway.threads.records import (
     Outcome,
     ThreadBusyError,
     ThreadNotFoundError,
+    ThreadsFullError,
     ThreadTooLargeError,
     TurnPage,
 )
@@ -429,3 +430,43 @@ async def test_what_killed_processes_left_of_questions_is_removed_when_it_has_ex
 
             await eventually(removed, what="the removal of what has expired")
             assert await kept(tables.questions) == {"resumable", "running"}
+
+
+async def test_an_owner_stores_no_more_than_its_quota_until_it_deletes_something(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        await say(threads, thread.id, "ä" * 5_000)
+        picture = Message("user", "look", (Image("A" * 20_000, "image/png"),))
+        async with threads.turns.first_turn(NewThread("me", "solo"), picture, "call") as turn:
+            turn.keep()
+            await turn.end(Outcome(Message("assistant", "fine")))
+        sizes = [await _bytes_of(threads, id_) for id_ in (thread.id, turn.lease.thread_id)]
+        copy = await threads.changes.fork(thread.id, 1)
+        assert await _bytes_of(threads, copy.id) == pytest.approx(sizes[0], abs=10)  # as counted by the database
+
+        threads.quota.max_bytes = sum(sizes) + sizes[0]
+        for refused in (
+            threads.store.create("me", "solo"),
+            threads.changes.fork(thread.id, 1),
+            say(threads, thread.id, "more"),
+            say_first(threads, NewThread("me", "solo")),
+        ):
+            with pytest.raises(ThreadsFullError, match="threads_max_bytes"):
+                await refused
+        assert await say_first(threads, NewThread("you", "solo")) == 1
+        assert [one.status for one in await turns_of(threads, thread.id)] == ["complete"]
+        await threads.changes.remove(copy.id)
+        assert await say(threads, thread.id, "more") == 2
+    assert [size > least for size, least in zip(sizes, (20_000, 20_000), strict=True)] == [True, True]
+
+
+async def say_first(threads: Threads, thread: NewThread) -> int:
+    async with threads.turns.first_turn(thread, ASKED, "call") as turn:
+        turn.keep()
+        await turn.end(Outcome(Message("assistant", "fine")))
+    return turn.number
+
+
+async def _bytes_of(threads: Threads, thread_id: str) -> int:
+    wanted = select(tables.threads.c.bytes).where(tables.threads.c.id == thread_id)
+    return int((await threads.store.database.read(lambda sql: sql.execute(wanted))).scalar_one())

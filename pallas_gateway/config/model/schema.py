@@ -136,6 +136,10 @@ their `allowed_origins`."""
     threads_lease_seconds: LeaseSeconds = 30.0
     """How long a thread stays locked after the process that answered in it has ended; at least 1."""
 
+    threads_max_bytes: Count | None = 1024 * 1024 * 1024
+    """How much one owner may store in threads: messages, answers, images as Base64, and 1 KB for each turn and \
+thread. Further messages and copies are refused with 413. `null`: any amount. Callers without a token are one owner."""
+
     @field_validator("auth", mode="before")
     @classmethod
     def _not_blank(cls, value: object) -> object:

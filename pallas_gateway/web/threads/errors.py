@@ -33,6 +33,7 @@ _BY_REASON = {
     "stopped": HTTPStatus.SERVICE_UNAVAILABLE,
     "thread_busy": HTTPStatus.CONFLICT,
     "thread_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    "threads_full": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "threads_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
 }
 _AGAIN_LATER = {HTTPStatus.CONFLICT, HTTPStatus.SERVICE_UNAVAILABLE}
