@@ -84,11 +84,14 @@ class ConnectionLimits:
         unread_seconds: Period in which a client that has not read its answer must make progress.
         last_answers_seconds: At a stop, requests may take so long to arrive on the last accepted connections; they are
             answered with 503.
+        last_requests_seconds: At a stop after calls, clients get so long after the latest request for a further one,
+            and twice as long in all: many list tools to check a result.
     """
 
     idle_seconds: float = 120.0
     unread_seconds: float = 60.0
     last_answers_seconds: float = 0.2
+    last_requests_seconds: float = 1.0
 
 
 @dataclass(slots=True, kw_only=True)

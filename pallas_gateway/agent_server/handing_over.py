@@ -34,7 +34,7 @@ async def hand_over(exchanges: Exchanges, agent: str, request: ToolRequest) -> T
     state = request.round.state or ""
     is_taken = False
     with exchanges.beginning(state.partition(".")[0]) as exchange:
-        exchange.send(
+        await exchange.send(
             {
                 "agent": agent,
                 "ends": request.round.ends,

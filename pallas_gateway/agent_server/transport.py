@@ -109,7 +109,7 @@ class Transport:
         if len(request.body) > LONGEST_ANSWER:
             return _not_taken(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"An answer has at most {LONGEST_ANSWER} bytes.")
         key_of = key_of_answers(request.http, self._endpoint)
-        if key_of is None or not self._answers.take(key_of, str(answer["id"]), answer):
+        if key_of is None or not self._answers.take(key_of, str(answer["id"]), answer, request.body):
             return _not_taken(HTTPStatus.BAD_REQUEST, "This client was sent no request of this id.")
         return Response(status_code=HTTPStatus.ACCEPTED)
 

@@ -38,7 +38,7 @@ class ClientAnswers:
     """
 
     def __init__(self, secret: bytes | None = None) -> None:
-        self.hand_on: Callable[[RequestKey, Mapping[str, Any]], object] = lambda *_: None
+        self.hand_on: Callable[[RequestKey, bytes], object] = lambda *_: None
         self._secret = secret or secrets.token_bytes(32)
         self._expected: dict[RequestKey, asyncio.Future[Mapping[str, Any]]] = {}
         self._handed_on: deque[RequestKey] = deque(maxlen=MOST_HANDED_ON)
@@ -62,8 +62,8 @@ class ClientAnswers:
         finally:
             del self._expected[key_of(id_)]
 
-    def take(self, key_of: KeyOf, id_: str, response: Mapping[str, Any]) -> bool:
-        """Give an answer to the call that waits for it, in whichever process.
+    def take(self, key_of: KeyOf, id_: str, response: Mapping[str, Any], body: bytes) -> bool:
+        """Give an answer, which came as `body`, to the call that waits for it, in whichever process.
 
         Returns False if the gateway has sent that client no request of this id.
         """
@@ -73,7 +73,7 @@ class ClientAnswers:
         key = key_of(id_)
         if not self.deliver(key, response) and key not in self._handed_on:
             self._handed_on.append(key)
-            self.hand_on(key, response)
+            self.hand_on(key, body)
         return True
 
     def deliver(self, key: RequestKey, response: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 LONGEST_PART = 60_000
 """Characters of one part."""
 MOST_UNREAD = 100
-"""Documents that wait to be read by the other process before `send_in_turn` waits."""
+"""Parts that wait to be read by the other process before `send` waits."""
+MOST_UNREAD_CHARACTERS = 2 * LONGEST_PART
+"""The same for their length: a channel between processes is not filled by one exchange."""
 _READ = "null"
-"""The part that tells the other process that one of its documents was read."""
+"""The part that tells the other process that one of its parts was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,51 +49,54 @@ class Exchange:
         self.on_end: Callable[[], object] = lambda: None
         self._exchanges = exchanges
         self._parts: list[str] = []
-        self._documents: asyncio.Queue[Document | None] = asyncio.Queue()
-        self._unread = 0
+        self._documents: asyncio.Queue[str | None] = asyncio.Queue()
+        self._unread: deque[int] = deque()
         self._was_read = asyncio.Event()
 
-    async def send_in_turn(self, document: Document) -> None:
-        """Send a document once the other process has read most of those before it."""
-        while self._unread >= MOST_UNREAD:
-            self._was_read.clear()
-            await self._was_read.wait()
-        self.send(document)
-
-    def send(self, document: Document) -> None:
-        """Send a document, unless the exchange has ended."""
-        self._unread += 1
+    async def send(self, document: Document) -> None:
+        """Send a document, unless the exchange has ended; each part once most of those before it were read."""
         text = json.dumps(document)
         for begin in range(0, len(text), LONGEST_PART):
-            self._exchanges.pass_on(self, text[begin : begin + LONGEST_PART], is_last=begin + LONGEST_PART >= len(text))
+            part = text[begin : begin + LONGEST_PART]
+            while self in self._exchanges and self._has_too_many_unread:
+                self._was_read.clear()
+                await self._was_read.wait()
+            self._unread.append(len(part))
+            self._exchanges.pass_on(self, part, is_last=begin + LONGEST_PART >= len(text))
 
     async def documents(self) -> AsyncIterator[Document]:
         """Yield what the other process sends, until the exchange has ended."""
         while (document := await self._documents.get()) is not None:
-            yield document
+            yield json.loads(document)
             self._exchanges.pass_on(self, _READ)
 
     def take(self, part: Part) -> None:
         """Receive a part of a document, or that one was read."""
         if part.text == _READ:
-            self._unread -= 1
+            self._unread.popleft()
             self._was_read.set()
             return
         self._parts.append(part.text)
         if part.is_last:
-            document = "".join(self._parts)
+            self._documents.put_nowait("".join(self._parts))
             self._parts.clear()
-            self._documents.put_nowait(json.loads(document))
+        else:
+            self._exchanges.pass_on(self, _READ)
 
     def end(self) -> None:
         """Note that nothing more comes."""
         self._documents.put_nowait(None)
+        self._was_read.set()
         self.on_end()
 
     def close(self) -> None:
         """End the exchange on both sides."""
         self._exchanges.pass_on(self, "")
         self._exchanges.forget(self)
+
+    @property
+    def _has_too_many_unread(self) -> bool:
+        return len(self._unread) >= MOST_UNREAD or sum(self._unread) >= MOST_UNREAD_CHARACTERS
 
 
 class Exchanges:
@@ -109,6 +115,10 @@ class Exchanges:
         """Return the number of open exchanges."""
         return len(self._open)
 
+    def __contains__(self, exchange: Exchange) -> bool:
+        """Return whether an exchange is open."""
+        return exchange.id in self._open
+
     @contextmanager
     def beginning(self, peer: str) -> Iterator[Exchange]:
         """Yield a new exchange with the process `peer`, which is closed at the end of the block."""
@@ -121,7 +131,7 @@ class Exchanges:
 
     def pass_on(self, exchange: Exchange, text: str, *, is_last: bool = True) -> None:
         """Send a part of an exchange that has not ended."""
-        if exchange.id in self._open:
+        if exchange in self:
             self.send(Part(exchange.peer, self.process, exchange.id, text, is_last))
 
     def take(self, part: Part) -> None:

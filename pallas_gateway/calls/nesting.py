@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.asking import NO_QUESTIONS, WaitingCalls
@@ -80,6 +81,7 @@ class RunningCalls:
         self.open_calls = OpenCalls(state_key, self.exchanges.process)
         self.draining = False
         self._count = 0
+        self._latest_end, self._begin_of_drain = -inf, inf
         self._ends: list[Callable[[], object]] = []
 
     def __len__(self) -> int:
@@ -89,9 +91,14 @@ class RunningCalls:
     def drain(self) -> None:
         """Begin to drain: calls that wait for their clients end, for those to go on with them in another process."""
         self.draining = True
+        self._begin_of_drain = monotonic()
         self.open_calls.end()
         for end in [*self._ends]:
             end()
+
+    def have_ended(self, seconds: float) -> bool:
+        """Return whether a call has ended since the drain began, or so many seconds before it."""
+        return self._latest_end >= self._begin_of_drain - seconds
 
     @contextmanager
     def ended_by_drain(self, end: Callable[[], object]) -> Iterator[None]:
@@ -112,3 +119,4 @@ class RunningCalls:
             yield
         finally:
             self._count -= 1
+            self._latest_end = monotonic()

@@ -58,7 +58,7 @@ async def _serve(start: Start) -> None:
     from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
     from pallas_gateway.serving import server  # noqa: PLC0415
     from pallas_gateway.serving.reload import Reloads  # noqa: PLC0415
-    from pallas_gateway.workers.worker_side import WorkerSide  # noqa: PLC0415
+    from pallas_gateway.workers.worker_side import ORPHAN_SECONDS, WorkerSide, end_after_parent  # noqa: PLC0415
 
     stop, again, configuration = asyncio.Event(), start.rereading, start.configuration
     reread = partial(read_again, again.config, again.overrides, warn=False)
@@ -74,6 +74,7 @@ async def _serve(start: Start) -> None:
         WorkerSide(start, stop, reloads.asked) as member,
         FastAgentRuntime(config_file=configuration.named_fastagent_file, folder=configuration.folder) as runtime,
     ):
+        end_after_parent(start.log, lambda: member.drain_seconds + ORPHAN_SECONDS)
         await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads, shared=member.shared)
     if member.is_orphan:  # the parent is gone
         shutil.rmtree(start.metrics, ignore_errors=True)

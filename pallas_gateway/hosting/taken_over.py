@@ -41,10 +41,10 @@ class TakenOver:
             call = self._gateway.running.open_calls.find(asked["state"])
             if call is None and self._gateway.draining:  # the drain has ended it
                 return
-            exchange.send({})  # from here on the call must not be resumed elsewhere
-            exchange.send(result_document(await self._answer(asked, call, exchange)))
+            await exchange.send({})  # from here on the call must not be resumed elsewhere
+            await exchange.send(result_document(await self._answer(asked, call, exchange)))
         except MCPError as error:
-            exchange.send(error_document(error))
+            await exchange.send(error_document(error))
         finally:
             exchange.close()
 
@@ -71,8 +71,8 @@ class _Sender:
 
     async def send_progress(self, event: ProgressEvent) -> None:
         """Send one `notifications/progress`."""
-        await self._exchange.send_in_turn({"progress": [event.progress, event.total, event.message]})
+        await self._exchange.send({"progress": [event.progress, event.total, event.message]})
 
     async def send_payload(self, payload: Payload) -> None:
         """Send one `notifications/message` of the assistant stream."""
-        await self._exchange.send_in_turn({"payload": payload})
+        await self._exchange.send({"payload": payload})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
+from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.serving.hypercorn_server import HypercornServer
@@ -27,10 +29,21 @@ class SwappableApp:
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
+        self._latest = -inf
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request by the present app."""
-        await self.app(scope, receive, send)
+        self._latest = monotonic()
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self._latest = monotonic()
+
+    async def wait_for_silence(self, seconds: float) -> None:
+        """Return once no request has begun or ended for so long, at the latest after twice that time."""
+        end = monotonic() + 2 * seconds
+        while (left := min(end, self._latest + seconds) - monotonic()) > 0:  # noqa: ASYNC110  no event for silence
+            await asyncio.sleep(left)
 
 
 class Listening:
@@ -42,9 +55,10 @@ class Listening:
         configuration: for the certificate.
         sockets: closes them, after this.
         limits: of the connections.
+        had_calls: returns, after the drain, whether clients may still send requests because of their last results.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  limits are keywords
         self,
         entrance: SwappableApp,
         listeners: Listeners,
@@ -52,8 +66,10 @@ class Listening:
         sockets: ExitStack,
         *,
         limits: ConnectionLimits,
+        had_calls: Callable[[], bool],
     ) -> None:
         self._limits = limits
+        self._had_calls = had_calls
         self._entrance = entrance
         self._listeners = listeners
         self._configuration = configuration
@@ -74,8 +90,12 @@ class Listening:
     async def __aexit__(self, *_: object) -> None:
         """Stop accepting on all ports at once, and wait for the last answers."""
         await self._tasks.cancel_all()
-        if (sharing := self._listeners.sharing) is not None:
-            await sharing.until_all_stopped()
+        had_calls, sharing = self._had_calls(), self._listeners.sharing
+        if sharing is not None:
+            had_calls = await sharing.until_all_stopped(had_calls=had_calls)
+        if had_calls:
+            await self._entrance.wait_for_silence(self._limits.last_requests_seconds)
+        if sharing is not None:
             for one in self._accepting.values():
                 one.refuse_connections()
             sharing.closed()

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import signal
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -202,16 +203,15 @@ class WorkerManager:
         if self._stop.is_set():
             worker.signal(signal.SIGTERM)
         try:
-            async for message in worker.messages():
-                self._take(worker, message)
-            return await worker.ended()
+            await worker.listen(partial(self._take, worker))
+            return await worker.ended(self._stop_seconds)
         finally:
             del self._workers[worker.number]
             self._tell_others(worker, Lost(worker.name))
             forget_gauges(self._plan.start.metrics, worker.number)
             self._close_together()
 
-    def _take(self, worker: WorkerProcess, message: object) -> None:
+    def _take(self, worker: WorkerProcess, message: Message) -> None:
         match message:
             case Ready(announcement):
                 self._note_ready(worker, announcement)
@@ -222,9 +222,9 @@ class WorkerManager:
             case Passed(to):
                 receiver = next((one for one in self._workers.values() if one.name == to), None)
                 (receiver or worker).send(message if receiver else Lost(to))
-            case Stopped():
+            case Stopped(had_calls):
                 if not self._stop.is_set():
-                    worker.send(Close())  # only this one was stopped
+                    worker.send(Close(had_calls))  # only this one was stopped
                 self._close_together()
             case Closed():
                 self._close_together()
@@ -264,8 +264,9 @@ class WorkerManager:
             for listener in self._plan.sockets:
                 close_listener(listener, self._late_connections, encrypted=encrypted)
             return
+        had_calls = any(worker.had_calls for worker in self._workers.values())
         for worker in self._workers.values():
-            worker.send(Close())
+            worker.send(Close(had_calls))
 
     async def _until_ended(self, keeping: Iterable[asyncio.Task[None]]) -> None:
         begun, late = self._clock(), set(keeping)

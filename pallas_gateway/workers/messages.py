@@ -12,15 +12,17 @@ from pallas_gateway.calls.exchanges import Part
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
 LONGEST_LINE = 1 << 20
 """Bytes; the announcement has a line for each agent."""
 LONGEST_TEXT = 80_000
-"""Characters of any text in a message, each of which takes 12 bytes at most."""
+"""Characters of a text for people, each of which takes 12 bytes at most; longer ones are cut. The other texts, which
+programs parse, have limits of their own: 64 KB of JSON that a client sent (`QuestionLimits`), 60,000 characters of a
+part (`exchanges`)."""
 MOST_UNREAD = 256 * 1024
-"""Bytes that may wait for a receiver that does not read."""
+"""Bytes that may wait for a receiver that does not read, before messages that may be lost are dropped."""
 _log = logging.getLogger("pallas.workers")
 
 
@@ -57,16 +59,11 @@ class Cancelled:
 class Answered:
     """From the worker that got it, and on to the others: a client's answer to a question of a call that is not its own.
 
-    `response` is the JSON of the client's message; a longer one than `LONGEST_TEXT` was not taken.
+    `response` is the body of the client's request as it came: written again, the same JSON may be longer.
     """
 
     key: RequestKey
     response: str
-
-    @classmethod
-    def of(cls, key: RequestKey, response: Mapping[str, Any]) -> Answered:
-        """Return the message for the answer to a request."""
-        return cls(key, json.dumps(response, ensure_ascii=False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,22 +119,27 @@ class NotReloaded:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """From a worker: its calls have ended and its agents are closed; it refuses calls until it may close."""
+    """From a worker: its calls have ended and its agents are closed; it refuses calls until it may close.
+
+    `had_calls` if some ended until then, or shortly before.
+    """
+
+    had_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """To a worker that has stopped: stop accepting connections, and end."""
+    """To a worker that has stopped: stop accepting connections, and end.
+
+    `had_calls` if any worker had some: their clients may send requests to all.
+    """
+
+    had_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
     """From a worker: it accepts no more connections."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """An unreadable line was received. Never sent; `messages_on` yields it and stops."""
 
 
 type Message = (
@@ -158,12 +160,15 @@ type Message = (
 )
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message.__value__)}
 
-_MAY_BE_LOST = (Alive, Cancelled, Answered, NotReloaded)
+_FOR_PEOPLE = (Ready, Alive, Failed, NotReloaded)
+_MAY_BE_LOST = (Alive, NotReloaded)
 
 
 def line_of(message: Message) -> bytes:
-    """Encode a message as one line of at most `LONGEST_LINE` bytes; long texts are cut."""
-    fields = {name: _cut(value) for name, value in asdict(message).items()}
+    """Encode a message as one line of at most `LONGEST_LINE` bytes; long texts for people are cut."""
+    fields = asdict(message)
+    if isinstance(message, _FOR_PEOPLE):
+        fields = {name: _cut(value) for name, value in fields.items()}
     return json.dumps({"is": type(message).__name__, **fields}).encode() + b"\n"
 
 
@@ -183,10 +188,10 @@ def message_of(line: bytes) -> Message:
     return message
 
 
-async def messages_on(reader: Any) -> AsyncIterator[Message | Unreadable]:
-    """Yield messages until the other side is gone. An incomplete line at the end is ignored.
+async def receive(reader: Any, take: Callable[[Message], object]) -> None:
+    """Take messages until the other side is gone. An incomplete line at the end is ignored.
 
-    After a line that is too long or no message, nothing more is read.
+    A line that is too long or no message, and a message that `take` fails on, are logged and skipped.
     """
     while True:
         try:
@@ -194,20 +199,22 @@ async def messages_on(reader: Any) -> AsyncIterator[Message | Unreadable]:
             if not line.endswith(b"\n"):
                 return
             message = message_of(line)
-        except ConnectionResetError:
+        except ConnectionError:  # also a broken pipe: an error of a write ends the reading as well
             return
         except ValueError as error:
             _log.error("worker message unreadable", extra={"why": str(error)})
-            yield Unreadable()
-            return
-        yield message
+            continue
+        try:
+            take(message)
+        except Exception:  # noqa: BLE001  of any kind: the messages after it are those of other calls
+            _log.exception("worker message failed", extra={"kind": type(message).__name__})
 
 
 class Sender:
     """Sends messages to the other side, without waiting for it to read them.
 
-    Beyond `MOST_UNREAD` unread bytes, messages are dropped until the other side reads again, which is logged once.
-    Messages that a start or stop requires are never dropped.
+    Beyond `MOST_UNREAD` unread bytes, reports are dropped until the other side reads again, which is logged once.
+    Messages that a call, a start or a stop requires are never dropped.
     """
 
     def __init__(self, writer: asyncio.StreamWriter, receiver: Mapping[str, object]) -> None:

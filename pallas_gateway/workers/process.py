@@ -23,18 +23,19 @@ from pallas_gateway.workers.messages import (
     Ready,
     Sender,
     Stopped,
-    Unreadable,
-    messages_on,
+    receive,
 )
 from pallas_gateway.workers.start import written
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.workers.messages import Message
     from pallas_gateway.workers.start import Start
 
+MOST_BACKLOG = 128 << 20
+"""Bytes that may wait for a worker that does not read, before it is replaced."""
 LAST_LINES_SECONDS = 2.0
 """Time for which the log pipe of an ended worker is read; its own child processes may hold it open."""
 SETTLED_SECONDS = 60.0
@@ -79,7 +80,7 @@ class WorkerProcess:
         self.heard_at = monotonic()
         self.summary = "starting"
         self.drain_seconds = start.configuration.deployment.gateway.drain_seconds
-        self.was_ready = self.has_stopped = self.has_closed = False
+        self.was_ready = self.has_stopped = self.has_closed = self.had_calls = False
         self._why: str | None = None
         self._command = command
         self._environ = environ
@@ -131,26 +132,38 @@ class WorkerProcess:
         finally:
             self._writer.close()
 
-    async def messages(self) -> AsyncIterator[Message]:
-        """Yield its messages until it is gone. A worker that sends an unreadable line is killed."""
-        async for message in messages_on(self._reader):
-            if isinstance(message, Unreadable):
-                self._why = "it sent an unreadable message"
-                self.kill()
-                return
+    async def listen(self, take: Callable[[Message], object]) -> None:
+        """Take its messages until its channel has ended. If that ends by an error, the worker is killed."""
+
+        def note_and_take(message: Message) -> None:
             self.heard_at = monotonic()
             self._note(message)
-            yield message
+            take(message)
 
-    async def ended(self) -> Ended:
-        """Wait for its end and return how it ended."""
+        try:
+            await receive(self._reader, note_and_take)
+        except Exception as error:  # noqa: BLE001  of any kind; it is logged with the end of the worker
+            self._why = f"its channel failed: {error}"
+            self.kill()
+
+    async def ended(self, seconds: float) -> Ended:
+        """Wait for its end, which is forced after `seconds`, and return how it ended."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._process.wait()
+        except TimeoutError:
+            self._why = "its channel ended before it"
+            self.kill()
         code = await self._process.wait()
         by = signal.Signals(-code).name if code < 0 else None
         return Ended(None if by else code, by, self.was_ready, monotonic() - self._started_at, self._why)
 
     def send(self, message: Message) -> None:
-        """Send a message, unless it is gone."""
+        """Send a message, unless it is gone. If it has left too many unread, it is killed."""
         self._sender.send(message)
+        if self._sender.unread > MOST_BACKLOG:
+            self._why = "it did not read its messages"
+            self.kill()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, unless it is gone."""
@@ -170,8 +183,8 @@ class WorkerProcess:
                 self.summary, self.drain_seconds = summary, drain_seconds
             case Failed(why):
                 self._why = why
-            case Stopped():
-                self.has_stopped = True
+            case Stopped(had_calls):
+                self.has_stopped, self.had_calls = True, had_calls
             case Closed():
                 self.has_closed = True
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import select
 import signal
 import socket
+import threading
+from contextlib import suppress
+from time import sleep
 from typing import TYPE_CHECKING, Self
+
+import pydantic_core
 
 from pallas_gateway.agent_server.requests import end_cancelled
 from pallas_gateway.calls.nesting import RunningCalls
@@ -27,10 +32,9 @@ from pallas_gateway.workers.messages import (
     Passed,
     Sender,
     Stopped,
-    Unreadable,
     Used,
     UsedBefore,
-    messages_on,
+    receive,
 )
 
 if TYPE_CHECKING:
@@ -85,6 +89,8 @@ class SharedStates(UsedStates):
             self.answered(ticket, is_first=False)
 
 
+ORPHAN_SECONDS = 60.0
+"""Time after the drain in which a worker without a parent closes its agents and ends."""
 ALIVE_SECONDS = 5.0
 REFRESH_SECONDS = 1.0
 """Greatest age of this worker's gauges in another worker's `/metrics`."""
@@ -101,17 +107,18 @@ class WorkerSide:
 
     def __init__(self, start: Start, stop: asyncio.Event, reload: asyncio.Event) -> None:
         self._channel = start.channel
+        self.drain_seconds = start.configuration.deployment.gateway.drain_seconds
         self._stop = stop
         self._reload = reload
         self._may_close = asyncio.Event()
-        self.is_orphan = False
+        self.is_orphan = self._had_calls = False
         self._running = RunningCalls(start.state_key, start.process)
         self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
         for descriptor in start.descriptors:  # child processes of agents must not inherit them
             os.set_inheritable(descriptor, False)
         self._running.cancellations.hand_on = lambda key: self.send(Cancelled(key))
-        self._running.answers.hand_on = lambda key, response: self.send(Answered.of(key, response))
+        self._running.answers.hand_on = lambda key, body: self.send(Answered(key, body.decode()))
         self._states = self._running.open_calls.used = SharedStates(self.send)
         self._running.exchanges.send = lambda part: self.send(Passed.of(part))
         self._tasks = TaskOwner(close_seconds=0)
@@ -129,7 +136,8 @@ class WorkerSide:
         for listener in self._listeners:
             listener.close()
         self._writer.close()
-        await self._writer.wait_closed()  # everything was sent
+        with suppress(ConnectionError):  # the parent is gone
+            await self._writer.wait_closed()  # everything was sent
 
     @property
     def shared(self) -> SharedListeners:
@@ -145,10 +153,11 @@ class WorkerSide:
         """Send a message to the parent, unless it is gone."""
         self._sender.send(message)
 
-    async def until_all_stopped(self) -> None:
-        """Return once all workers have ended their calls."""
-        self.send(Stopped())
+    async def until_all_stopped(self, *, had_calls: bool) -> bool:
+        """Return once all workers have ended their calls; whether any had some."""
+        self.send(Stopped(had_calls))
         await self._may_close.wait()
+        return had_calls or self._had_calls
 
     def closed(self) -> None:
         """Report that this worker accepts no more connections."""
@@ -165,20 +174,20 @@ class WorkerSide:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     async def _listen(self) -> None:
-        message = None
-        async for message in messages_on(self._reader):
-            self._take(message)
-        self._states.end()
-        self.is_orphan = not isinstance(message, Unreadable)
-        self._stop.set()
-        self._may_close.set()
+        try:
+            await receive(self._reader, self._take)
+            self.is_orphan = True
+        finally:  # also after an error: without the parent this worker would miss what its calls wait for
+            self._states.end()
+            self._stop.set()
+            self._may_close.set()
 
-    def _take(self, message: Message | Unreadable) -> None:
+    def _take(self, message: Message) -> None:
         match message:
             case Cancelled():
                 end_cancelled(self._running.cancellations, message.key)
             case Answered():
-                self._running.answers.deliver(message.key, json.loads(message.response))
+                self._running.answers.deliver(message.key, pydantic_core.from_json(message.response))
             case UsedBefore(ticket, before):
                 self._states.answered(ticket, is_first=not before)
             case Passed():
@@ -187,7 +196,8 @@ class WorkerSide:
                 self._running.exchanges.lose(process)
             case NotReloaded():
                 self._note_not_reloaded(message)
-            case Close():
+            case Close(had_calls):
+                self._had_calls = had_calls
                 self._may_close.set()
 
     def _note_not_reloaded(self, message: NotReloaded) -> None:
@@ -200,9 +210,25 @@ class WorkerSide:
         next_at, sent_seconds = loop.time(), 0.0
         while True:
             gateway.metrics.refresh()
-            drain_seconds = gateway.configuration.deployment.gateway.drain_seconds
-            if loop.time() >= next_at or drain_seconds != sent_seconds:
-                self.send(Alive(gateway.summary, drain_seconds))
-                sent_seconds = drain_seconds
+            self.drain_seconds = gateway.configuration.deployment.gateway.drain_seconds
+            if loop.time() >= next_at or self.drain_seconds != sent_seconds:
+                self.send(Alive(gateway.summary, self.drain_seconds))
+                sent_seconds = self.drain_seconds
                 next_at = loop.time() + ALIVE_SECONDS
             await asyncio.sleep(REFRESH_SECONDS)
+
+
+def end_after_parent(pipe: int, seconds: Callable[[], float]) -> None:
+    """End this process so many seconds after the parent is gone, which reads the pipe of this descriptor.
+
+    The event loop notices the same and stops in good order, unless it is blocked.
+    """
+
+    def wait_and_end() -> None:
+        closed = select.poll()
+        closed.register(pipe, 0)  # an error is reported in any case: nothing can be written any more
+        closed.poll()
+        sleep(seconds())
+        os._exit(1)
+
+    threading.Thread(target=wait_and_end, name="end after parent", daemon=True).start()

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
+from pallas_gateway.serving.ports import SwappableApp
 from tests.e2e.calling import EACH_VERSION, ask
-from tests.support.clients import initialize_client, modern_client
-from tests.support.gateway import Agent, running, write_project
+from tests.support.clients import initialize_client, modern_client, text_of
+from tests.support.gateway import Agent, limited, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
-from tests.support.waiting import Gate, eventually
+from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -117,6 +118,62 @@ async def test_clients_that_look_at_the_tools_again_understand_their_answer_whil
                 assert (await http.post(served.url("solo"), json=A_CALL)).status_code == 503
             last.open()
             assert (await other).text == "the answer"
+
+
+@pytest.mark.parametrize("connect", [initialize_client, modern_client])
+async def test_clients_that_list_tools_to_check_their_last_results_find_the_gateway_still_there(
+    connect: Connect, tmp_path: Path
+) -> None:
+    gate = Gate()
+    async with scripted_llm(lambda _: hang(gate, say("the answer"))) as llm:
+        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
+        with limited() as limits:
+            limits.gateway.connections.last_requests_seconds = 2.0
+            async with running(project) as served:
+                calls = [asyncio.create_task(answer_to(connect, served.url("solo"))) for _ in range(20)]
+                await gate.wait_for_entered(20)
+                served.stop.set()
+                await eventually(lambda: served.gateway.draining, what="the drain")
+                gate.open()
+                answers = await asyncio.gather(*calls)
+    assert answers == ["the answer"] * 20
+
+
+async def answer_to(connect: Connect, url: str) -> str:
+    """The answer to the first call of a client, which does not know the tools."""
+    async with connect(url) as client:
+        return text_of(await client.call_tool("send_message", {"message": "hello"}))
+
+
+async def test_a_gateway_without_calls_stops_at_once(tmp_path: Path) -> None:
+    with limited() as limits:
+        limits.gateway.connections.last_requests_seconds = 3600
+        project = write_project(tmp_path, {"solo": Agent()})
+        async with (
+            asyncio.timeout(60),
+            running(project) as served,
+            initialize_client(served.url("solo")) as client,
+        ):
+            await client.list_tools()
+
+
+async def test_the_wait_for_further_requests_ends_although_they_never_cease() -> None:
+    async def app(*_: object) -> None: ...
+
+    entrance, over = SwappableApp(app), asyncio.Event()
+
+    async def ask_again_and_again() -> None:
+        while not over.is_set():
+            await entrance({}, no_event, no_event)
+            await tick()
+
+    asking = asyncio.create_task(ask_again_and_again())
+    await asyncio.wait_for(entrance.wait_for_silence(0.05), 20)
+    over.set()
+    await asking
+
+
+async def no_event(*_: object) -> Any: ...
 
 
 A_CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message", "arguments": {}}}

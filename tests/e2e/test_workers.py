@@ -420,7 +420,9 @@ async def test_a_drain_ends_the_calls_of_every_worker_and_the_gateway_with_0(tmp
             asyncio.create_task(ask(urls[agent], f"{message} {n}", version=EACH_VERSION[n % 2]))
             for n, (agent, message) in enumerate(asked)
         ]
-        await leaving.gate.wait_for_entered(len(asked))
+        # Clients that list tools to check their results, perhaps at the other worker.
+        listing = [asyncio.create_task(answer_to(EACH_ERA[n % 2], urls["peer"])) for n in range(20)]
+        await leaving.gate.wait_for_entered(len(asked) + len(listing))
         for pid in leaving.pids:
             os.kill(pid, signal.SIGINT)  # as a terminal sends it to everybody
         leaving.program.signal(signal.SIGTERM)
@@ -432,15 +434,22 @@ async def test_a_drain_ends_the_calls_of_every_worker_and_the_gateway_with_0(tmp
             refused = await http.post(urls["peer"], json=call)
         leaving.gate.open()
         answers = await asyncio.gather(*calls)
+        assert await asyncio.gather(*listing) == ["just in time"] * len(listing)
         ran = await asyncio.to_thread(leaving.program.end, 30)
 
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
     assert Counter(answer.text for answer in answers) == {"just in time": 4, "delegated": 4}
     assert ran.code == 0
     assert {record["worker"] for record in leaving.records("stopping")} == {1, 2}
-    assert len(leaving.records("call ended")) == 12  # the nested ones too
+    assert len(leaving.records("call ended")) == 32  # the nested ones too
     assert [line for line in leaving.log_text.splitlines() if '"level": "ERROR"' in line] == []
     assert not folder.exists()
+
+
+async def answer_to(connect: Connect, url: str) -> str:
+    """The answer to the first call of a client, which does not know the tools."""
+    async with connect(url) as client:
+        return text_of(await client.call_tool("send_message", {"message": "hang"}))
 
 
 @asynccontextmanager

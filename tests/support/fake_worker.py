@@ -100,6 +100,13 @@ class FakeWorker:
         self.channel.sendall(b"x" * (LONGEST_LINE + 1) + b"\n")
         return self.serves()
 
+    def closes(self) -> None:
+        """Be ready, close the channel, and go on."""
+        self.tell(Ready(f"announced by {self.start.worker}\n"))
+        self.channel.close()
+        while True:
+            signal.pause()
+
     def logs(self) -> int:
         """Write log lines, the last one long, then serve."""
         for number in range(200):

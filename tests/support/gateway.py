@@ -42,7 +42,9 @@ class Limits:
     """
 
     gateway: GatewayLimits = field(
-        default_factory=lambda: GatewayLimits(connections=ConnectionLimits(last_answers_seconds=0))
+        default_factory=lambda: GatewayLimits(
+            connections=ConnectionLimits(last_answers_seconds=0, last_requests_seconds=0)
+        )
     )
     runtime: RuntimeLimits = field(default_factory=RuntimeLimits)
 

@@ -224,26 +224,27 @@ async def test_an_answer_is_taken_from_the_client_that_was_asked_alone() -> None
             ("one", "7"),
             ("one", "\ud800.é"),
         ]:
-            assert not answers.take(keys_of(session), other, {"result": 0})
-        assert answers.take(keys_of(), id_, {"result": 1})
-        assert answers.take(keys_of(), id_, {"result": 2})
+            assert not answers.take(keys_of(session), other, {"result": 0}, b"")
+        assert answers.take(keys_of(), id_, {"result": 1}, b"its body")
+        assert answers.take(keys_of(), id_, {"result": 2}, b"")
         assert await answer == {"result": 1}
     assert len(answers) == 0
 
 
 async def test_only_answers_to_own_questions_are_handed_on_to_other_processes_and_each_once() -> None:
-    handed_on: list[RequestKey] = []
+    handed_on: list[tuple[RequestKey, bytes]] = []
     here, there = ClientAnswers(b"secret"), ClientAnswers(b"secret")
-    there.hand_on = lambda key, _: handed_on.append(key)
+    there.hand_on = lambda key, body: handed_on.append((key, body))
     with here.expecting(keys_of()) as (id_, answer):
         for _ in range(100):
-            assert there.take(keys_of(), id_, {"result": 1})
-            assert not there.take(keys_of(), "question-made.up", {"result": 1})
-        (key,) = handed_on
+            assert there.take(keys_of(), id_, {"result": 1}, b"its body")
+            assert not there.take(keys_of(), "question-made.up", {"result": 1}, b"")
+        ((key, body),) = handed_on
+        assert body == b"its body"
         assert here.deliver(key, {"result": 1})
         assert await answer == {"result": 1}
-    assert there.take(keys_of(), id_, {"result": 1})  # late: no call waits for it any more
-    assert not ClientAnswers(b"another").take(keys_of(), id_, {"result": 1})
+    assert there.take(keys_of(), id_, {"result": 1}, b"its body")  # late: no call waits for it any more
+    assert not ClientAnswers(b"another").take(keys_of(), id_, {"result": 1}, b"its body")
     assert len(handed_on) == 1
 
 

@@ -20,8 +20,8 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.telemetry import logs
+from pallas_gateway.workers import process
 from pallas_gateway.workers.manager import WorkerManager, WorkersError
-from pallas_gateway.workers.messages import MOST_UNREAD
 from pallas_gateway.workers.process import LAST_PAUSE_SECONDS, SETTLED_SECONDS, WorkerProcess, restart_seconds
 from pallas_gateway.workers.start import Plan, Rereading, Start
 from tests.support import fake_worker
@@ -218,20 +218,40 @@ async def test_a_cancelled_request_is_handed_to_the_others_and_not_back(tmp_path
         assert "Cancelled" not in run.heard(2)
 
 
-async def test_messages_to_a_worker_that_does_not_read_are_dropped_beyond_a_limit(
+async def test_a_worker_that_leaves_too_many_messages_unread_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "MOST_BACKLOG", 100_000)
+    async with fleet_of(tmp_path, ["hangs", "serves"], ["floods"]) as run:
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        await eventually(lambda: run.fleet._workers[2].summary == "2 of 2 agents ready", what="the end of the flood")
+    [record] = [one for one in caplog.records if one.message == "worker ended"]
+    expected = {"worker": 1, "signal": "SIGKILL", "error": "it did not read its messages"}
+    assert vars(record).items() >= expected.items()
+
+
+async def test_a_worker_without_a_channel_is_replaced_after_the_time_of_a_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fleet_of(tmp_path, ["hangs"], ["floods"]) as run:
+    async with fleet_of(tmp_path, ["closes", "serves"], stop_seconds=0.1) as run:
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        assert run.starts(2) == ["0"]
+    [record] = [one for one in caplog.records if one.message == "worker ended"]
+    expected = {"worker": 1, "signal": "SIGKILL", "error": "its channel ended before it"}
+    assert vars(record).items() >= expected.items()
+
+
+async def test_a_worker_whose_channel_fails_is_replaced_and_the_others_serve_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet_of(tmp_path, restart=AT_ONCE) as run:
         await run.until_announced()
-        what = "worker messages dropped"
-        await eventually(lambda: what in [record.message for record in caplog.records], what="a dropped message")
-        await eventually(lambda: run.fleet._workers[2].summary == "2 of 2 agents ready", what="the end of the flood")
-        hung = run.fleet._workers[1]
-        unread = hung._writer.transport.get_write_buffer_size()
-        hung.kill()
-        [record] = [record for record in caplog.records if record.message == what]
-        assert vars(record).items() >= {"worker": 1, "pid": hung.pid, "levelno": logging.WARNING}.items()
-    assert 0 < unread < MOST_UNREAD + 1000
+        run.fleet._workers[1]._reader.set_exception(RuntimeError("by a test"))
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        assert not run.running.done()
+        assert run.starts(2) == ["0"]
+    [record] = [one for one in caplog.records if one.message == "worker ended"]
+    assert vars(record).items() >= {"worker": 1, "error": "its channel failed: by a test"}.items()
 
 
 @pytest.mark.parametrize("moment", range(12))
@@ -293,16 +313,14 @@ async def test_workers_serve_on_whatever_comes_of_the_announcement(
         await run.ends()
 
 
-async def test_one_that_says_what_cannot_be_read_is_replaced_and_the_others_serve_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with fleet_of(tmp_path, ["babbles", "serves"]) as run:
-        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+async def test_one_that_says_what_cannot_be_read_serves_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with fleet_of(tmp_path, ["babbles"]) as run:
         await run.until_announced()
-        assert not run.running.done()
-        assert run.starts(2) == ["0"]
-    [record] = [one for one in caplog.records if one.message == "worker ended"]
-    assert vars(record).items() >= {"worker": 1, "signal": "SIGKILL", "error": "it sent an unreadable message"}.items()
+        assert (run.starts(1), run.starts(2)) == (["0"], ["0"])
+        run.stop.set()
+        await run.ends()
+    assert "worker message unreadable" in caplog.messages
+    assert "worker ended" not in caplog.messages
 
 
 async def test_one_that_somebody_stops_alone_may_close_and_is_replaced(
