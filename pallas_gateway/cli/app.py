@@ -1,89 +1,44 @@
-"""The `pallas-gateway` command and the older `pallas`: their commands and exit codes.
+"""The entry points of `pallas-gateway` and the older `pallas`. They prepare the process, then load the commands.
 
-Exit codes: 0 success, 1 failure or a bad answer (an unhealthy agent), 2 bad usage or configuration.
+To load those takes a second, in which a SIGHUP must not end a gateway that starts.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from functools import partial
-from typing import TYPE_CHECKING
-
-import typer
-
-from pallas_gateway import __version__
-from pallas_gateway.cli.agents import agents
-from pallas_gateway.cli.apply import apply
-from pallas_gateway.cli.call import call
-from pallas_gateway.cli.chat.command import chat
-from pallas_gateway.cli.check import check
-from pallas_gateway.cli.connect import connect
-from pallas_gateway.cli.export import export
-from pallas_gateway.cli.health import health
-from pallas_gateway.cli.init import init
-from pallas_gateway.cli.output import CANCELLED, problem
-from pallas_gateway.cli.schema import schema
-from pallas_gateway.cli.serve import serve
-from pallas_gateway.cli.token import token
-from pallas_gateway.cli.usage import UsageError
-from pallas_gateway.config.problems import ConfigurationError
-from pallas_gateway.errors import GatewayError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-app = typer.Typer(
-    name="pallas-gateway",
-    help="Every fast-agent agent of a project as an MCP server of its own, behind one port.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
-for command in (init, serve, check, agents, health, call, chat, connect, schema, export, apply):
-    app.command()(command)
-app.add_typer(token, name="token")
-
-
-older = typer.Typer(pretty_exceptions_enable=False)
-older.command(help=f"pallas-gateway serve --per-port: each agent at /mcp on its own port. {serve.__doc__}")(serve)
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        sys.stdout.write(f"pallas-gateway {__version__}\n")
-        raise typer.Exit
-
-
-@app.callback()
-def _options(
-    *,
-    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version."),
-) -> None:
-    del version
+from pathlib import Path
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run `pallas-gateway`; ends the process with the command's exit code."""
-    _run(partial(app, arguments))
+    given = sys.argv[1:] if arguments is None else arguments
+    _prepare(serves=given[:1] == ["serve"])
+    from pallas_gateway.cli import commands  # noqa: PLC0415  see above
+
+    commands.run(partial(commands.app, arguments))
 
 
 def pallas_main() -> None:
     """Run the older `pallas`: `pallas-gateway serve --per-port`, `--agent NAME` likewise."""
-    _run(partial(older, ["--per-port", *sys.argv[1:]], prog_name="pallas"))
+    _prepare(serves=True)
+    from pallas_gateway.cli import commands  # noqa: PLC0415  see above
+
+    commands.run(partial(commands.older, ["--per-port", *sys.argv[1:]], prog_name="pallas"))
 
 
-def _run(command: Callable[[], object]) -> None:
-    try:
-        command()
-    except ConfigurationError as error:
-        for one in error.problems:
-            problem(str(one))
-        sys.exit(2)
-    except UsageError as error:
-        problem(str(error))
-        sys.exit(2)
-    except GatewayError as error:
-        problem(str(error))
-        sys.exit(1)
-    except KeyboardInterrupt:  # while loading: a running command handles it
-        problem(CANCELLED)
-        sys.exit(1)
+def _prepare(*, serves: bool) -> None:
+    """Open the null device for closed standard streams, and have a process that serves survive a SIGHUP.
+
+    Without that, the next files and sockets would get the descriptors of the streams, and with them what is printed.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode)  # noqa: SIM115  stays open; it gets the lowest free descriptor
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+    if serves:
+        signal.signal(signal.SIGHUP, lambda *_: None)  # the files are read later; `serve` has a handler of its own

@@ -7,6 +7,7 @@ to its clipboard. A pipe receives the text unchanged.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import sys
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 CANCELLED = "cancelled"
 _BETWEEN_COLUMNS = "   "
+_log = logging.getLogger("pallas.cli")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -37,6 +39,17 @@ def fit_for(stream: TextIO, text: str) -> str:
 def result(text: str) -> None:
     """Print one result and a newline."""
     sys.stdout.write(f"{fit_for(sys.stdout, text)}\n")
+
+
+def print_announcement(text: str, stream: TextIO) -> None:
+    """Print what a gateway that is ready announces. It serves on if the stream is closed."""
+    try:
+        stream.write(text)
+        stream.flush()
+    except (OSError, ValueError) as error:
+        _log.warning("announcement not printed", extra={"error": str(error)})
+        with contextlib.suppress(OSError, ValueError):  # what is left in the stream must not fail again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def problem(text: str) -> None:

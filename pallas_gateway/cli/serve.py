@@ -13,7 +13,7 @@ import typer
 
 from pallas_gateway.cli.address import DEFAULT_URL
 from pallas_gateway.cli.exposure import warn_of_exposure
-from pallas_gateway.cli.output import print_stop_hint, stdout_for_results_only, table_lines
+from pallas_gateway.cli.output import print_announcement, print_stop_hint, stdout_for_results_only, table_lines
 from pallas_gateway.cli.project import ConfigOption, load_project
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.serving import process
@@ -61,8 +61,7 @@ def serve(
 
         def announce(gateway: Gateway) -> None:
             process.set_aside_what_stays()
-            stdout.write(announcement(gateway))
-            stdout.flush()
+            print_announcement(announcement(gateway), stdout)
 
         process.expect_calls()
         read = partial(read_again, config, overrides)

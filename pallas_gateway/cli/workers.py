@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pallas_gateway.cli.output import print_stop_hint
+from pallas_gateway.cli.output import print_announcement, print_stop_hint
 from pallas_gateway.cli.project import load_project
 from pallas_gateway.config.loading.configuration import applicable
 from pallas_gateway.config.problems import ConfigurationError
@@ -78,7 +78,7 @@ async def _run(plan: Plan) -> None:
 
         def on_ready(announcement: str) -> None:
             service.ready()
-            _print(announcement)
+            print_announcement(announcement, sys.stdout)
 
         watchdog = service.watchdog_seconds
         hang_seconds = max(watchdog, SHORTEST_HANG_SECONDS) if watchdog is not None else None
@@ -87,14 +87,6 @@ async def _run(plan: Plan) -> None:
             fleet.before_replacing = partial(_reread, fleet, plan.start.rereading)
         _handle_signals(fleet, stop, service, plan.start)
         await fleet.run(stop)
-
-
-def _print(announcement: str) -> None:
-    try:
-        sys.stdout.write(announcement)
-        sys.stdout.flush()
-    except (OSError, ValueError) as error:  # stdout is closed; clients are served nevertheless
-        _log.warning("announcement not printed", extra={"error": str(error)})
 
 
 def _handle_signals(fleet: WorkerManager, stop: asyncio.Event, service: ServiceManager, start: Start) -> None:

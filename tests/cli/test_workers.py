@@ -1,6 +1,5 @@
 """`serve --workers N`: the option, signals, and what the parent says; its workers are fakes but where noted."""
 
-import io
 import json
 import os
 import signal
@@ -132,15 +131,6 @@ def test_a_certificate_that_cannot_be_used_is_given_to_no_worker(tmp_path: Path)
     configuration = load_deployment(project.path / "agents.yaml", environ={})
     with pytest.raises(TlsError, match=r"gateway\.tls: "):
         workers._usable(configuration, configuration)
-
-
-def test_a_stdout_that_nobody_reads_is_no_reason_to_end(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(sys, "stdout", stdout := io.StringIO())
-    stdout.close()
-    workers._print("ready\n")
-    assert caplog.messages == ["announcement not printed"]
 
 
 def test_a_worker_that_starts_is_given_what_the_parent_has_by_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ async def test_client_is_told_no_more_than_the_budget(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("imports", "most", "without"),
     [
-        pytest.param("pallas_gateway.cli.app", MODULES_FOR_HELP, NOT_FOR_HELP, id="help"),
+        pytest.param("pallas_gateway.cli.commands", MODULES_FOR_HELP, NOT_FOR_HELP, id="help"),
         pytest.param(
             "pallas_gateway.serving.server, pallas_gateway.runtime.runtime",
             MODULES_FOR_SERVE,
