@@ -65,7 +65,7 @@ class AllAgentsServer:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
-        listen_to_the_initialize_era(server, ALL_AGENTS, self._running.cancellations)
+        listen_to_the_initialize_era(server, ALL_AGENTS, self._running)
         server.middleware.append(sealing(self._running.open_calls, ALL_AGENTS))
         return server
 
@@ -86,7 +86,7 @@ class AllAgentsServer:
         return {f"{_TOOL_PREFIX}{name}": one for name, one in self._servers().items() if grants.may_run(name)}
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> ToolResult:
-        request = ToolRequest.over_http(context, params, ALL_AGENTS)
+        request = ToolRequest.over_http(context, params, ALL_AGENTS, self._running.log_levels)
         return await self.call_tool(params.name, params.arguments or {}, request)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> ToolResult:

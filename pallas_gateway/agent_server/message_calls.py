@@ -20,7 +20,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.agent_server.asking import StreamAsker
 from pallas_gateway.agent_server.handing_over import hand_over
-from pallas_gateway.agent_server.requests import caller_of, headers_of, key_of
+from pallas_gateway.agent_server.requests import SESSION_HEADER, caller_of, headers_of, key_of
 from pallas_gateway.agent_server.rounds import (
     FIRST_ROUND,
     Continued,
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.cancellation import RequestKey
     from pallas_gateway.calls.channel import NotificationSender
+    from pallas_gateway.calls.log_levels import LogLevels
     from pallas_gateway.calls.nesting import Parent, RunningCalls
     from pallas_gateway.calls.open_calls import OpenCall
     from pallas_gateway.calls.progress import ProgressEvent
@@ -91,13 +92,13 @@ class ToolRequest:
     nesting: int = 0
 
     @classmethod
-    def over_http(cls, context: Context, params: CallToolRequestParams, endpoint: str) -> Self:
+    def over_http(cls, context: Context, params: CallToolRequestParams, endpoint: str, levels: LogLevels) -> Self:
         """Return the request that came in at `endpoint`."""
         return cls(
             caller_of(context),
             headers_of(context),
-            ClientNotifications(context),
-            stream_options_of(context),
+            ClientNotifications(context, levels),
+            stream_options_of(context, levels),
             StreamAsker(context),
             key_of(context, endpoint, context.request_id),
             Round.of(context, params),
@@ -225,11 +226,11 @@ async def _reply(
 class ClientNotifications:
     """The `NotificationSender` of one request."""
 
-    def __init__(self, context: ServerRequestContext[Any, Any]) -> None:
+    def __init__(self, context: ServerRequestContext[Any, Any], levels: LogLevels) -> None:
         self._session = context.session
         self._request_id = context.request_id
         self._token = _meta(context).get("progress_token")
-        self._wants_messages = _wants_messages(context)
+        self._wants_messages = _wants_messages(context, levels)
 
     async def send_progress(self, event: ProgressEvent) -> None:
         """Send one `notifications/progress`."""
@@ -247,17 +248,20 @@ class ClientNotifications:
             await self._session.send_notification(LoggingMessageNotification(params=params), self._request_id)
 
 
-def stream_options_of(context: ServerRequestContext[Any, Any]) -> StreamOptions:
+def stream_options_of(context: ServerRequestContext[Any, Any], levels: LogLevels) -> StreamOptions:
     """The notifications that a request asks for."""
     meta = _meta(context)
-    deltas = meta.get(STREAM_META_KEY) == "delta" and _wants_messages(context)
+    deltas = meta.get(STREAM_META_KEY) == "delta" and _wants_messages(context, levels)
     return StreamOptions(progress=meta.get("progress_token") is not None, deltas=deltas)
 
 
-def _wants_messages(context: ServerRequestContext[Any, Any]) -> bool:
-    """Clients of the 2026-07-28 era get messages only if the request asks for their level; older ones always."""
+def _wants_messages(context: ServerRequestContext[Any, Any], levels: LogLevels) -> bool:
+    """Clients of the 2026-07-28 era get messages only if the request asks for their level.
+
+    Older ones get them unless they have set a higher level.
+    """
     if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-        return True
+        return levels.shows_info(headers_of(context).get(SESSION_HEADER))
     return _meta(context).get(LOG_LEVEL_META_KEY) in _LEVELS_THAT_SHOW_INFO
 
 

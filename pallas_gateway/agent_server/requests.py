@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.cancellation import Cancellations
     from pallas_gateway.calls.client_answers import KeyOf
+    from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.identity.secret import Secret
 
     type Context = ServerRequestContext[Any, Request]
@@ -177,14 +178,18 @@ def key_of_answers(request: Request, endpoint: str) -> KeyOf | None:
     return partial(RequestKey.of, endpoint, session, bearer_of(request.headers.get("authorization")))
 
 
-def listen_to_the_initialize_era(server: Server[Any], endpoint: str, cancellations: Cancellations) -> None:
+def listen_to_the_initialize_era(server: Server[Any], endpoint: str, running: RunningCalls) -> None:
     """Have `server` take what only clients of that era send: log levels, and the cancelling of calls of `endpoint`."""
 
     async def on_cancelled(context: Context, params: CancelledNotificationParams) -> None:
-        cancel_request(context, endpoint, params.request_id, cancellations)
+        cancel_request(context, endpoint, params.request_id, running.cancellations)
+
+    async def on_level(context: Context, params: SetLevelRequestParams) -> EmptyResult:
+        running.log_levels.set(headers_of(context).get(SESSION_HEADER), params.level)
+        return EmptyResult()
 
     # Registered by name: the constructor's parameter warns, because newer clients no longer send this request.
-    server.add_request_handler("logging/setLevel", SetLevelRequestParams, _accept_level)
+    server.add_request_handler("logging/setLevel", SetLevelRequestParams, on_level)
     server.add_notification_handler("notifications/cancelled", CancelledNotificationParams, on_cancelled)
 
 
@@ -201,12 +206,6 @@ def end_cancelled(cancellations: Cancellations, key: RequestKey) -> None:
     for call in cancellations.cancel(key):
         with records_of(call):
             _log.info("client cancelled a call")
-
-
-async def _accept_level(context: Context, params: SetLevelRequestParams) -> EmptyResult:
-    """Accept any level: without a session there is nothing to remember it in."""
-    del context, params
-    return EmptyResult()
 
 
 def _method_of(envelope: Any) -> Any:

@@ -142,7 +142,7 @@ class AgentServer:
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
         )
-        listen_to_the_initialize_era(server, self._agent.name, self._running.cancellations)
+        listen_to_the_initialize_era(server, self._agent.name, self._running)
         server.middleware.append(sealing(self._running.open_calls, self._agent.name))
         return server
 
@@ -151,7 +151,7 @@ class AgentServer:
         return ListToolsResult(tools=self._tools)
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> ToolResult:
-        request = ToolRequest.over_http(context, params, self._agent.name)
+        request = ToolRequest.over_http(context, params, self._agent.name, self._running.log_levels)
         return await self.call_tool(params.name, params.arguments or {}, request)
 
     async def _list_prompts(self, context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:

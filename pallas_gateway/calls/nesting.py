@@ -12,6 +12,7 @@ from pallas_gateway.calls.asking import NO_QUESTIONS, WaitingCalls
 from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.client_answers import ClientAnswers
 from pallas_gateway.calls.exchanges import Exchanges
+from pallas_gateway.calls.log_levels import LogLevels
 from pallas_gateway.calls.open_calls import OpenCalls
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class NestedRequest:
 class RunningCalls:
     """The calls of this process: how many run, which their clients can cancel, and whether they are the last ones.
 
+    `log_levels` are those that clients have set.
     `answers` are those that clients send in requests of their own; `waiting` counts the calls that wait for one.
     `open_calls` wait for a repeated request; their states are sealed by `state_key` unless the configuration has keys.
     `exchanges` are those with other processes of the gateway; `process` is the name of this one.
@@ -75,6 +77,7 @@ class RunningCalls:
 
     def __init__(self, state_key: bytes | None = None, process: str | None = None) -> None:
         self.cancellations = Cancellations()
+        self.log_levels = LogLevels()
         self.answers = ClientAnswers(state_key)
         self.waiting = WaitingCalls()
         self.exchanges = Exchanges(process)

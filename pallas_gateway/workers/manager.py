@@ -24,6 +24,7 @@ from pallas_gateway.workers.messages import (
     Close,
     Closed,
     GivenBack,
+    LevelSet,
     Lost,
     NotReloaded,
     Passed,
@@ -215,7 +216,7 @@ class WorkerManager:
         match message:
             case Ready(announcement):
                 self._note_ready(worker, announcement)
-            case Cancelled() | Answered():
+            case Cancelled() | LevelSet() | Answered():
                 self._tell_others(worker, message)
             case Used() | GivenBack():
                 self._note_state(worker, message)

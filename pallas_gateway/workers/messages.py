@@ -56,6 +56,14 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True)
+class LevelSet:
+    """From the worker that received it, passed on to the others: the client of a session has set a log level."""
+
+    session: str
+    shows_info: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """From the worker that got it, and on to the others: a client's answer to a question of a call that is not its own.
 
@@ -147,6 +155,7 @@ type Message = (
     | Alive
     | Failed
     | Cancelled
+    | LevelSet
     | Answered
     | Used
     | UsedBefore
@@ -161,7 +170,7 @@ type Message = (
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message.__value__)}
 
 _FOR_PEOPLE = (Ready, Alive, Failed, NotReloaded)
-_MAY_BE_LOST = (Alive, NotReloaded)
+_MAY_BE_LOST = (Alive, LevelSet, NotReloaded)
 
 
 def line_of(message: Message) -> bytes:

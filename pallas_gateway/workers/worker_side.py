@@ -27,6 +27,7 @@ from pallas_gateway.workers.messages import (
     Close,
     Closed,
     GivenBack,
+    LevelSet,
     Lost,
     NotReloaded,
     Passed,
@@ -119,6 +120,7 @@ class WorkerSide:
             os.set_inheritable(descriptor, False)
         self._running.cancellations.hand_on = lambda key: self.send(Cancelled(key))
         self._running.answers.hand_on = lambda key, body: self.send(Answered(key, body.decode()))
+        self._running.log_levels.hand_on = lambda session, shows_info: self.send(LevelSet(session, shows_info))
         self._states = self._running.open_calls.used = SharedStates(self.send)
         self._running.exchanges.send = lambda part: self.send(Passed.of(part))
         self._tasks = TaskOwner(close_seconds=0)
@@ -184,10 +186,8 @@ class WorkerSide:
 
     def _take(self, message: Message) -> None:
         match message:
-            case Cancelled():
-                end_cancelled(self._running.cancellations, message.key)
-            case Answered():
-                self._running.answers.deliver(message.key, pydantic_core.from_json(message.response))
+            case Cancelled() | LevelSet() | Answered():
+                self._take_of_client(message)
             case UsedBefore(ticket, before):
                 self._states.answered(ticket, is_first=not before)
             case Passed():
@@ -199,6 +199,15 @@ class WorkerSide:
             case Close(had_calls):
                 self._had_calls = had_calls
                 self._may_close.set()
+
+    def _take_of_client(self, message: Cancelled | LevelSet | Answered) -> None:
+        match message:
+            case Cancelled(key):
+                end_cancelled(self._running.cancellations, key)
+            case LevelSet(session, shows_info):
+                self._running.log_levels.take(session, shows_info=shows_info)
+            case Answered(key, response):
+                self._running.answers.deliver(key, pydantic_core.from_json(response))
 
     def _note_not_reloaded(self, message: NotReloaded) -> None:
         if self._gateway is not None:

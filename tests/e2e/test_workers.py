@@ -27,7 +27,7 @@ from tests.e2e.fleet import fleet
 from tests.e2e.test_questions import Person, accept, client_of, told
 from tests.e2e.test_threads_questions import stream_of
 from tests.e2e.watching import calling
-from tests.support.clients import EACH_ERA, MODERN_VERSION, Connect, raw_client, text_of
+from tests.support.clients import EACH_ERA, MODERN_VERSION, Connect, raw_client, text_of, tool_params
 from tests.support.exposition import lint
 from tests.support.waiting import eventually
 
@@ -221,6 +221,28 @@ async def test_a_call_is_cancelled_whichever_worker_hears_of_it(
 
     assert reply.meta["stop_reason"] == "cancelled"
     await served.gate.wait_for_cancelled(len(served.gate.entered) - len(served.gate.passed))
+
+
+@pytest.mark.parametrize("asked_at", [0, 1])
+async def test_a_log_level_holds_at_whichever_worker_the_next_call_arrives(
+    asked_at: int, served: WorkerManager
+) -> None:
+    pids, call = sorted(served.pids), tool_params("send_message", {"message": "hi"})
+    with served.only(pids[0]):
+        async with raw_client(served.url("peer"), protocol_version=INITIALIZE) as client:
+            await client.initialize()
+            await client.request("logging/setLevel", {"level": "info"})
+            loud = await client.request("tools/call", call)
+            await client.request("logging/setLevel", {"level": "warning"})
+            session = client.session_id
+    with served.only(pids[asked_at]):
+        async with raw_client(served.url("peer"), protocol_version=INITIALIZE) as client:
+            client.session_id = session
+            quiet = await client.request("tools/call", call)
+            client.session_id = None
+            another = await client.request("tools/call", call)
+    streams = [[one["method"] for one in reply.notifications] for reply in (loud, quiet, another)]
+    assert streams == [["notifications/message"], [], ["notifications/message"]]
 
 
 @pytest.mark.parametrize("answered", [0, 1])

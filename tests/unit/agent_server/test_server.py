@@ -18,6 +18,7 @@ from pallas_gateway.agent_server.requests import cancel_request
 from pallas_gateway.agent_server.server import AgentServer, ServerInfo
 from pallas_gateway.agent_server.tools import clamped_to_bytes
 from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.calls.log_levels import LogLevels
 from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY, Caller
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.telemetry.logs import CallFields, JsonFormatter
@@ -100,7 +101,7 @@ def test_a_text_is_clamped_to_whole_words_and_the_bytes_of_its_json(text: str, s
 def test_a_client_is_told_what_its_request_asks_for(
     version: str, meta: Mapping[str, Any] | None, wishes: StreamOptions
 ) -> None:
-    assert stream_options_of(request(version, meta)) == wishes
+    assert stream_options_of(request(version, meta), LogLevels()) == wishes
 
 
 # The client's end
