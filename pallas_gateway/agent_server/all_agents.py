@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.grants import Grants
 
 _TOOL_PREFIX = "agent-"
-_HEALTH = "Whether the agents and their servers can be used. Asks no model."
+_HEALTH = "Health of the agents and their servers. Asks no model."
 
 
 class AllAgentsServer:
@@ -71,7 +71,7 @@ class AllAgentsServer:
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         del params
-        return ListToolsResult(tools=self._listing(caller_of(context).grants, AgentServer.message_tool))
+        return ListToolsResult(tools=self._listing(caller_of(context).grants, AgentServer.listed_tool))
 
     def tools_for_peers(self, grants: Grants) -> list[Tool]:
         """Return the tools for an agent of this gateway that works for a caller with these grants."""

@@ -21,6 +21,7 @@ from pallas_gateway.agent_server.tools import (
     GET_HEALTH,
     LONGEST_TITLE,
     clamped_to_bytes,
+    declared_to_only_read,
     health_result,
     health_tool,
     message_tool,
@@ -70,10 +71,13 @@ class AgentServer:
         face: ServerInfo,
         running: RunningCalls,
         check_health: Callable[[HostedAgent], Awaitable[Verdict]],
+        only_reads: Callable[[str], bool],
     ) -> None:
+        """`only_reads` returns whether all tools of the agent of this name declare that they change nothing."""
         self._agent = agent
         self._running = running
         self._check_health = check_health
+        self._only_reads = only_reads
         self._history_prompt = f"{agent.name}_history"
         self._show(face)
         self.transport = Transport(self._server(face), agent.name, running.answers)
@@ -84,8 +88,13 @@ class AgentServer:
         self.transport.present(self._server(face))
 
     def message_tool(self, name: str) -> Tool:
-        """The agent's message tool under a name, as clients see it."""
+        """The agent's message tool under a name, for clients."""
         return self._message_tool(name, listed_schema(self._agent.settings))
+
+    def listed_tool(self, name: str) -> Tool:
+        """The agent's message tool under a name, with what is known at present of the agent's own tools."""
+        tool = self.message_tool(name)
+        return declared_to_only_read(tool) if self._only_reads(self._agent.name) else tool
 
     def message_tool_for_peers(self, name: str) -> Tool:
         """The message tool for agents that call this one: without `params`, so no model sets another's sampling."""
@@ -122,7 +131,9 @@ class AgentServer:
     def _show(self, face: ServerInfo) -> None:
         first, *others = dict.fromkeys(name.replace("{agent}", self._agent.name) for name in face.tool_names)
         self._message_names = frozenset({first, *others})
-        self._tools = _listing(self.message_tool(first), others)
+        tool = self.message_tool(first)
+        self._tools = _listing(tool, others)
+        self._tools_that_only_read = _listing(declared_to_only_read(tool), others)
         self.tools_for_peers = _listing(self.message_tool_for_peers(first), others)
         self._schemas = {tool.name: tool.input_schema for tool in self._tools}
 
@@ -148,7 +159,7 @@ class AgentServer:
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         del context, params
-        return ListToolsResult(tools=self._tools)
+        return ListToolsResult(tools=self._tools_that_only_read if self._only_reads(self._agent.name) else self._tools)
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> ToolResult:
         request = ToolRequest.over_http(context, params, self._agent.name, self._running.log_levels)

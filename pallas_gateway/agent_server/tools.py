@@ -10,7 +10,7 @@ from functools import lru_cache
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from mcp_types import CallToolResult, TextContent, Tool
+from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 
 from pallas_gateway.calls.conversation import current_message, is_text, parse_history, refuse_too_many
 from pallas_gateway.calls.parameters import parse
@@ -36,7 +36,8 @@ LONGEST_ID = 1000
 """Characters of a conversation id, which stands in every log record and notification of its call."""
 LONGEST_TITLE, LONGEST_DESCRIPTION = 60, 200
 """Bytes of an agent's title and description that its tool shows: they stand in the context of every client's model."""
-_HEALTH = "Whether this agent and its servers can be used. Asks no model."
+_HEALTH = "Health of this agent and its servers. Asks no model."
+_ONLY_READS = ToolAnnotations(read_only_hint=True)
 _log = logging.getLogger("pallas.agent_server")
 
 _ANY_OBJECT = {"type": "object"}  # OpenAI's API refuses a list without `items`
@@ -113,7 +114,13 @@ def _with_properties(tool: Tool, *, keep: Collection[str]) -> Tool:
 
 def health_tool(description: str = _HEALTH) -> Tool:
     """The health tool."""
-    return Tool(name=GET_HEALTH, title="Health", description=description, input_schema=HEALTH_SCHEMA)
+    tool = Tool(name=GET_HEALTH, title="Health", description=description, input_schema=HEALTH_SCHEMA)
+    return declared_to_only_read(tool)
+
+
+def declared_to_only_read(tool: Tool) -> Tool:
+    """The tool with `readOnlyHint`; without it, Codex asks its user before each call."""
+    return tool.model_copy(update={"annotations": _ONLY_READS})
 
 
 @lru_cache(maxsize=1000)  # the list of all agents asks for each of them every time

@@ -151,7 +151,7 @@ def listed_schema(settings: AgentSettings) -> JsonObject | None:
     return {
         "type": "object",
         "propertyNames": {"enum": list(settings.caller_params.allowed)},
-        "description": "How the model answers this call: {temperature, …}, as in OpenAI's API.",
+        "description": "How the model answers: {temperature, …}, as in OpenAI's API.",
     }
 
 

@@ -132,6 +132,19 @@ class AgentSet:
         downstreams = agent.runtime.downstreams if agent.runtime else None
         return await self._health[agent.name].check(downstreams, life_of(agent), self._shared.preflight.latest())
 
+    def only_reads(self, name: str) -> bool:
+        """Return True if all tools of an agent and of the peers that it can reach declare that they change nothing."""
+        reached, left = {name}, [name]
+        while left:
+            agent = self.agents.get(left.pop())
+            if agent is None or agent.runtime is None or not agent.runtime.only_reads:
+                return False
+            peers = {one.peer for one in agent.runtime.downstreams if one.peer is not None}
+            new = (self.agents.keys() if ALL_AGENTS in peers else peers) - reached
+            reached |= new
+            left += new
+        return True
+
     async def prepare(self, configuration: Configuration, addresses: Addresses) -> Prepared:
         """Start new versions of agents whose configuration or files changed, while the present ones serve."""
         prepared = Prepared(configuration, addresses, {}, {})
@@ -272,7 +285,13 @@ class AgentSet:
 
     def _new_server(self, name: str) -> AgentServer:
         agent, running = self.agents[name], self._shared.running
-        return AgentServer(agent, face=self._face(name), running=running, check_health=self.check_health)
+        return AgentServer(
+            agent,
+            face=self._face(name),
+            running=running,
+            check_health=self.check_health,
+            only_reads=self.only_reads,
+        )
 
     def _face(self, name: str) -> ServerInfo:
         deployment = self._configuration.deployment

@@ -13,6 +13,7 @@ from pallas_gateway.calls import nesting
 from pallas_gateway.calls.asking import NO_QUESTIONS, declaring
 from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.calls.questions import MODES
+from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call.tool_approval import refuse_provider_managed
@@ -22,6 +23,7 @@ from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings import tool_names
 from pallas_gateway.runtime.downstreams.program_listings import ProgramListings
+from pallas_gateway.runtime.downstreams.read_only import local_tools_only_read, only_reads
 from pallas_gateway.runtime.downstreams.timeouts import pause_child_timeouts
 from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters, may_use
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
@@ -117,6 +119,7 @@ class FastAgentHost:
         self._outside_calls = CallScope(created_for=spec.name, connect=defer_connections, models=models)
         self._models_used: set[tuple[str, str]] = set()
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before the first use
+        self._local_tools_only_read = False
         self._live = 0
 
     @property
@@ -191,6 +194,20 @@ class FastAgentHost:
         return ServerTools(name, [tool for tool in tools if may_use(self._configs, name, tool.name)])
 
     @property
+    def only_reads(self) -> bool:
+        """True if the tools declare that they change nothing; see `AgentRuntime.only_reads`."""
+        if not self._local_tools_only_read or not self._servers_only_read():
+            return False
+        if not self._spec.ask_caller:
+            return True
+        with entered(_for_askable()):  # servers may offer them more tools
+            return self._servers_only_read()
+
+    def _servers_only_read(self) -> bool:
+        servers = (self._server_tools(one, ANONYMOUS) for one in self._downstreams.values() if one.peer is None)
+        return all(server.tools is not None and all(map(only_reads, server.tools)) for server in servers)
+
+    @property
     def instances_live(self) -> int:
         """The number of instances that are not yet disposed of."""
         return self._live
@@ -219,6 +236,8 @@ class FastAgentHost:
             with entered(self._outside_calls):
                 self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)
             self._models_used = models_used(session.agent_app)
+            agents = session.agent_app.registered_agents().values()
+            self._local_tools_only_read = await local_tools_only_read(agents)
         finally:
             await session.delete()
 
@@ -313,11 +332,16 @@ def _note_trouble(offers: ToolCatalog, programs: ProgramListings, server: str, *
 
 def _list_for_askable(offers: ToolCatalog, programs: ProgramListings, server: str) -> bool:
     """Start listing what `server` offers to callers that can be asked; return False if it is listed in calls only."""
-    with entered(replace(current_scope.get(), questions=declaring(MODES))):
+    with entered(_for_askable()):
         if server in offers.asked_ahead:
             offers.of(server)
         programs.invalidate(server)
     return server in offers.asked_ahead | programs.names
+
+
+def _for_askable() -> CallScope:
+    """The present scope with a caller that can be asked."""
+    return replace(current_scope.get(), questions=declaring(MODES))
 
 
 def _varying(downstreams: Iterable[Downstream]) -> set[str]:

@@ -266,6 +266,10 @@ class AgentRuntime(Protocol):
         """
 
     @property
+    def only_reads(self) -> bool:
+        """True if all tools of the agent, but for its peers', are known and declare that they change nothing."""
+
+    @property
     def instances_live(self) -> int:
         """The number of instances of calls that are not yet disposed of."""
 

@@ -17,6 +17,7 @@ from mcp_types import (
     ListToolsResult,
     TextContent,
     Tool,
+    ToolAnnotations,
 )
 
 from tests.support.downstreams import Downstream
@@ -36,12 +37,19 @@ if TYPE_CHECKING:
 class ChangingTool:
     """A tool that answers `result`; with `output` as its schema, as structured content.
 
-    One that `asks` is offered only to clients that declare elicitation.
+    One that `asks` is offered only to clients that declare elicitation. `only_reads` is its hint.
     """
 
     result: Mapping[str, Any] = field(default_factory=lambda: {"result": "done"})
     output: dict[str, Any] | None = None
     asks: bool = False
+    only_reads: bool | None = None
+
+    def listed(self, name: str) -> Tool:
+        """The tool as the server lists it."""
+        hint = ToolAnnotations(read_only_hint=self.only_reads) if self.only_reads is not None else None
+        schema = {"type": "object", "properties": {}}
+        return Tool(name=name, input_schema=schema, output_schema=self.output, annotations=hint)
 
 
 class ChangingDownstream(Downstream):
@@ -77,9 +85,7 @@ class ChangingDownstream(Downstream):
     ) -> ListToolsResult:
         may_ask = context.session.check_client_capability(ClientCapabilities(elicitation=ElicitationCapability()))
         offered = {name: tool for name, tool in self.tools.items() if may_ask or not tool.asks}
-        schema = {"type": "object", "properties": {}}
-        tools = [Tool(name=name, input_schema=schema, output_schema=tool.output) for name, tool in offered.items()]
-        return ListToolsResult(tools=tools)
+        return ListToolsResult(tools=[tool.listed(name) for name, tool in offered.items()])
 
     async def _call_tool(self, _: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
         if (tool := self.tools.get(params.name)) is None:

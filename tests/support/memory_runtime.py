@@ -228,6 +228,11 @@ class MemoryAgentRuntime:
         """None is known."""
         return tuple(ServerTools(one.name, why_unknown="not known") for one in self.downstreams)
 
+    @property
+    def only_reads(self) -> bool:
+        """Nothing is known."""
+        return False
+
     @asynccontextmanager
     async def open(
         self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions = NO_QUESTIONS

@@ -121,6 +121,7 @@ class Serving:
             face=ServerInfo("1.0.0", (), ("send_message",)),
             running=self.running,
             check_health=cast("Any", None),
+            only_reads=lambda _: False,
         )
 
     async def call(self, context: Any, **arguments: Any) -> CallToolResult:

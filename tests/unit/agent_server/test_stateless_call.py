@@ -219,7 +219,7 @@ async def serving(agent: MemoryAgent, *, health_fails: bool = False) -> AsyncIte
 
     async with ready(agent, heartbeat_seconds=60) as one, TaskOwner() as serving:
         face = ServerInfo("1", (), ("send_message", "{agent}"))
-        server = AgentServer(one.agent, face=face, running=one.running, check_health=check)
+        server = AgentServer(one.agent, face=face, running=one.running, check_health=check, only_reads=lambda _: True)
         serving.spawn(server.transport.run(), name="server")
         yield server
         server.transport.close()
