@@ -133,6 +133,12 @@ class ToolCatalog:
         if (key := self._key_of_call(server)) is not None:
             self.cache.refuse(server, key.credential)
 
+    def renew_others(self, server: str) -> None:
+        """Request the listings of `server` for callers that can be asked again, after it has reported a change."""
+        for (name, modes), inquiry in self._inquiries.items():
+            if name == server and modes:
+                inquiry.begin()
+
     async def close(self) -> None:
         """End all connections; calls that still run get no new ones."""
         self._is_closed = True

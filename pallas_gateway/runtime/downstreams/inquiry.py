@@ -6,6 +6,7 @@ import asyncio
 import logging
 from contextlib import asynccontextmanager
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
@@ -35,10 +36,15 @@ class Inquiry:
     """The listing of one downstream, and the connection that requests it and listens for changes. No call uses it."""
 
     def __init__(self, server: str, modes: frozenset[Mode], http: httpx2.AsyncClient, catalog: ToolCatalog) -> None:
-        """Request nothing yet; the requests will declare that these `modes` of questions can be answered."""
+        """Request nothing yet.
+
+        The requests will declare that these `modes` of questions can be answered. With `modes` it does not listen for
+        changes: the inquiry of the server without modes does, and has the catalog renew the others.
+        """
         self._tasks, self._limits, self._cache = catalog.tasks, catalog.limits, catalog.cache
         self._agent, self._context, self._log = catalog.agent, catalog.context, catalog.log
         self._server, self._modes = server, modes
+        self._renew_others = partial(catalog.renew_others, server)
         self._key = ListingKey(catalog, server, NO_CREDENTIAL, modes)
         self._http = http
         self._task: asyncio.Task[None] | None = None
@@ -103,7 +109,7 @@ class Inquiry:
     async def _ask_and_listen(self) -> None:
         try:
             async with self._connected() as aggregator:
-                while connecting.tells_of_changes(aggregator, self._server):
+                while not self._modes and connecting.tells_of_changes(aggregator, self._server):
                     await self._wanted.wait()
                     async with self._asking(aggregator):
                         await aggregator.refresh_subscription_state(self._server)
@@ -155,12 +161,17 @@ class Inquiry:
             cutting.cancel()
             self._is_asking = False
 
+    def note_change(self) -> None:
+        """Have the other listings of the server renewed, unless it was asked and has not reported a change."""
+        if not self._is_asking and not self._modes:
+            self._renew_others()
+
     def _say_what_changed(self, before: ServerListing | None, now: ServerListing) -> None:
         if before is None:
             return
         names = [{tool.tool.name for tool in listing.tools} for listing in (before, now)]
         added, removed = sorted(names[1] - names[0]), sorted(names[0] - names[1])
-        if added or removed:
+        if (added or removed) and not self._modes:
             extra = {"agent": self._agent, "server": self._server, "added": added, "removed": removed}
             _log.info("downstream tools changed", extra=extra)
 
@@ -174,6 +185,7 @@ class _Asking(MCPAggregator):
 
     async def refresh_subscription_state(self, server_name: str) -> tuple[str, ...]:
         """Request the listing again, because the gateway requires it or the server reported a change."""
+        self._inquiry.note_change()
         request = self._inquiry.request()
         uris = await super().refresh_subscription_state(server_name)
         self._inquiry.learn(self, request)

@@ -98,7 +98,12 @@ async def known(asked: ToolCatalog, *expected: str) -> ServerListing:
 
 async def nobody_asks() -> None:
     """Return once no task asks any more."""
-    await eventually(lambda: not [one for one in asyncio.all_tasks() if one.get_name().startswith("ask ")])
+    await nobody_asks_but(0)
+
+
+async def nobody_asks_but(listening: int) -> None:
+    """Return once only so many tasks ask or listen."""
+    await eventually(lambda: len([1 for one in asyncio.all_tasks() if one.get_name().startswith("ask ")]) == listening)
 
 
 def connected_to(url: str) -> int:
@@ -116,6 +121,17 @@ async def test_tools_for_clients_that_can_be_asked_are_known_to_calls_of_such_ca
         with entered(CallScope(questions=declaring(["form"]))):
             await known(asked, "plain", "asks")
         assert names(asked.of("tools")) == ["plain"]
+
+
+async def test_a_reported_change_renews_what_is_known_for_callers_that_can_be_asked() -> None:
+    async with changing_downstream("plain", era="modern", tells=True) as server, asking(server.url) as asked:
+        asked.ask()
+        await known(asked, "plain")
+        with entered(CallScope(questions=declaring(["form"]))):
+            await known(asked, "plain")
+            await nobody_asks_but(1)  # the inquiry that listens for changes
+            await server.change(plain=ChangingTool(), asks=ChangingTool(asks=True))
+            await eventually(lambda: names(asked.latest("tools")) == ["plain", "asks"], what="the change")
 
 
 async def test_what_is_known_is_asked_again_when_it_is_old_while_calls_go_on_with_it() -> None:
