@@ -116,6 +116,8 @@ async def test_a_program_as_downstream_is_declined_too(era: Era, tmp_path: Path)
         assert answer.text.count('"action": "decline"') == 2
         assert "cannot be asked" in answer.text
         assert questions(served, "form", "unaskable") == questions(served, "url", "unaskable") == 1
+        notes = [text for text in (await ask(served.url("user"), "name wipe")).text.split(" | ") if "wiped" in text]
+        assert notes == ["wiped /"]  # the note is in the result of the tool that asked
 
 
 @pytest.mark.parametrize("mode", ["forms", "auto-cancel", "none"])

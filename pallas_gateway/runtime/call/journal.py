@@ -101,6 +101,12 @@ async def ask_in_tool(about: str, question: Question) -> Answer:
     return await (run.ask(about, question) if run is not None else current_scope.get().questions.ask(question))
 
 
+def is_required(key: object) -> bool:
+    """Return whether the server requires the answer to the question `key` for the current tool call (2026-07-28)."""
+    run: ToolRun | None = current_scope.get().tool_run
+    return run is not None and run.input_required is not None and key in (run.input_required.input_requests or {})
+
+
 async def ask_for_server(key: object, tool_calls: Callable[[], Collection[str]], question: Question) -> Answer:
     """Put a server's question to the caller.
 
@@ -112,7 +118,7 @@ async def ask_for_server(key: object, tool_calls: Callable[[], Collection[str]],
     scope = current_scope.get()
     run: ToolRun | None = scope.tool_run
     journal: Journal | None = scope.journal
-    if run is not None and run.input_required is not None and key in (run.input_required.input_requests or {}):
+    if run is not None and is_required(key):
         return await run.ask(f"{_INPUT}{key}", question)
     if journal is not None:
         journal.note_unrepeatable(question.id, tool_calls())

@@ -30,7 +30,7 @@ from mcp_types import (
 )
 
 from pallas_gateway.calls.questions import Question
-from pallas_gateway.runtime.call.journal import ask_for_server, ask_in_tool
+from pallas_gateway.runtime.call.journal import ask_for_server, ask_in_tool, is_required
 from pallas_gateway.runtime.call.tool_events import ToolEvents
 from pallas_gateway.runtime.call_scope import current_scope
 
@@ -56,6 +56,7 @@ _NOT_ASKED = (
     "The tool has a question, and this caller cannot be asked it. Do not repeat this call: continue without the "
     "answer, or write in your answer what is needed."
 )
+_ONE_OF_THEM = "This tool call, or another one of its server that ran at the same time, had a question: "
 _NOT_GIVEN = {"decline": "The caller declined to answer.", "cancel": "The caller did not answer."}
 RELIED_ON: ReliedOn = (
     (MCPClientCallbackRuntime, "_resolve_elicitation_handler", ("self",)),
@@ -131,25 +132,44 @@ class _PutToCaller:
         return self._runtime.server_name or "unknown"
 
     async def __call__(self, context: Any, params: ElicitRequestParams) -> ElicitResult:
-        key, tools = getattr(context, "request_id", None), partial(_tool_calls, self._runtime, self._server)
-        answer = await self.answer_to(params, partial(ask_for_server, key, tools))
+        key = getattr(context, "request_id", None)
+        is_own = self._is_http or is_required(key)
+        tools = partial(_tool_calls, self._runtime, self._server, is_own=is_own)
+        answer = await self.answer_to(params, partial(ask_for_server, key, tools), is_own=is_own)
         return ElicitResult(action=answer.action, content=None if answer.content is None else dict(answer.content))
 
-    async def answer_to(self, params: ElicitRequestParams, ask: Callable[[Question], Awaitable[Answer]]) -> Answer:
-        """Return the caller's answer by `ask`; where the caller was not asked, the model reads the question."""
+    @property
+    def _is_http(self) -> bool:
+        config = self._runtime.server_config
+        return config is None or config.transport == "http"
+
+    async def answer_to(
+        self, params: ElicitRequestParams, ask: Callable[[Question], Awaitable[Answer]], *, is_own: bool = True
+    ) -> Answer:
+        """Return the caller's answer by `ask`; where the caller was not asked, the model reads the question.
+
+        `is_own`: it is asked in the context of the tool call that it belongs to.
+        """
         server, agent = self._server, _inner_agent(self._runtime.agent_name)
         if isinstance(params, ElicitRequestURLParams):
             question = Question("url", params.message, server, url=params.url, agent=agent)
         else:
             question = Question("form", params.message, server, schema=params.requested_schema, agent=agent)
         answer = await ask(question)
-        if not answer.was_asked_for:
+        if not answer.was_asked_for and is_own:
             self.tell_model(question.not_asked(answer.why))
+        elif not answer.was_asked_for and (events := _events(self._runtime)) is not None:
+            asking = await events.asking_on(server)
+            text = question.not_asked(answer.why)
+            for tool_call_id in asking:
+                current_scope.get().questions.tell_model(
+                    tool_call_id, text if len(asking) == 1 else _ONE_OF_THEM + text
+                )
         return answer
 
     def tell_model(self, text: str) -> None:
-        """Have the model read `text` in the results of the tool calls in which the server asks."""
-        for tool_call_id in _tool_calls(self._runtime, self._server):
+        """Have the model read `text` in the result of the tool call of the current context."""
+        for tool_call_id in _tool_calls(self._runtime, self._server, is_own=True):
             current_scope.get().questions.tell_model(tool_call_id, text)
 
     async def pages_accepted(self, error: MCPError) -> bool:
@@ -203,17 +223,20 @@ def _inner_agent(name: str | None) -> str | None:
     return None if own in {"", current_scope.get().served} else own
 
 
-def _tool_calls(runtime: MCPClientCallbackRuntime, server: str) -> tuple[str, ...]:
+def _tool_calls(runtime: MCPClientCallbackRuntime, server: str, *, is_own: bool) -> tuple[str, ...]:
     """Return the ids of the tool calls in which a server asks.
 
-    Over HTTP the context of the question is that of the tool call; a program's questions come in the context that
-    started it, so they belong to every tool call of it that runs.
+    Over HTTP and in 2026-07-28 the context of the question is that of the tool call. A program of the initialize era
+    asks in the context that connected it, so the question may belong to every tool call of it that runs.
     """
+    events, here = _events(runtime), current_scope.get().peer_call
+    running = events.running_on(server) if events is not None else ()
+    return (here.tool_call_id,) if is_own and here is not None and here.tool_call_id in running else running
+
+
+def _events(runtime: MCPClientCallbackRuntime) -> ToolEvents | None:
     events = runtime.aggregator._tool_handler if runtime.aggregator is not None else None
-    running = events.running_on(server) if isinstance(events, ToolEvents) else ()
-    here = current_scope.get().peer_call
-    is_http = runtime.server_config is None or runtime.server_config.transport == "http"
-    return (here.tool_call_id,) if is_http and here is not None and here.tool_call_id in running else running
+    return events if isinstance(events, ToolEvents) else None
 
 
 async def _human_input(request: Mapping[str, Any], agent_name: str | None, *_: object) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.telemetry.traces import CallSpans
 
+OTHERS_SECONDS = 2.0
+"""Longest wait for the end of tool calls that run beside one that asks."""
 _log = logging.getLogger("pallas.runtime")
 
 
@@ -34,6 +39,8 @@ class ToolEvents(NoOpToolExecutionHandler):
         self._spans = spans
         self._seconds_of = seconds_of
         self._running: dict[str, tuple[PeerCall, float]] = {}
+        self._asking: Counter[str] = Counter()  # open questions that name no tool call, by server
+        self._has_changed = asyncio.Event()
 
     async def on_tool_start(
         self, tool_name: str, server_name: str, arguments: dict[str, Any] | None, tool_use_id: str | None = None
@@ -60,6 +67,23 @@ class ToolEvents(NoOpToolExecutionHandler):
         """Return the ids of the tool calls of a server that run now."""
         return tuple(call.tool_call_id for call, _ in self._running.values() if call.server == server)
 
+    async def asking_on(self, server: str) -> tuple[str, ...]:
+        """Return the ids of the tool calls of a server that may have asked a question which is still open.
+
+        A program does not tell which request its question belongs to. A tool call that ends while the question is open
+        did not ask it, so others have some time to end.
+        """
+        self._asking[server] += 1
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(OTHERS_SECONDS):
+                    while len(self.running_on(server)) > self._asking[server]:
+                        self._has_changed.clear()
+                        await self._has_changed.wait()
+            return self.running_on(server)
+        finally:
+            self._asking[server] -= 1
+
     def abandon(self) -> None:
         """Report the failure of every tool call that still runs."""
         for call, _ in self._running.values():
@@ -73,6 +97,7 @@ class ToolEvents(NoOpToolExecutionHandler):
         del content, error
         self._spans.end_tool(tool_call_id, ok=success)
         call, began = self._running.pop(tool_call_id, (None, 0.0))
+        self._has_changed.set()
         if call is not None:
             self._seconds_of[call.tool_call_id] = monotonic() - began
             self._channel.progress(progress.tool_ended(call.server, call.tool, ok=success), ended=True)
