@@ -133,10 +133,6 @@ class Connection:
             raise RefusedError("The agent asks a question, although this client declared that it cannot be asked.")
         return result
 
-    async def tools(self) -> list[Tool]:
-        """Return the agent's own tools, without those of its downstreams."""
-        return list((await self._client.list_tools()).tools)
-
     async def health(self) -> dict[str, Any]:
         """Return the document of `get_health`."""
         return await health_document(self._client)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import typer
 
@@ -18,7 +18,7 @@ from pallas_gateway.config.loading.rules import slug
 from pallas_gateway.config.model.values import authority
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.urls import LOOPBACK_NAMES, WELL_KNOWN, bypass_proxies
+from pallas_gateway.urls import AGENT_DETAILS, LOOPBACK_NAMES, WELL_KNOWN, bypass_proxies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -148,6 +148,26 @@ async def fetch_states(base_url: str, bearer: str | None = None) -> Callable[[Re
     except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
         return lambda _: ("unknown", "")
     return lambda agent: down.get(slug(agent.name), ("ready", ""))
+
+
+async def fetch_server_tools(base_url: str, agent: str, bearer: str | None = None) -> list[tuple[str, str, str]] | None:
+    """Return the tools of an agent's servers as (server, tool, description); None where the gateway does not list them.
+
+    A server whose tools are unknown has one row without a tool, with the reason.
+    """
+    import httpx  # noqa: PLC0415
+
+    try:
+        async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
+            url = f"{base_url.rstrip('/')}{AGENT_DETAILS}{quote(agent)}"
+            response = (await client.get(url, headers=_authorization(bearer))).raise_for_status()
+        rows = []
+        for server in response.json()["servers"] or ():
+            tools = server["tools"] or [{"name": "", "description": server.get("reason", "")}]
+            rows += [(server["name"], str(one["name"]), str(one.get("description") or "")) for one in tools]
+    except (httpx.HTTPError, ValueError, LookupError, TypeError):
+        return None
+    return rows
 
 
 def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Any
 
+from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import echo, hang, scripted_llm, stream
 from tests.support.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, at_terminal
@@ -102,6 +103,28 @@ async def test_a_chat_killed_in_the_middle_of_an_answer_leaves_a_trail_and_goes_
             await terminal.enter("/quit")
             assert await terminal.ends() == 0
         assert llm.requests[-1].user_texts == ["hello", "and now?"]
+
+
+async def test_tools_lists_the_tools_of_each_server(tmp_path: Path) -> None:
+    async with scripted_llm(echo) as llm, stateless_downstream() as tools:
+        project = write_project(
+            tmp_path / "project",
+            {"solo": Agent(["tools"])},
+            llm_url=llm.base_url,
+            servers={"tools": {"url": tools.url}},
+        )
+        async with running(project) as served, chat(served, tmp_path) as terminal:
+            await terminal.shows("solo>")
+            await terminal.enter("hello")
+            await terminal.shows("heard: hello")
+            await terminal.shows("solo>")
+            await terminal.enter("/tools")
+            await terminal.shows("SERVER   TOOL")
+            await terminal.shows("tools    add")
+            await terminal.shows("AGENT   STATUS")
+            await terminal.shows("solo>")
+            await terminal.press(CTRL_D)
+            assert await terminal.ends() == 0
 
 
 def project_of(folder: Path, llm: ScriptedLlm) -> Project:

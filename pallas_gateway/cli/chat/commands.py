@@ -24,6 +24,7 @@ from pallas_gateway.cli.parameters import (
     table_of,
     value_of,
 )
+from pallas_gateway.cli.remote import fetch_server_tools
 from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import nearest, suggesting
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 type Completes = Literal["nothing", "parameter", "thread", "file", "system"]
 
 LONGEST_NAME = 80
+LONGEST_DESCRIPTION = 100
 KEYS = (
     ("Enter", "send"),
     ("Alt-Enter, or \\ before Enter", "a new line"),
@@ -128,14 +130,18 @@ async def _system(conversation: Conversation, rest: str) -> None:
     conversation.screen.note(_shown(present) or "The agent's own instruction, as it is.")
 
 
-@_command("/tools", "the agent's tools, how it and its servers are, and what it used in this thread")
+@_command("/tools", "the tools of the agent's servers, how they are, and what it used in this thread")
 async def _tools(conversation: Conversation, _rest: str) -> None:
     screen, began = conversation.screen, monotonic()
     async with conversation.client.open(screen) as connection:
         conversation.capabilities = connection.capabilities
-        tools = await connection.tools()
         health = {conversation.client.agent: Answer(await connection.health(), monotonic() - began)}
-    table("TOOL", "DOES", rows=[(tool.name, " ".join((tool.description or "").split())) for tool in tools])
+    client = conversation.client
+    tools = await fetch_server_tools(client.url, client.agent, client.bearer)
+    if tools:
+        table("SERVER", "TOOL", "DOES", rows=[(server, tool, _brief(does)) for server, tool, does in tools])
+    else:
+        screen.note("No servers." if tools == [] else "The gateway lists the tools of servers where its console is on.")
     screen.print("")
     print_answers(health)
     used = Counter(tool for turn in conversation.turns() for tool in turn.tools)
@@ -287,6 +293,11 @@ def thread_name(rest: str) -> str:
 def _first_word(text: str) -> tuple[str, str]:
     first, *rest = text.split(maxsplit=1) or [""]
     return first, rest[0].strip() if rest else ""
+
+
+def _brief(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_DESCRIPTION else f"{line[: LONGEST_DESCRIPTION - 1]}…"
 
 
 def _shown(parameters: Mapping[str, object]) -> str:
