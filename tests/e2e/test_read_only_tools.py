@@ -115,7 +115,7 @@ async def test_an_agent_is_declared_to_only_read_if_all_of_its_tools_are(tmp_pat
             project = write_project(tmp_path, MODULES, servers=servers, gateway={"port": port})
             project.edit(lambda document: document["agents"].update(DECLARED))
             async with running(project) as served:
-                await eventually(lambda: only_reads(served, "reader", "filtered", "asks_nobody"), what="the listings")
+                await eventually(lambda: only_reads(served, *ONLY_READ), what="the listings")
                 for version in EACH_VERSION:
                     own = {name: await hinted(served.url(name), version) for name in [*MODULES, *DECLARED]}
                     everywhere = await hinted(f"{served.base_url}/mcp", version)
