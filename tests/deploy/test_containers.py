@@ -24,6 +24,7 @@ from tests.deploy.adapting import DEPLOY, ROOT, shipped
 from tests.support.configuration import load_deployment
 from tests.support_programs import program
 
+STATE_KEY = "0123456789abcdef" * 4
 LEAVING_SECONDS = 30  # what agents get to leave in
 PUBLIC_PATHS = {
     "/agents/", "/.well-known/mcp/server.json", "/v0.1/servers", "/v0/servers",
@@ -162,14 +163,47 @@ def test_a_pod_has_time_to_drain_and_no_rights(cluster: dict[str, dict[str, Any]
     pod = cluster["Deployment"]["spec"]["template"]["spec"]
     [container] = pod["containers"]
     (tmp_path / "agents.yaml").write_text(cluster["ConfigMap"]["data"]["agents.yaml"])
-    environ = {one["name"]: one["value"] for one in container["env"]}
+    environ = {one["name"]: one.get("value", STATE_KEY) for one in container["env"]}
     gateway = load_deployment(tmp_path / "agents.yaml", environ=environ).deployment.gateway
     pause = int(re.findall(r"sleep\((\d+)\)", str(container["lifecycle"]["preStop"]))[0])
     assert pod["terminationGracePeriodSeconds"] > pause + gateway.drain_seconds + LEAVING_SECONDS - 1
+    assert gateway.state_keys == (STATE_KEY,)
     assert (gateway.public_url, gateway.trusted_proxies) == ("https://agents.example.com", ("10.0.0.0/8",))
     security = container["securityContext"]
     assert (security["readOnlyRootFilesystem"], security["allowPrivilegeEscalation"]) == (True, False)
     assert (security["capabilities"], pod["securityContext"]["runAsNonRoot"]) == ({"drop": ["ALL"]}, True)
+
+
+def test_every_pod_has_the_key_of_the_secret_for_the_questions_of_agents(cluster: dict[str, dict[str, Any]]) -> None:
+    [container] = cluster["Deployment"]["spec"]["template"]["spec"]["containers"]
+    [reference] = [one["valueFrom"] for one in container["env"] if one["name"] == "PALLAS_STATE_KEY"]
+    assert reference == {"secretKeyRef": {"name": "pallas-state", "key": "key"}}  # not optional
+    assert "kubectl create secret generic pallas-state --from-literal=key=" in (ROOT / "docs/deploy.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "compose.yaml",
+        "nginx/pallas-gateway.conf",
+        "caddy/Caddyfile",
+        "traefik/pallas.yaml",
+        "kubernetes/base/agents.yaml",
+        "kubernetes/overlay/agents.yaml",
+    ],
+)
+def test_every_example_for_replicas_takes_the_key_of_questions_from_the_environment(name: str, tmp_path: Path) -> None:
+    text = shipped(name)
+    agents = "name: pallas\nhost: localhost\nagents: {echo: {module: pallas_gateway.example.echo}}\n"
+    snippets = re.findall(r"^#\s+(gateway: .*)$", text, re.MULTILINE)
+    (tmp_path / "agents.yaml").write_text(f"{agents}{snippets[0]}\n" if snippets else text)
+    environ = {
+        "PALLAS_STATE_KEY": STATE_KEY,
+        "PALLAS_PUBLIC_URL": "https://agents.example.com",
+        "PALLAS_INGRESS_NETWORK": "10.0.0.0/8",
+    }
+    gateway = load_deployment(tmp_path / "agents.yaml", environ=environ).deployment.gateway
+    assert gateway.state_keys == (STATE_KEY,)
 
 
 def test_the_cluster_opens_what_may_be_asked_from_outside_and_sends_no_call_twice(
