@@ -1,4 +1,4 @@
-"""Limits of the answers of HTTP servers, for clients of httpx and httpx2.
+"""Limits of the answers of HTTP servers, for clients of httpx and httpx2; refusals as sentences.
 
 Both libraries decompress everything that an answer holds, once for each encoding that it names: a few hundred bytes can
 become gigabytes, and nothing else runs meanwhile. With the limits, an answer has one encoding, gzip, is decompressed in
@@ -8,6 +8,8 @@ pieces, and has a largest size.
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import zlib
 from contextlib import aclosing
 from functools import partial
@@ -17,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import httpx2
+
+from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator
@@ -31,6 +35,8 @@ _PIECE_BYTES = 2**16
 _EVENTS = "text/event-stream"
 _COMPRESSED = ("gzip", "x-gzip")
 _LONGEST_QUOTE = 60
+_LONGEST_WORDS = 200
+_SAID_BY_CHALLENGE = re.compile(r'error_description="([^"]{1,500})"')
 
 
 class AnswerError(httpx.HTTPError, httpx2.StreamError, httpx2.SSEError):  # type: ignore[misc]  # same attributes
@@ -85,6 +91,36 @@ def pieces(raw: bytes, gzip: Any) -> Iterator[bytes]:
     while piece := gzip.decompress(raw, _PIECE_BYTES):
         yield piece
         raw = gzip.unconsumed_tail
+
+
+def refusal(status: int, headers: httpx.Headers | httpx2.Headers, body: bytes = b"") -> str:
+    """Return the status as a sentence, with the server's own words and when to try again."""
+    said = f"HTTP {status}{f' {HTTPStatus(status).phrase}' if status in HTTPStatus else ''}"
+    challenge = _SAID_BY_CHALLENGE.search(headers.get("WWW-Authenticate", "")[:2000])
+    words = _words(body, headers.get("Content-Type", "")) or (challenge[1] if challenge else "")
+    if words := shortened(" ".join(words.split()), _LONGEST_WORDS):
+        said += f": {words}"
+    seconds = headers.get("Retry-After", "")
+    return f"{said} (try again in {int(seconds)} s)" if re.fullmatch("[0-9]{1,6}", seconds) else said
+
+
+def _words(body: bytes, content_type: str) -> str:
+    """The reason in a refusal: of JSON its usual members, of plain text all, of a page nothing."""
+    document = decoded(body)
+    if isinstance(document, dict):
+        error = document.get("error")
+        nested = error.get("message") if isinstance(error, dict) else None
+        found = (document.get("error_description"), nested, document.get("message"), document.get("detail"), error)
+        return next((one for one in found if isinstance(one, str)), "")
+    return body.decode(errors="replace") if content_type.lower().startswith("text/plain") else ""
+
+
+def decoded(body: bytes) -> Any:
+    """Return the JSON of a body; None if it is none."""
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):  # the latter: thousands of brackets
+        return None
 
 
 class _Limited(httpx.AsyncByteStream, httpx2.AsyncByteStream):

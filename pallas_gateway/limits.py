@@ -46,6 +46,9 @@ class HealthLimits:
         fresh_seconds: A round of probes answers later questions for so long.
         program_fresh_seconds: A stdio program that answered is not started again for so long: that would cost more
             than the calls.
+        callers_seconds: The gateway's own rounds probe a server that requires callers' tokens no more often.
+        refused_seconds: A server that refuses callers' tokens is reported until it accepts one, or for so long after
+            the last one.
         preflight_seconds: Deadline of one question to an LLM provider.
         stale_seconds: After this time a `get_health` renews the active provider's result.
     """
@@ -55,6 +58,8 @@ class HealthLimits:
     leave_seconds: float = 1.0
     fresh_seconds: float = 5.0
     program_fresh_seconds: float = 60.0
+    callers_seconds: float = 600.0
+    refused_seconds: float = 600.0
     preflight_seconds: float = 5.0
     stale_seconds: float = 300.0
 

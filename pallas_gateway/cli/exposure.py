@@ -51,6 +51,10 @@ _TEXTS = {
     ),
     "closed": "no caller is accepted: gateway.auth names no tokens, no jwt and no anonymous grants",
     "idle_key": "a key without grants opens nothing; give it some, such as run:agents",
+    "not_forwarded": (
+        "no caller has a token for this server: static keys (gateway.auth.tokens) are never forwarded; configure "
+        "gateway.auth.jwt, or give the server an Authorization header of its own"
+    ),
     "handed_on": "callers' tokens for this gateway are forwarded to another server; token_exchange avoids that",
 }
 _LOUD = ("open", "open_to_anonymous", "believes_all")
@@ -142,16 +146,17 @@ def _closed(configuration: Configuration) -> Iterator[ExposureWarning]:
 
 
 def _handed_on(configuration: Configuration) -> Iterator[ExposureWarning]:
-    """Downstreams outside this gateway that receive the token that the gateway verified for itself."""
+    """Downstreams outside this gateway that receive the token that the gateway verified for itself, or never one."""
     auth = configuration.deployment.gateway.auth
-    if auth is None or auth.jwt is None:
+    if auth is None:
         return
+    kind = "not_forwarded" if auth.jwt is None else "handed_on"
     peers = Addresses(configuration).peers(_served(configuration))
     for server in configuration.fastagent.servers.values():
-        is_handed = server.forward_inbound_auth and server.token_exchange is None
+        is_handed = server.forward_inbound_auth and (auth.jwt is None or server.token_exchange is None)
         if is_handed and (server.url or "").rstrip("/") not in peers:
             file, path = str(configuration.fastagent.path), f"mcp.servers.{server.name}"
-            yield ExposureWarning("handed_on", file, server.line, path, {"server": server.name})
+            yield ExposureWarning(kind, file, server.line, path, {"server": server.name})
 
 
 def _served(configuration: Configuration) -> list[str]:

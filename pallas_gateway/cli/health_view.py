@@ -17,7 +17,14 @@ from pallas_gateway.cli.output import counted, result, table, without_controls
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-_STYLES = {"ok": "green", "degraded": "yellow", "unreachable": "yellow", "failed": "yellow", "error": "red"}
+_STYLES = {
+    "ok": "green",
+    "degraded": "yellow",
+    "unreachable": "yellow",
+    "refuses": "yellow",
+    "failed": "yellow",
+    "error": "red",
+}
 _COLUMNS = ("AGENT", "SERVER", "STATE", "STATUS", "LATENCY", "SINCE", "LAST ERROR")
 
 

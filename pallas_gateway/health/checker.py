@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -23,6 +23,19 @@ if TYPE_CHECKING:
     from pallas_gateway.telemetry.metrics import Metrics
 
     type Round = asyncio.Task[tuple[ProbeResult, ...]]
+
+
+REFUSED_CALLS = 3
+"""A server that receives callers' tokens is reported after it has refused so many calls in a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusals:
+    """Calls that a server has refused in a row, why, and when the last of them was."""
+
+    calls: int
+    error: str
+    latest: float
 
 
 class HealthChecker:
@@ -48,6 +61,8 @@ class HealthChecker:
         self._began = 0.0
         self._latest: dict[str, ProbeResult] = {}
         self._program_answered: dict[str, float] = {}
+        self._asked_at: dict[str, float] = {}
+        self._refused: dict[str, _Refusals] = {}
         self._is_over = False
 
     async def check(self, downstreams: tuple[Downstream, ...] | None, life: Life, llm: LlmResult | None) -> Verdict:
@@ -56,15 +71,35 @@ class HealthChecker:
             return self._counted(judge(life, (), llm))
         return self._counted(judge(life, await asyncio.shield(self._current_round(downstreams)), llm))
 
+    async def refresh(self, downstreams: tuple[Downstream, ...] | None, life: Life, llm: LlmResult | None) -> None:
+        """Update the gauges; see `GatewaySettings.health_seconds` for the servers that are left out."""
+        if life.not_ready is None and downstreams is not None:
+            due = tuple(one for one in downstreams if self._is_due(one))
+            for result in await asyncio.gather(*(self._probe(one) for one in due)):
+                self._keep(result)
+        self.note(life, llm)
+
+    def report(self, server: str, error: str | None, *, refused: bool) -> None:
+        """Take the state of a server from a call that has tried to use it."""
+        if refused:
+            before = self._refused.get(server, _Refusals(0, "", 0.0))
+            self._refused[server] = _Refusals(before.calls + 1, error or "", monotonic())
+            return
+        if error is None:
+            self._refused.pop(server, None)
+        before_that = self._latest.get(server)
+        self._keep(ProbeResult(server, 0.0, error, before_that.protocol if before_that else None))
+
     def note(self, life: Life, llm: LlmResult | None) -> None:
         """Set the agent's gauge after a change of its state, from the latest results, without a probe."""
-        self._counted(judge(life, tuple(self._latest.values()), llm))
+        self._counted(judge(life, tuple(map(self._with_refusals, self._latest.values())), llm))
 
     def forget(self, still_used: Collection[str]) -> None:
         """Discard the round after a change of the agent's version, with the results and gauges of unused servers."""
         for server in self._latest.keys() - set(still_used):
             del self._latest[server]
-            self._program_answered.pop(server, None)
+            for known in (self._program_answered, self._asked_at, self._refused):
+                known.pop(server, None)
             self._metrics.forget_downstream(self._agent, server)
         self._round = None
 
@@ -91,14 +126,33 @@ class HealthChecker:
         results = tuple(await asyncio.gather(*(self._probe(downstream) for downstream in downstreams)))
         if asyncio.current_task() is not self._round:  # `forget` has discarded this round
             return results
-        now = datetime.now(UTC)
-        self._latest = {result.server: self._dated(result, now) for result in results}
         for result in results:
+            self._keep(result)
+        return tuple(self._with_refusals(self._latest[result.server]) for result in results)
+
+    def _is_due(self, downstream: Downstream) -> bool:
+        """False for servers that the gateway's own rounds leave out: they would start a program, or ask too often."""
+        if downstream.peer is None and downstream.url is None:
+            return downstream.program_state is not None and downstream.program_state() is not None
+        asked = self._asked_at.get(downstream.name, float("-inf"))
+        return not downstream.forwards_bearer or monotonic() - asked > self._limits.callers_seconds
+
+    def _keep(self, result: ProbeResult) -> None:
+        if not self._is_over:
+            self._latest[result.server] = self._dated(result, datetime.now(UTC))
             self._metrics.downstream_up.labels(self._agent, result.server).set(result.error is None)
-        return tuple(self._latest.values())
+
+    def _with_refusals(self, result: ProbeResult) -> ProbeResult:
+        refused = self._refused.get(result.server)
+        if refused is None or result.error is not None or refused.calls < REFUSED_CALLS:
+            return result
+        if monotonic() - refused.latest > self._limits.refused_seconds:
+            return result
+        return replace(result, refuses=f"the last {refused.calls} calls: {refused.error}")
 
     async def _probe(self, downstream: Downstream) -> ProbeResult:
         name = downstream.name
+        self._asked_at[name] = monotonic()
         if downstream.peer is not None:  # judged by its state: a peer's endpoint answers in every state
             return ProbeResult(name, 0.0, self._peer_problem(downstream.peer))
         if downstream.program_state is not None and (known := downstream.program_state()) is not None:

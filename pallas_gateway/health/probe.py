@@ -18,6 +18,7 @@ import httpx
 
 from pallas_gateway.health import http_errors
 from pallas_gateway.health.program import DISCOVER, ID, INITIALIZE, LONGEST_LINE, MODERN, ask_program, message
+from pallas_gateway.http_answers import refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,8 +38,8 @@ _log = logging.getLogger("pallas.health")
 class ProbeResult:
     """The result of one probe.
 
-    `error` is None if the server is reachable, `protocol` is the era that answered, `since` is the time of the last
-    change of reachability, which `HealthChecker` adds.
+    `error` is None if the server is reachable, `refuses` is why callers cannot use it all the same, `protocol` is the
+    era that answered, `since` is the time of the last change of reachability, which `HealthChecker` adds.
     """
 
     server: str
@@ -46,6 +47,7 @@ class ProbeResult:
     error: str | None = None
     protocol: str | None = None
     since: datetime | None = None
+    refuses: str | None = None
 
 
 async def probe(
@@ -81,11 +83,11 @@ async def _ask(
 async def _ask_over_http(
     downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner, end_seconds: float
 ) -> tuple[str | None, str | None]:
-    status, body, session = await _post(client, downstream, INITIALIZE, {})
+    status, body, headers = await _post(client, downstream, INITIALIZE, {})
     if _requires_callers_token(status, downstream):
         return None, None
     if _is_success(status) and "result" in body:
-        if session is not None:
+        if (session := headers.get("mcp-session-id")) is not None:
             ending = _end_session(downstream, session, client, end_seconds)
             tasks.spawn(ending, name=f"end session {downstream.name}", report=True)
         return None, "initialize"
@@ -96,7 +98,7 @@ async def _ask_over_http(
             return None, None
         if _is_success(modern_status) and "result" in modern_body:
             return None, MODERN
-    return ("not an MCP answer" if _is_success(status) else f"HTTP {status}"), None
+    return ("not an MCP answer" if _is_success(status) else refusal(status, headers)), None
 
 
 async def _end_session(downstream: Downstream, session: str, client: httpx.AsyncClient, seconds: float) -> None:
@@ -118,7 +120,7 @@ async def _ask_for_stream(downstream: Downstream, client: httpx.AsyncClient) -> 
     async with client.stream("GET", str(downstream.url), headers=headers) as response:
         if _is_success(response.status_code) or _requires_callers_token(response.status_code, downstream):
             return None, None
-        return f"HTTP {response.status_code}", None
+        return refusal(response.status_code, response.headers), None
 
 
 def _requires_callers_token(status: int, downstream: Downstream) -> bool:
@@ -132,17 +134,17 @@ def _is_success(status: int) -> bool:
 
 async def _post(
     client: httpx.AsyncClient, downstream: Downstream, request: dict[str, Any], extra: dict[str, str]
-) -> tuple[int, dict[str, Any], str | None]:
-    """Send one JSON-RPC request and return the status, the answer ({} if there is none) and the session id."""
+) -> tuple[int, dict[str, Any], httpx.Headers]:
+    """Send one JSON-RPC request and return the status, the answer ({} if there is none) and the headers."""
     headers = {**downstream.headers, "Accept": _ACCEPT, **extra}
     url = httpx.URL(str(downstream.url))
     for _ in range(_MOST_REDIRECTS + 1):
         async with client.stream("POST", url, json=request, headers=headers) as response:
             target = url.join(response.headers.get("location", "")) if response.has_redirect_location else url
             if target == url or _origin(target) != _origin(url):  # headers go to one origin only
-                return response.status_code, await _answer(response), response.headers.get("mcp-session-id")
+                return response.status_code, await _answer(response), response.headers
         url = target
-    return HTTPStatus.LOOP_DETECTED, {}, None
+    return HTTPStatus.LOOP_DETECTED, {}, httpx.Headers()
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

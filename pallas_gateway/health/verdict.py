@@ -88,12 +88,17 @@ class Verdict:
 
 
 def judge(life: Life, probes: Sequence[ProbeResult], llm: LlmResult | None) -> Verdict:
-    """The verdict over an agent, with the message in its documented form: `Unreachable: a, b; LLM: …; Tools: …`."""
+    """The verdict over an agent, with the message in its documented form.
+
+    `Unreachable: a, b; Refuses callers: c (why); LLM: …; Tools: …`.
+    """
     if life.not_ready is not None:
         return Verdict("error", life.not_ready, (), llm, life)
     wrong = []
     if unreachable := [probe.server for probe in probes if probe.error is not None]:
         wrong.append(f"Unreachable: {', '.join(unreachable)}")
+    if refusing := [f"{probe.server} ({probe.refuses})" for probe in probes if probe.refuses is not None]:
+        wrong.append(f"Refuses callers: {', '.join(refusing)}")
     if llm is not None and llm.status == "failed":
         wrong.append(f"LLM: {llm.provider}: {llm.error}")
     if life.problems:
@@ -118,9 +123,9 @@ def document_of_all(verdicts: Mapping[str, Verdict], now: datetime) -> dict[str,
 def _probe_document(probe: ProbeResult) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": probe.server,
-        "status": "ok" if probe.error is None else "unreachable",
+        "status": "unreachable" if probe.error is not None else "refuses" if probe.refuses is not None else "ok",
         "seconds": round(probe.seconds, 3),
-        "error": probe.error,
+        "error": probe.error or probe.refuses,
         "since": probe.since and _iso(probe.since),
         "protocol": probe.protocol,
     }

@@ -24,6 +24,7 @@ from pallas_gateway.errors import AgentStartError
 from pallas_gateway.health.checker import HealthChecker
 from pallas_gateway.health.verdict import Life, judge
 from pallas_gateway.hosting import agent_specs
+from pallas_gateway.hosting.health_rounds import HealthRounds
 from pallas_gateway.hosting.retiring import Departed, RetiringAgents
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.urls import ALL_AGENTS
@@ -98,6 +99,7 @@ class AgentSet:
         self._limits = Limits()
         self._departures = RetiringAgents(shared.background, shared.metrics)
         self._coming_up: set[str] = set()
+        self._rounds = HealthRounds(self._refresh_health, lambda: self.agents, self._health_seconds)
         self.on_outdated: Callable[[], None] = lambda: None
         """Called when an agent has started from files that changed before the latest reload."""
         self.agents: Mapping[str, HostedAgent] = {name: self._new_agent(name) for name in configuration.hosted_agents}
@@ -117,13 +119,22 @@ class AgentSet:
         await self._serving.__aexit__()
 
     @asynccontextmanager
-    async def hosting(self, *, after: asyncio.Task[None]) -> AsyncIterator[None]:
-        """Start the agents once `after` is done, and stop them at the end of the block."""
-        async with Supervisor(
-            self.agents, self._shared.runtime, self._present_spec, after=after, limits=self._shared.limits.lives
-        ) as supervisor:
-            self.supervisor = supervisor
-            yield
+    async def hosting(self, *, after: asyncio.Task[None], with_rounds: bool) -> AsyncIterator[None]:
+        """Start the agents once `after` is done, and stop them at the end of the block.
+
+        `with_rounds`: check their health regularly; of several processes one does.
+        """
+        rounds = self._shared.background.spawn(self._rounds.run(), name="health rounds", report=True)
+        if not with_rounds:
+            rounds.cancel()
+        try:
+            async with Supervisor(
+                self.agents, self._shared.runtime, self._present_spec, after=after, limits=self._shared.limits.lives
+            ) as supervisor:
+                self.supervisor = supervisor
+                yield
+        finally:
+            rounds.cancel()
 
     async def check_health(self, agent: HostedAgent) -> Verdict:
         """Return the verdict of an agent for `get_health`."""
@@ -144,6 +155,21 @@ class AgentSet:
             reached |= new
             left += new
         return True
+
+    async def _refresh_health(self, name: str) -> None:
+        agent = self.agents[name]
+        downstreams = agent.runtime.downstreams if agent.runtime else None
+        await self._health[name].refresh(downstreams, life_of(agent), self._shared.preflight.latest())
+
+    def _health_seconds(self) -> float:
+        return self._configuration.deployment.gateway.health_seconds
+
+    def _report_downstream(self, name: str, server: str, error: str | None, *, refused: bool = False) -> None:
+        agent = self.agents.get(name)
+        if agent is None or agent.runtime is None or server not in {one.name for one in agent.runtime.downstreams}:
+            return
+        self._health[name].report(server, error, refused=refused)
+        self._health[name].note(life_of(agent), self._shared.preflight.known)
 
     async def prepare(self, configuration: Configuration, addresses: Addresses) -> Prepared:
         """Start new versions of agents whose configuration or files changed, while the present ones serve."""
@@ -176,6 +202,7 @@ class AgentSet:
         kept = [name for name in hosted if name in before]
         for name in kept:
             self._go_on(name, plans_before[name], prepared)
+        self._rounds.wake()
         self._coming_up = {name for name in kept if self.agents[name].runtime is None}
         changed = [n for n in kept if n in prepared.standbys or self.agents[n].settings != settings_before[n]]
         return Changes(tuple(added), tuple(changed), tuple(removed), prepared.failures)
@@ -235,7 +262,10 @@ class AgentSet:
     def _spec(self, configuration: Configuration, addresses: Addresses, name: str) -> AgentSpec:
         count = partial(self._shared.metrics.count_operation, name)
         return replace(
-            agent_specs.agent_spec(configuration, addresses, name), on_operation=count, peer_calls=self._shared.peers
+            agent_specs.agent_spec(configuration, addresses, name),
+            on_operation=count,
+            peer_calls=self._shared.peers,
+            on_downstream=partial(self._report_downstream, name),
         )
 
     def _admission(self, name: str, settings: AgentSettings) -> Admission:
@@ -264,6 +294,7 @@ class AgentSet:
         if agent.status.state not in (State.READY, State.FAILED) or self.agents.get(agent.name) is not agent:
             return
         self._health[agent.name].note(life_of(agent), self._shared.preflight.known)
+        self._rounds.soon(agent.name)
         if agent.name in self._coming_up and agent.runtime is not None:
             self._coming_up.discard(agent.name)
             if not agent.runtime.is_current(self._present_spec(agent.name)):  # it had read its files before that reload

@@ -124,11 +124,14 @@ class Gateway:
             await self._open.aclose()
 
     @asynccontextmanager
-    async def hosting(self) -> AsyncIterator[None]:
-        """Start the agents, and stop them at the end of the block. The listener should be open before."""
+    async def hosting(self, *, with_rounds: bool = True) -> AsyncIterator[None]:
+        """Start the agents, and stop them at the end of the block. The listener should be open before.
+
+        `with_rounds`: check their health regularly; of several processes one does.
+        """
         preflight = self._ask_providers()
         try:
-            async with self._agent_set.hosting(after=preflight):
+            async with self._agent_set.hosting(after=preflight, with_rounds=with_rounds):
                 yield
         finally:
             preflight.cancel()  # a provider that does not answer must not delay the stop

@@ -82,7 +82,9 @@ class FastAgentHost:
         servers = mcp.servers if mcp else {}
         self._configs = [data["config"] for data in fast.agents.values()]
         self._filters = UnmatchedFilters(spec.name, self._configs, _varying(self._downstreams.values()))
-        self._log = DownstreamLog(spec.name, self._filters, outage_seconds=limits.outage_seconds)
+        self._log = DownstreamLog(
+            spec.name, self._filters, outage_seconds=limits.outage_seconds, report=spec.on_downstream
+        )
         self._offers = ToolCatalog(
             spec.name,
             servers,

@@ -154,6 +154,17 @@ def not_counted(server: str, operation: str, *, ok: bool, seconds: float) -> Non
     """The `OnOperation` of a runtime without metrics."""
 
 
+class OnDownstream(Protocol):
+    """Receives the state of a downstream when a call or the gateway's own connection finds it."""
+
+    def __call__(self, server: str, error: str | None, *, refused: bool = False) -> object:
+        """`error` is None if the server answers; `refused` if it answers and refuses the token of a caller."""
+
+
+def not_reported(server: str, error: str | None, *, refused: bool = False) -> None:
+    """The `OnDownstream` of a runtime without health."""
+
+
 @dataclass(frozen=True, slots=True)
 class Declared:
     """An agent without a module: made from an instruction, a file with one, or a card of fast-agent's.
@@ -187,6 +198,7 @@ class AgentSpec:
     the project has such a server. `models` are those that callers may choose. `watch` are files that the agent may
     read: it is started again when one changes. `on_operation` receives its downstream operations.
     `approve` lists the tools that callers have to approve. `ask_caller` is false if callers are asked nothing.
+    `on_downstream` receives changes of its downstreams' states.
     """
 
     name: str
@@ -205,6 +217,7 @@ class AgentSpec:
     watch: tuple[Path, ...] = ()
     approve: tuple[str, ...] = ()
     ask_caller: bool = True
+    on_downstream: OnDownstream = field(default=not_reported, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

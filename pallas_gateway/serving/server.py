@@ -54,11 +54,13 @@ class SharedListeners:
         sockets: as `bind_public` has bound them.
         sharing: when to close them.
         running: the calls of this process, which clients may cancel through another.
+        is_first: the first of them does what one process does for all.
     """
 
     sockets: Sequence[socket.socket]
     sharing: Sharing
     running: RunningCalls
+    is_first: bool
 
 
 async def serve(  # noqa: PLR0913  each is a signal or a callback
@@ -102,7 +104,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             had_calls = partial(gateway.running.have_ended, limited.last_requests_seconds)
             connections = Listening(entrance, listeners, configuration, sockets, limits=limited, had_calls=had_calls)
             listening = await stack.enter_async_context(connections)
-            await stack.enter_async_context(gateway.hosting())
+            await stack.enter_async_context(gateway.hosting(with_rounds=shared is None or shared.is_first))
             tasks = await stack.enter_async_context(TaskOwner())
             tasks.spawn(_announce(gateway, service, on_ready), name="announce", report=True)
             if reloads is not None:

@@ -145,13 +145,13 @@ class Metrics:
         self.heartbeats = self._counter("pallas_heartbeats_total", "Heartbeats sent to waiting clients.", "agent")
         self.health_status = self._gauge(
             "pallas_agent_health_status",
-            "Last get_health: 1 ok, 0.5 degraded, 0 error.",
+            "Last check: 1 ok, 0.5 degraded, 0 error.",
             "agent",
             across="livemostrecent",
         )
         self.downstream_up = self._gauge(
             "pallas_downstream_up",
-            "1 when a downstream passed its last probe.",
+            "1 when a downstream answered its last probe, or the last call that noticed a change.",
             *("agent", "server"),
             across="livemostrecent",
         )

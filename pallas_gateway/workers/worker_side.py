@@ -109,6 +109,7 @@ class WorkerSide:
     def __init__(self, start: Start, stop: asyncio.Event, reload: asyncio.Event) -> None:
         self._channel = start.channel
         self.drain_seconds = start.configuration.deployment.gateway.drain_seconds
+        self._is_first = start.worker == 1  # also of the process that replaces it
         self._stop = stop
         self._reload = reload
         self._may_close = asyncio.Event()
@@ -144,7 +145,7 @@ class WorkerSide:
     @property
     def shared(self) -> SharedListeners:
         """The listeners and calls that the server shares with other workers."""
-        return SharedListeners(self._listeners, self, self._running)
+        return SharedListeners(self._listeners, self, self._running, is_first=self._is_first)
 
     def keep_reporting(self, gateway: Gateway) -> None:
         """Report the state of this worker every few seconds from now on."""

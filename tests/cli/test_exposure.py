@@ -125,3 +125,18 @@ def test_another_agent_is_a_peer_only_where_it_is_served() -> None:
     gateway = {"host": "127.0.0.1", "auth": {"jwt": JWT}}
     assert warned(servers=servers, gateway=gateway) == []
     assert warned(Overrides(agent="a"), servers=servers, gateway=gateway) == ["handed_on mcp.servers.b:6"]
+
+
+def test_a_server_is_given_no_token_where_callers_have_static_keys_alone() -> None:
+    servers = {
+        "notes": {"url": "https://notes.example.com/mcp", "forward_inbound_auth": True},
+        "own": {
+            "url": "https://own.example.com/mcp",
+            "forward_inbound_auth": True,
+            "headers": {"Authorization": "Bearer own"},
+        },
+    }
+    keys = [{"name": "ci", "sha256": "a" * 64, "grants": ["run:agents"]}]
+
+    assert warned(servers=servers, gateway={"auth": {"tokens": keys}}) == ["not_forwarded mcp.servers.notes:3"]
+    assert warned(servers=servers, gateway={"auth": {"tokens": keys, "jwt": JWT}}) == ["handed_on mcp.servers.notes:3"]

@@ -43,9 +43,9 @@ for line in sys.stdin:
 UNREACHABLE = {
     "refusing": "connection refused",
     "hanging": f"no answer within {HealthLimits().probe_seconds:g} s",
-    "needs_key": "HTTP 401",
-    "absent": "HTTP 404",
-    "broken": "HTTP 500",
+    "needs_key": "HTTP 401 Unauthorized",
+    "absent": "HTTP 404 Not Found",
+    "broken": "HTTP 500 Internal Server Error",
     "babbling": "not an MCP answer",
     "untrusted": "TLS error",
     "uninstalled": "command 'no-such-command' not found",

@@ -113,7 +113,7 @@ def write_project(
         llm_url: base URL of an OpenAI-compatible server.
         servers: `mcp.servers` of fastagent.config.yaml.
         fastagent: more keys of fastagent.config.yaml.
-        gateway: the `gateway` section of agents.yaml; its port is 0 unless given.
+        gateway: the `gateway` section of agents.yaml; its port is 0 and it has no rounds of health unless given.
         deployment: more top-level keys of agents.yaml.
     """
     package = f"test_project_{os.getpid()}_{next(_packages)}"
@@ -133,7 +133,7 @@ def write_project(
         "namespace": "com.example.test",
         **(deployment or {}),
         "agents": {name: {"module": f"{package}.{name}", **agent.settings} for name, agent in agents.items()},
-        "gateway": {"port": 0, **(gateway or {})},
+        "gateway": {"port": 0, "health_seconds": 0, **(gateway or {})},
     }
     (path / "agents.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
     return project

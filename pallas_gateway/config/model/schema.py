@@ -100,6 +100,10 @@ A caller that is known by `auth` has half of them at most."""
     """Secrets of at least 32 bytes by which the states of open questions (2026-07-28) are sealed: the first one \
 seals, all open. Without any: a key of the gateway's own, lost with its process. See [asking.md](asking.md)."""
 
+    health_seconds: SecondsOrZero = 60.0
+    """Interval at which the gateway checks the downstreams of its agents by itself, for the metrics; 0 for never. \
+Servers that receive callers' tokens are asked at most every 10 minutes, and no program is started."""
+
     drain_seconds: SecondsOrZero = 30.0
     """How long running calls may continue when the gateway stops."""
 

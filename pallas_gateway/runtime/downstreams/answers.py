@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from functools import partial, wraps
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,7 @@ from fast_agent.mcp import client_gateway
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp_types import INTERNAL_ERROR
 
-from pallas_gateway.http_answers import LARGEST_ANSWER_BYTES, MCP_STREAMS, AnswerError, limit, limited
-from pallas_gateway.telemetry.redaction import shortened
+from pallas_gateway.http_answers import LARGEST_ANSWER_BYTES, MCP_STREAMS, AnswerError, decoded, limit, limited, refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -33,11 +31,11 @@ RELIED_ON: ReliedOn = (
 )
 EVENT_BYTES = LARGEST_ANSWER_BYTES
 """Largest event of a stream; the SDK's own limit is smaller than an image."""
+STATUS = "status"
+"""Name of the status in the data of the errors that stand for refusals."""
 _READ_SECONDS = 2.0
 _READ_BYTES = 2**16
-_LONGEST_WORDS = 200
 _RPC_ACCEPT = "text/event-stream"
-_SAID_BY_CHALLENGE = re.compile(r'error_description="([^"]{1,500})"')
 
 
 def prepare() -> None:
@@ -79,23 +77,11 @@ async def name_refusal(response: httpx2.Response) -> None:
         return
     body = await _beginning(response)
     if not _is_rpc_error(body):
-        error = {"code": INTERNAL_ERROR, "message": refusal(status, response.headers, body)}
+        why = refusal(status, response.headers, body)
+        error = {"code": INTERNAL_ERROR, "message": why, "data": {STATUS: status}}
         body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
         response.headers["Content-Type"] = "application/json"
     response.stream = _Replaced(response.stream, body)
-
-
-def refusal(status: int, headers: httpx2.Headers, body: bytes = b"") -> str:
-    """Return the status as a sentence, with the server's own words and when to try again."""
-    said = f"HTTP {status}"
-    if status in HTTPStatus:
-        said += f" {HTTPStatus(status).phrase}"
-    challenge = _SAID_BY_CHALLENGE.search(headers.get("WWW-Authenticate", "")[:2000])
-    words = _words(body, headers.get("Content-Type", "")) or (challenge[1] if challenge else "")
-    if words := shortened(" ".join(words.split()), _LONGEST_WORDS):
-        said += f": {words}"
-    seconds = headers.get("Retry-After", "")
-    return f"{said} (try again in {int(seconds)} s)" if re.fullmatch("[0-9]{1,6}", seconds) else said
 
 
 async def _beginning(response: httpx2.Response) -> bytes:
@@ -113,26 +99,8 @@ async def _beginning(response: httpx2.Response) -> bytes:
 
 
 def _is_rpc_error(body: bytes) -> bool:
-    document = _decoded(body)
+    document = decoded(body)
     return isinstance(document, dict) and document.get("jsonrpc") == "2.0" and isinstance(document.get("error"), dict)
-
-
-def _words(body: bytes, content_type: str) -> str:
-    """The reason in a refusal: of JSON its usual members, of plain text all, of a page nothing."""
-    document = _decoded(body)
-    if isinstance(document, dict):
-        error = document.get("error")
-        nested = error.get("message") if isinstance(error, dict) else None
-        found = (document.get("error_description"), nested, document.get("message"), document.get("detail"), error)
-        return next((one for one in found if isinstance(one, str)), "")
-    return body.decode(errors="replace") if content_type.lower().startswith("text/plain") else ""
-
-
-def _decoded(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except (ValueError, RecursionError):  # the latter: thousands of brackets
-        return None
 
 
 async def _ask_for_gzip(request: httpx2.Request) -> None:

@@ -13,11 +13,14 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import httpx2
+from fast_agent.core.exceptions import walk_exception_chain
+from mcp import MCPError
 
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.identity.token_exchange import endpoint_of
 from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.downstreams.answers import STATUS
 from pallas_gateway.telemetry import traces
 from pallas_gateway.telemetry.redaction import hide_in_this_call
 
@@ -48,6 +51,21 @@ def why_without_token(server_name: str) -> TokenExchangeError | None:
     """The token error that kept the current call's latest request to this server from being sent, or None."""
     presented = current_scope.get().presented
     return presented.failures.get(server_name) if presented else None
+
+
+def refuses_caller(server_name: str, error: BaseException) -> bool:
+    """Return True if a server that receives the current call's token has refused it, or no token could be had."""
+    presented = current_scope.get().presented
+    downstream = presented.downstreams.get(server_name) if presented else None
+    if downstream is None or not downstream.forwards_bearer:
+        return False
+    chain = [*walk_exception_chain(error)]
+    statuses = [one.error.data.get(STATUS) for one in chain if isinstance(one, MCPError) and _has_status(one)]
+    return any(one in _REFUSALS for one in statuses) or any(isinstance(one, TokenExchangeError) for one in chain)
+
+
+def _has_status(error: MCPError) -> bool:
+    return isinstance(error.error.data, dict) and STATUS in error.error.data
 
 
 async def bearer_for_peer(peer: Downstream) -> Secret | None:

@@ -12,12 +12,13 @@ from urllib.request import getproxies, proxy_bypass
 from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.outages import Outages
 from pallas_gateway.runtime.failures import one_line
+from pallas_gateway.runtime.protocols import not_reported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
-    from pallas_gateway.runtime.protocols import Downstream
+    from pallas_gateway.runtime.protocols import Downstream, OnDownstream
 
 CONNECT_SECONDS = 5.0
 """Longest wait for a downstream to accept a connection at the start of its agent."""
@@ -26,15 +27,29 @@ _log = logging.getLogger("pallas.runtime")
 
 
 class DownstreamLog:
-    """Logs changes only, and a downstream that flaps once in `outage_seconds`. `filters` receive the listed tools."""
+    """Logs changes only, and a downstream that flaps once in `outage_seconds`.
 
-    def __init__(self, agent: str, filters: UnmatchedFilters | None = None, *, outage_seconds: float = 60.0) -> None:
+    `filters` receive the listed tools, `report` each failure and the first success after it.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        filters: UnmatchedFilters | None = None,
+        *,
+        outage_seconds: float = 60.0,
+        report: OnDownstream = not_reported,
+    ) -> None:
         self._agent = agent
         self._filters = filters
         self._outages = Outages(outage_seconds)
+        self._report = report
+        self._failed: set[str] = set()
 
-    def went_down(self, name: str, why: str) -> None:
-        """Log that `name` could not be reached, if that is new."""
+    def went_down(self, name: str, why: str, *, of_caller: bool = False) -> None:
+        """Log that `name` could not be reached, if that is new; `of_caller`: because it refused the caller's token."""
+        self._failed.add(name)
+        self._report(name, why, refused=of_caller)
         if (unsaid := self._outages.down(name, monotonic())) is not None:
             ids = {"agent": self._agent, "server": name, "error": why}
             extra = {**ids, "changes": unsaid} if unsaid else ids
@@ -42,6 +57,9 @@ class DownstreamLog:
 
     def is_up(self, name: str) -> None:
         """Log that `name` is back, if its outage was logged."""
+        if name in self._failed:
+            self._failed.remove(name)
+            self._report(name, None)
         if self._outages.up(name):
             _log.info("downstream available again", extra={"agent": self._agent, "server": name})
 

@@ -211,3 +211,64 @@ async def test_a_program_that_answered_is_not_started_again_for_each_round_and_o
         one.limits.program_fresh_seconds = 60.0
         assert await one.check(program("local", noting + ANSWERS)) == "ok"
         assert starts.read_text() == "." * 4
+
+
+# The gateway's own rounds, and reports of calls
+
+
+async def test_a_round_of_its_own_sets_the_gauges() -> None:
+    async with checking_tools() as one:
+        one.gate.open()
+        with reserved_port() as port:
+            gone = Downstream("gone", f"http://127.0.0.1:{port}/mcp")
+            await one.checker.refresh((one.tools, gone), READY, None)
+        assert (one.metric("downstream_up", server="tools"), one.metric("downstream_up", server="gone")) == (1, 0)
+        assert one.metric("agent_health_status") == 0.5
+
+
+async def test_a_round_of_its_own_starts_no_program_and_asks_servers_of_callers_tokens_rarely(tmp_path: Path) -> None:
+    async with checking_tools(callers_seconds=600.0) as one:
+        one.gate.open()
+        marker = tmp_path / "started"
+        program = Downstream("program", None, program=StdioProgram("touch", (str(marker),)))
+        forwarding = replace(one.tools, forwards_bearer=True)
+        for _ in range(3):
+            await one.checker.refresh((program, forwarding), READY, None)
+        assert not marker.exists()
+        assert one.metric("downstream_up", server="program") is None
+        assert len(one.gate.entered) == 1
+
+
+async def test_a_call_that_finds_a_server_gone_or_back_sets_the_gauges() -> None:
+    async with checking_tools() as one:
+        one.gate.open()
+        await one.check()
+        seen = []
+        for error in ("connection refused", None):
+            one.checker.report("tools", error, refused=False)
+            one.checker.note(READY, None)
+            seen.append((one.metric("downstream_up", server="tools"), one.metric("agent_health_status")))
+        assert seen == [(0, 0.5), (1, 1)]
+
+
+async def test_a_server_that_refuses_every_caller_is_reported_until_it_accepts_one() -> None:
+    async with checking_tools(fresh_seconds=0.0) as one:
+        one.gate.open()
+        verdicts = []
+        for error in ("HTTP 403 Forbidden",) * 3 + (None,):
+            one.checker.report("tools", error, refused=error is not None)
+            verdicts.append(await one.judged())
+        refusing = verdicts[2]
+        assert [verdict.status for verdict in verdicts] == ["ok", "ok", "degraded", "ok"]
+        assert refusing.message == "Refuses callers: tools (the last 3 calls: HTTP 403 Forbidden)"
+        [document] = refusing.document(SINCE)["downstream"]
+        assert (document["status"], document["error"]) == ("refuses", "the last 3 calls: HTTP 403 Forbidden")
+        assert one.metric("downstream_up", server="tools") == 1
+
+
+async def test_a_refusal_of_callers_is_forgotten_after_a_time() -> None:
+    async with checking_tools(refused_seconds=-1.0) as one:
+        one.gate.open()
+        for _ in range(3):
+            one.checker.report("tools", "HTTP 401 Unauthorized", refused=True)
+        assert await one.check() == "ok"

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from http import HTTPStatus
 
 import httpx
 import pytest
@@ -193,20 +194,20 @@ async def test_an_answer_in_a_stream_may_come_after_other_events(end: str) -> No
 
 async def test_a_refusal_of_the_modern_era_is_one_where_callers_bring_no_token() -> None:
     async with modern_and_guarded(401) as (url, _):
-        assert (await probed(url)).error == "HTTP 400"
+        assert (await probed(url)).error == "HTTP 400 Bad Request"
 
 
 @pytest.mark.parametrize("status", [404, 500])
 async def test_a_caller_could_not_help_where_the_token_is_not_the_trouble(status: int) -> None:
     async with refusing(status) as server:
-        assert (await probed(server.url, forwards_bearer=True)).error == f"HTTP {status}"
+        assert (await probed(server.url, forwards_bearer=True)).error == f"HTTP {status} {HTTPStatus(status).phrase}"
 
 
 async def test_a_redirect_is_not_followed() -> None:
     async with stateless_downstream() as tools, refusing(307, {"Location": tools.url}) as server:
         result = await probed(server.url, headers={"Authorization": f"Bearer {SECRET}"})
         assert tools.recorder.requests == []
-    assert result.error == "HTTP 307"
+    assert result.error == "HTTP 307 Temporary Redirect"
 
 
 @pytest.mark.parametrize(

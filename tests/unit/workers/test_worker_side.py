@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.workers.messages import Answered, Close, line_of
@@ -23,8 +25,6 @@ from tests.support.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
-
-    import pytest
 
 KEY = RequestKey.of("root", "session", None, "question")
 
@@ -110,3 +110,12 @@ def test_a_worker_that_is_blocked_ends_without_its_parent_nevertheless() -> None
             assert blocked.wait(20) == 1
         finally:
             blocked.kill()
+
+
+@pytest.mark.parametrize(("worker", "is_first"), [(1, True), (2, False), (3, False)])
+async def test_one_of_the_workers_checks_health(worker: int, is_first: bool, tmp_path: Path) -> None:
+    configuration: Any = SimpleNamespace(deployment=SimpleNamespace(gateway=SimpleNamespace(drain_seconds=0.1)))
+    rereading = Rereading(None, Overrides(), watch=False)
+    with (tmp_path / "file").open("w") as file:
+        start = Start(configuration, rereading, worker, (), file.fileno(), file.fileno(), tmp_path, 0)
+        assert WorkerSide(start, asyncio.Event(), asyncio.Event()).shared.is_first == is_first

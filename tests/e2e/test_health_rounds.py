@@ -1,0 +1,79 @@
+"""The health gauges while no client asks for health: by rounds of the gateway's own, and by calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.e2e.calling import ask, health
+from tests.e2e.test_downstreams import named_tools, world
+from tests.support.downstreams import refusing, stateless_downstream
+from tests.support.gateway import Agent, running, write_project
+from tests.support.listener import reserved_port
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.gateway import Limits, Running
+
+
+def up(served: Running, server: str) -> float | None:
+    labels = {"agent": "user", "server": server}
+    return served.gateway.metrics.registry.get_sample_value("pallas_downstream_up", labels)
+
+
+async def test_downstreams_are_checked_without_a_client_that_asks(tmp_path: Path) -> None:
+    with reserved_port() as port:
+        async with stateless_downstream() as tools:
+            project = write_project(
+                tmp_path,
+                {"user": Agent(servers=["tools", "gone"])},
+                servers={
+                    "tools": {"transport": "http", "url": tools.url},
+                    "gone": {"transport": "http", "url": f"http://127.0.0.1:{port}/mcp"},
+                },
+                gateway={"health_seconds": 0.05},
+            )
+            async with running(project) as served:
+                await eventually(lambda: (up(served, "tools"), up(served, "gone")) == (1, 0))
+                await tools.stop()
+                await eventually(lambda: up(served, "tools") == 0)
+                await tools.start()
+                await eventually(lambda: up(served, "tools") == 1)
+
+
+async def test_a_call_that_finds_a_server_gone_sets_the_gauge_and_one_that_finds_it_back(
+    tmp_path: Path, limits: Limits
+) -> None:
+    limits.runtime.listings.certain_seconds = -1  # else a call that uses no tool does not notice
+    async with stateless_downstream() as tools, world(tmp_path, named_tools, tools=tools.url) as it:
+        await health(it.url)
+        assert up(it.served, "tools") == 1
+        await tools.stop()
+        await ask(it.url)
+        assert up(it.served, "tools") == 0
+        await tools.start()
+        await ask(it.url)
+        assert up(it.served, "tools") == 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_server_that_refuses_every_callers_token_is_not_well(
+    status: int, tmp_path: Path, limits: Limits
+) -> None:
+    limits.gateway.health.fresh_seconds = 0
+    async with refusing(status) as server:
+        forwards = {"url": server.url, "forward_inbound_auth": True}
+        async with world(tmp_path, named_tools, notes=forwards) as it:
+            documents = []
+            for _ in range(3):
+                await ask(it.url, bearer="callers-token")
+                documents.append(await health(it.url))
+
+    assert [document["status"] for document in documents] == ["ok", "ok", "degraded"]
+    [found] = documents[-1]["downstream"]
+    assert found["status"] == "refuses"
+    assert found["error"].startswith(f"the last 3 calls: HTTP {status} ")
+    assert up(it.served, "notes") == 1
