@@ -40,6 +40,12 @@ _ADVICE: Mapping[int, str] = {
 }
 _OF_A_SERVER = " (try again later)"
 _OF_A_REDIRECT = " (check its address: the answer redirects to another one, which is not followed)"
+_OF_IMAGES = " (send no images: the model takes none, so declare `vision: false` for it)"
+_NO_IMAGES = re.compile(
+    r"\b(?:image|vision|multimodal)\b.* (?:not |un)support|\b(?:not support|unsupported|missing)\b.*\b(?:image|vision)",
+    re.IGNORECASE,
+)
+"""Words of model servers (llama.cpp, Ollama) about an image that their model cannot take, sent with status 500."""
 _LONGEST = 200
 _MESSAGES = ("message", "error", "detail", "errors")
 _MOST_CAUSES = 50
@@ -178,12 +184,14 @@ def connection_words(error: BaseException) -> str | None:
 
 
 def _answered(status: int, said: str | None) -> str:
-    return f"its provider answered {status}{_advice_on(status)}" + (f": {said}" if said else "")
+    return f"its provider answered {status}{_advice_on(status, said or '')}" + (f": {said}" if said else "")
 
 
-def _advice_on(status: int) -> str:
+def _advice_on(status: int, said: str) -> str:
     if status < HTTPStatus.BAD_REQUEST:
         return _OF_A_REDIRECT
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and _NO_IMAGES.search(said):
+        return _OF_IMAGES
     return _ADVICE.get(status, _OF_A_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "")
 
 

@@ -31,10 +31,10 @@ from pallas_gateway.runtime.provider_failures import (
 REQUEST = httpx2.Request("POST", "http://127.0.0.1:1/v1")
 
 
-def answered(library: Any, body: object) -> Exception:
+def answered(library: Any, body: object, status: int = 400) -> Exception:
     """The exception that a library makes of an error answer."""
     client = library(api_key="not-a-key", base_url="http://127.0.0.1:1")
-    response = httpx2.Response(400, request=REQUEST, content=json.dumps(body).encode())
+    response = httpx2.Response(status, request=REQUEST, content=json.dumps(body).encode())
     made: Exception = client._make_status_error_from_response(response)
     return made
 
@@ -125,6 +125,27 @@ OTHERS = [
 @pytest.mark.parametrize(("error", "why"), OTHERS, ids=lambda one: type(one).__name__)
 def test_a_failure_is_reported_by_its_kind(error: Exception, why: str | None) -> None:
     assert why_failed(error) == why
+
+
+@pytest.mark.parametrize(
+    ("said", "is_of_images"),
+    [
+        ("image input is not supported - hint: if this is unexpected, you may need to provide the mmproj", True),
+        ("Failed to create new sequence: this model is missing data required for image input", True),
+        ("This server does not support images", True),
+        ("multimodal input unsupported", True),
+        ("loading the image processor failed", False),
+        ("model is loading, which is not supported", False),
+    ],
+)
+@pytest.mark.parametrize("status", [500, 501])
+def test_an_image_that_a_model_server_cannot_take_is_no_reason_to_try_again(
+    status: int, said: str, is_of_images: bool
+) -> None:
+    why = why_failed(answered(openai.AsyncOpenAI, {"error": {"code": status, "message": said}}, status))
+    of_images = "send no images: the model takes none, so declare `vision: false` for it"
+    advice = of_images if is_of_images else "try again later"
+    assert why == f"its provider answered {status} ({advice}): {said}"
 
 
 def closed(code: int, *, why: str = "") -> Exception:
