@@ -9,6 +9,12 @@ usable() {
     "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 12) <= sys.version_info[:2] < (3, 16))' >/dev/null 2>&1
 }
 
+# "/usr/bin/python3 (Python 3.11.2)", or that it does not start.
+described() {
+    version=$("$1" --version 2>/dev/null) || version='does not start'
+    echo "$1 ($version)"
+}
+
 # Resolves shims and links, so that the answer does not depend on where it is used.
 found() {
     "$1" -c 'import sys; print(sys.executable)'
@@ -17,7 +23,7 @@ found() {
 
 if [ -n "${PYTHON:-}" ]; then
     usable "$PYTHON" && found "$PYTHON"
-    echo "PYTHON=$PYTHON is not a Python 3.12 to 3.15 with venv and ensurepip" >&2
+    echo "PYTHON=$(described "$PYTHON") cannot be used: Python 3.12 to 3.15 with venv and ensurepip is required" >&2
     exit 1
 fi
 
@@ -30,6 +36,8 @@ for version in $(ls "$pyenv_versions" 2>/dev/null | sort -t . -k 1,1nr -k 2,2nr 
     usable "$pyenv_versions/$version/bin/python" && found "$pyenv_versions/$version/bin/python"
 done
 
+unusable=$(command -v python3) && echo "$(described "$unusable") cannot be used, so uv looks for Python 3.13" >&2
+
 # uv downloads a Python where the network lets it. It is taken from PATH, else from a throw-away environment.
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -41,5 +49,6 @@ if [ -x "$uv" ] && "$uv" python install 3.13 >&2; then
     python=$("$uv" python find 3.13) && usable "$python" && found "$python"
 fi
 
-echo "No Python >= 3.12 found. Install one, or name it: PYTHON=/path/to/python3.12 make setup" >&2
+echo "No Python 3.12 to 3.15 with venv and ensurepip found${unusable:+, only $(described "$unusable")}." \
+    "Install one, or name it: PYTHON=/path/to/python3.12 make setup" >&2
 exit 1

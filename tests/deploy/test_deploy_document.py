@@ -89,6 +89,16 @@ def test_the_program_is_installed_with_a_python_that_is_new_enough_whatever_pyth
     assert all("--no-deps" in line for line in installs)
 
 
+def test_a_python_that_is_too_old_is_named_with_its_version(tmp_path: Path) -> None:
+    old = '#!/bin/sh\n[ "$1" = --version ] && echo Python 3.11.2\n'
+    environ = _with_stand_ins(tmp_path, {"python3.11": old}) | {"PYTHON": str(tmp_path / "bin/python3.11")}
+    command = [str(DEPLOY / "install.sh"), str(tmp_path / "opt")]
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    why = "cannot be used: Python 3.12 to 3.15 with venv and ensurepip is required"
+    assert done.stderr == f"PYTHON={environ['PYTHON']} (Python 3.11.2) {why}\n"
+
+
 def test_a_python_in_a_home_directory_is_warned_about(tmp_path: Path) -> None:
     at_home = PYTHON.replace('echo "$0"', "echo /home/operator/python/bin/python3.14")
     environ = _with_stand_ins(tmp_path, {"python3.14": at_home})
