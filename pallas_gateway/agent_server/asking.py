@@ -85,9 +85,11 @@ class StreamAsker:
             return await self._fitting_answer(question)
 
     async def _fitting_answer(self, question: Question) -> Answer:
+        why = None
         for _ in range(MOST_ATTEMPTS):
+            hint = f" (The answer did not fit: {why}.)" if why is not None else ""
             try:
-                result = await self._elicit(question)
+                result = await self._elicit(replace(question, message=f"{question.message}{hint}"))
             except NoBackChannelError:
                 return Answer("unaskable")
             except (MCPError, ValidationError):  # an error, or no answer to an elicitation
@@ -95,7 +97,6 @@ class StreamAsker:
             answer = Answer(OUTCOMES[result.action], result.content)
             if (why := question.misfit(answer)) is None:
                 return answer
-            question = replace(question, message=f"{question.message} (The answer did not fit: {why}.)")
         return Answer("cancelled")
 
     async def _elicit(self, question: Question) -> ElicitResult:

@@ -18,7 +18,7 @@ from pallas_gateway.calls.questions import EXPIRED, UNASKABLE, Answer
 from pallas_gateway.limits import QuestionLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from pallas_gateway.calls.approvals import Approvals
     from pallas_gateway.calls.questions import Mode, Question
@@ -220,6 +220,10 @@ class Questions:
     def texts_for(self, tool_call_id: str) -> list[str]:
         """Return and forget the texts that the model has to read in the result of a tool call."""
         return self._not_asked.pop(tool_call_id, [])
+
+    def unread_texts(self, tool_call_id: str) -> Sequence[str]:
+        """Return these texts, which the model has not read."""
+        return self._not_asked.get(tool_call_id, [])
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:

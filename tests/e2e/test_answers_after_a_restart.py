@@ -10,7 +10,7 @@ from tests.e2e.calling import answer_of
 from tests.e2e.test_questions import CAN_BE_ASKED, calls_the_tool_it_is_told, project_of
 from tests.e2e.test_resumed_calls import resumed
 from tests.e2e.test_threads_questions import Api, http_of
-from tests.support.asking import asking_downstream
+from tests.support.asking import FORM, URL_MESSAGE, asking_downstream
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running
 from tests.support.scripted_llm import call_tools, say, scripted_llm
@@ -138,3 +138,32 @@ async def test_an_answer_reaches_the_agent_after_a_restart_that_asks_callers_no_
         resumed(tmp_path, downstream.url, message, agent, then=then) as call,
     ):
         assert '"name": "Ada"' in await call.answered()
+
+
+async def test_the_model_reads_after_a_restart_which_questions_the_caller_could_not_be_asked(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        results = request.tool_results
+        return say(" | ".join(results.values())) if results else call_tools([("asking__pay", {}), ("asking__name", {})])
+
+    forms_only = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    async with (
+        asking_downstream("modern") as downstream,
+        resumed(tmp_path, downstream.url, "go", script=script, meta=forms_only) as call,
+    ):
+        page, form = (await call.answered()).split(" | ")
+        assert page.count("This caller cannot be asked") == 1
+        assert URL_MESSAGE in page
+        assert form == 'answer: {"action": "accept", "content": {"name": "Ada"}}'
+
+
+async def test_a_question_that_was_open_at_the_restart_is_told_to_the_model_where_callers_are_asked_no_more(
+    tmp_path: Path,
+) -> None:
+    then = Agent(["asking"], settings={"ask_caller": False})
+    async with (
+        asking_downstream("modern") as downstream,
+        resumed(tmp_path, downstream.url, "name", then=then) as call,
+    ):
+        answer = await call.answered({"action": "accept", "content": {"name": 7}})
+        assert "This caller cannot be asked" in answer
+        assert FORM in answer

@@ -72,5 +72,6 @@ async def test_the_tools_of_the_document_ask_the_caller(program: str, mode: str,
             assert {one.message for one in person.asked} == {"files: Delete all files in old?"}
             unasked = (await ask(served.url("user"), "go")).text
             assert "cannot be asked" in unasked
+            assert unasked.startswith(("The tool has a question", "The server 'files' wanted to ask"))  # not the SDK's
             assert "are deleted" not in unasked
             await until_idle(served)

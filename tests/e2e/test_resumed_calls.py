@@ -68,13 +68,14 @@ async def resumed(
     *,
     script: Script = calls_the_tool_it_is_told,
     then: Agent | None = None,
+    meta: dict[str, Any] = CAN_BE_ASKED,
     **gateway: Any,
 ) -> AsyncIterator[Resumed]:
     """Ask at one gateway, and give the one that takes its place; `then` is the agent as that one has it."""
     keys = {"state_keys": ["k" * 32], **gateway}
     async with scripted_llm(script) as llm:
         async with running(project_of(path / "one", llm, {"url": url}, agent, gateway=keys)) as first:
-            asked = await asked_at(first.url("user"), message)
+            asked = await asked_at(first.url("user"), message, meta)
         llm.requests.clear()
         async with running(project_of(path / "two", llm, {"url": url}, then or agent, gateway=keys)) as second:
             yield Resumed(second, replace(asked, url=second.url("user")), llm)

@@ -65,6 +65,7 @@ class ToolRun:
         questions: ids of those that can be put again, by what they are about.
         answers: to these questions.
         asked_under: the policy by which its approval is asked for; None if it is not.
+        texts: that another process had for the model, to be read in the result.
     """
 
     result: CallToolResult | None = None
@@ -73,6 +74,7 @@ class ToolRun:
     questions: dict[str, str] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     asked_under: Sequence[str] | None = None
+    texts: Sequence[str] = ()
 
     @property
     def can_be_repeated(self) -> bool:
@@ -160,6 +162,9 @@ class Journal:
     async def run(self, tool_call_id: str, call: Callable[[], Awaitable[CallToolResult]]) -> CallToolResult:
         """Return the result of a tool call, which runs unless its result was recorded."""
         run = self._runs.setdefault((len(self._turns), tool_call_id), ToolRun())
+        for text in run.texts:
+            self._questions.tell_model(tool_call_id, text)
+        run.texts = ()
         if run.result is None:
             with entered(replace(current_scope.get(), tool_run=run)):
                 run.result = await call()
@@ -181,7 +186,11 @@ class Journal:
             runs = {**{id_: ToolRun() for id_ in called}, **runs}
         waiting = {id_ for question in open_questions for id_ in self._unrepeatable.get(question, ())}
         ended = [[*key, _result_document(run.result)] for key, run in self._runs.items() if key[0] < len(self._turns)]
-        present = [[len(self._turns), id_, _document(run, waits=id_ in waiting)] for id_, run in runs.items()]
+        texts = self._questions.unread_texts  # of a round that has ended, results have them
+        present = [
+            [len(self._turns), id_, {**_document(run, waits=id_ in waiting), "texts": texts(id_)}]
+            for id_, run in runs.items()
+        ]
         approvals = self._questions.approvals
         document = {
             "version": _VERSION,
@@ -287,7 +296,7 @@ def _result_document(result: CallToolResult | None, lost: str = _LOST) -> Mappin
 
 def _run_of(recorded: Mapping[str, Any]) -> ToolRun:
     if (result := recorded.get("result")) is not None:
-        return ToolRun(CallToolResult.model_validate(result))
+        return ToolRun(CallToolResult.model_validate(result), texts=recorded.get("texts", ()))
     required = recorded["input_required"]
     return ToolRun(
         input_required=InputRequiredResult.model_validate(required) if required is not None else None,
@@ -295,6 +304,7 @@ def _run_of(recorded: Mapping[str, Any]) -> ToolRun:
         questions=recorded["questions"],
         answers={about: Answer(*answer) for about, answer in recorded["answers"].items()},
         asked_under=recorded["asked_under"],
+        texts=recorded["texts"],
     )
 
 

@@ -110,13 +110,16 @@ def explain_result(call: ToolCall, result: CallToolResult) -> None:
 
 
 def _explain_unasked_questions(call: ToolCall, result: CallToolResult) -> None:
-    """Add to the result of a call the questions that could not be put to the caller."""
+    """Put the questions that could not be put to the caller before the result of a call.
+
+    That may be a sentence for developers: fast-agent or a library refuses a question that this caller cannot be asked.
+    """
     if not (texts := current_scope.get().questions.texts_for(call.id)):
         return
     if result.structured_content is not None:  # of a result with both, fast-agent shows the model no text
-        texts = [*([] if result.content else [json.dumps(result.structured_content)]), *texts]
+        texts = [*texts, *([] if result.content else [json.dumps(result.structured_content)])]
         result.structured_content = None
-    result.content = [*result.content, *(TextContent(type="text", text=text) for text in texts)]
+    result.content = [*(TextContent(type="text", text=text) for text in texts), *result.content]
 
 
 def _explain_missing_token(call: ToolCall, result: CallToolResult) -> None:
