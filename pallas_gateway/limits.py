@@ -240,6 +240,8 @@ async def ends_within(task: asyncio.Task[object], seconds: float, during: During
                 await asyncio.wait({task})
     except TimeoutError:
         return task.done()
+    finally:
+        del deadline  # a task that is cancelled here has this frame, and the deadline has the task
     return True
 
 

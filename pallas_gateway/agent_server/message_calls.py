@@ -212,6 +212,9 @@ async def _reply(
             until.cancel()
             work.cancel()
             raise
+        finally:
+            if open_call is not None and (work.done() or work.cancelling()):
+                open_call.work = None  # a task that was cancelled has the frames of the call, which refer to it
     if open_call is not None and not work.done():
         open_call.leave()
         if running.draining and not open_call.can_be_resumed:

@@ -126,7 +126,7 @@ async def serve_call[T](
             except GatewayError as refusal:
                 if isinstance(refusal, CallRefusedError):
                     agent.refuse(asked, refusal)
-                answered = Answered(asked, refusal)
+                answered = Answered(asked, refusal.with_traceback(None))  # as in `_answered`
             else:
                 is_renamed = call.conversation_id != asked.conversation_id
                 with records_of(call, bearer) if is_renamed else nullcontext():
@@ -144,7 +144,7 @@ async def _answered(call: Call, answer: Callable[[Call], Awaitable[Reply]]) -> A
             sentence = text_of(reply).encode("utf-8", "replace").decode()  # models may say half a surrogate pair
             outcome = CallFailedError(sentence, reason=reply.failure)
     except GatewayError as error:
-        outcome = error
+        outcome = error.with_traceback(None)  # which has this frame: a reference cycle of the whole call
     except Exception:  # noqa: BLE001  the log gets the traceback, the client a sentence
         _log.exception("call failed")
         sentence = f"The gateway failed to answer; its log has the reason under {call.call_id}."

@@ -97,10 +97,15 @@ class HostedAgent(AgentState):
             llm_bearer = bearer if self._around.llm_pass_through else None
             credentials = Credentials(bearer, llm_bearer)
             async with version.runtime.open(call, credentials, channel, questions) as instance:
-                if isinstance(channel, (OpenCall, EventChannel)):
-                    channel.checkpoint = instance.checkpoint
-                with account.of(instance):
-                    yield instance
+                resumable = channel if isinstance(channel, (OpenCall, EventChannel)) else None
+                if resumable is not None:
+                    resumable.checkpoint = instance.checkpoint
+                try:
+                    with account.of(instance):
+                        yield instance
+                finally:
+                    if resumable is not None:  # the instance refers to it: a reference cycle of the whole call
+                        resumable.checkpoint = lambda _: None
 
     def _questions(self, version: AgentVersion, channel: EventSink, call: Call) -> Questions:
         asker = channel.asker if version.settings.ask_caller else CANNOT_ASK

@@ -117,16 +117,22 @@ class OpenCall:
         self.ticket = secrets.token_hex(8)
 
         def end() -> None:
-            self.end()
+            self.abandon()
             on_end()
 
         self._ending = asyncio.get_running_loop().call_later(seconds, end)
         return self.ticket
 
+    def abandon(self) -> None:
+        """End the call, to which no client returns."""
+        self.end()
+        self.work = None  # a task that was cancelled has the frames of the call, which refer to this object
+
     def end(self) -> None:
         """End the call."""
         if self._ending is not None:
             self._ending.cancel()
+            self._ending = None  # its callback refers to this call
         if self.work is not None:
             self.work.cancel()
 
@@ -215,7 +221,7 @@ class OpenCalls:
         ticket = call.detach(self.sealing.seconds, lambda: self._calls.pop(call_id, None))
         state = f"{self._process}.{call_id}.{ticket}.{call.checkpoint(call.questions.keys()) or ''}"
         if self._is_over:
-            call.end()
+            call.abandon()
         else:
             self._calls[call_id] = call
         return state
@@ -224,7 +230,7 @@ class OpenCalls:
         """End calls that wait for their clients, now and from here on; another process may resume them."""
         self._is_over = True
         for call in self._calls.values():
-            call.end()
+            call.abandon()
         self._calls.clear()
 
     def attach(self, call: OpenCall, answers: Mapping[str, Answer]) -> None:

@@ -12,12 +12,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 import uvloop
 
 import pallas_gateway
 from pallas_gateway.web.app import create_app
 from pallas_gateway.web.port_routes import PortRoutes
+from tests.e2e.calling import answer_of
+from tests.e2e.test_ended_calls import ended
+from tests.e2e.test_questions import HUMAN, asked_at, called_at
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
@@ -82,6 +86,44 @@ def test_a_call_leaves_no_objects_to_the_garbage_collector(message: str, tmp_pat
 
     # asyncio's own loop keeps the contexts of cancelled timers.
     assert asyncio.run(left_by_calls(), loop_factory=uvloop.new_event_loop) == []
+
+
+@pytest.mark.parametrize("ending", ["not asked", "answered", "ended", "abandoned", "of the OpenAI API"])
+def test_a_call_that_may_ask_leaves_no_objects_to_the_garbage_collector(ending: str, tmp_path: Path) -> None:
+    async def left_by_calls() -> list[str]:
+        async with scripted_llm(ask_if_told) as llm:
+            settings = {"ask_seconds": 0.3 if ending == "abandoned" else 30, "openai_api": True}
+            agents = {"solo": Agent(decorator="human_input=True")}
+            async with running(write_project(tmp_path, agents, llm_url=llm.base_url, gateway=settings)) as served:
+                await end_a_call(served, ending)
+                with left_in_cycles() as left:
+                    for _ in range(3):
+                        await end_a_call(served, ending)
+        return left
+
+    assert asyncio.run(left_by_calls(), loop_factory=uvloop.new_event_loop) == []
+
+
+async def end_a_call(served: Running, ending: str) -> None:
+    """One call of a client that can be asked, or of one of the OpenAI API."""
+    if ending == "of the OpenAI API":
+        request = {"model": "solo", "messages": [{"role": "user", "content": "go"}]}
+        async with httpx.AsyncClient() as http:
+            (await http.post(f"{served.base_url}/v1/chat/completions", json=request)).raise_for_status()
+    elif ending == "not asked":
+        await called_at(served.url("solo"), "go")
+    else:
+        asked = await asked_at(served.url("solo"), "ask me")
+        if ending == "answered":
+            assert answer_of(await asked.repeat()).text == "Done."
+        elif ending == "ended":
+            assert answer_of(await ended(asked)).is_error
+    await until_idle(served)
+
+
+def ask_if_told(request: LlmRequest) -> Turn:
+    """Ask the caller if the message asks for it, then the answer."""
+    return call_tools([HUMAN]) if request.last_user_text == "ask me" and not request.tool_results else say("Done.")
 
 
 @contextmanager
