@@ -40,10 +40,10 @@ def fit_to_model(call: Call, model: ModelFacts) -> Call:
         CallRefusedError: `images_unsupported`, for such an image of the current turn.
     """
     if (foreign := first_foreign_image(call.message, model.image_types)) is not None:
-        index, image = foreign
+        number, image = foreign
         takes = ", ".join(sorted(model.image_types)) or "no images; send text only"
         message = (
-            f"Agent '{call.agent}' uses the model '{model.name}', which does not take image {index} "
+            f"Agent '{call.agent}' uses the model '{model.name}', which does not take image {number} "
             f"({shortened(image.mime_type, LONGEST_QUOTE)}). It takes {takes}."
         )
         raise CallRefusedError(message, reason="images_unsupported")

@@ -94,8 +94,9 @@ def parse_history(history: object) -> tuple[tuple[Message, ...], Skipped]:
 
 
 def first_foreign_image(message: Message, types: Collection[str]) -> tuple[int, Image] | None:
-    """The first image whose type is not one of `types`, with its index."""
-    foreign = ((index, image) for index, image in enumerate(message.images) if image.mime_type not in types)
+    """The first image whose type is not one of `types`, with its number from 1."""
+    numbered = enumerate(message.images, start=1)
+    foreign = ((number, image) for number, image in numbered if image.mime_type not in types)
     return next(foreign, None)
 
 
@@ -125,8 +126,8 @@ def checked_images(images: object) -> Iterable[Image]:
     """
     if not isinstance(images, list):
         raise MalformedError(f"images must be a list, got {_kind(images)}")
-    for index, image in enumerate(images):
-        yield _image(index, image)
+    for number, image in enumerate(images, start=1):
+        yield _image(number, image)
 
 
 def is_text(value: str) -> bool:
@@ -157,16 +158,16 @@ def _row(row: object) -> Message:
     return Message(role, content, tuple(checked_images(images)) if images is not None else ())
 
 
-def _image(index: int, image: object) -> Image:
+def _image(number: int, image: object) -> Image:
     if not isinstance(image, dict):
-        raise MalformedError(f"image {index} must be an object, got {_kind(image)}")
-    data, mime_type = _text(image, "data", index), _canonical(_text(image, "mime_type", index))
+        raise MalformedError(f"image {number} must be an object, got {_kind(image)}")
+    data, mime_type = _text(image, "data", number), _canonical(_text(image, "mime_type", number))
     if not mime_type.startswith("image/"):
-        raise MalformedError(f"image {index} has mime_type {quoted(mime_type)}, which is not an image type")
+        raise MalformedError(f"image {number} has mime_type {quoted(mime_type)}, which is not an image type")
     if not is_base64(data):
-        raise MalformedError(f"image {index} is not valid base64")
+        raise MalformedError(f"image {number} is not valid base64")
     if (why := why_not(mime_type, base64.b64decode(data[:LONGEST_MARK_IN_BASE64]))) is not None:
-        raise MalformedError(f"image {index} {why}")
+        raise MalformedError(f"image {number} {why}")
     return Image(data, mime_type)
 
 
@@ -184,10 +185,10 @@ def _canonical(mime_type: str) -> str:
     return _OTHER_NAMES.get(bare, bare)
 
 
-def _text(image: Mapping[str, Any], key: str, index: int) -> str:
+def _text(image: Mapping[str, Any], key: str, number: int) -> str:
     value = image.get(key)
     if not isinstance(value, str) or not value or not is_text(value):
-        raise MalformedError(f"image {index} has no {key}")
+        raise MalformedError(f"image {number} has no {key}")
     return value
 
 

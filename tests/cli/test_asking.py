@@ -176,7 +176,7 @@ def test_images_are_sent_along(asking: Command) -> None:
     ran = asking("call", "echo", "look", "--image", "a.png", "--image", "b.jpg")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
-        "Agent 'echo' uses the model 'passthrough', which does not take image 0 (image/png). "
+        "Agent 'echo' uses the model 'passthrough', which does not take image 1 (image/png). "
         "It takes no images; send text only.\n"
     )
 

@@ -119,12 +119,12 @@ MALFORMED_ROWS: list[tuple[Any, str]] = [
     ({"role": "user", "content": 7}, "content"),
     ({"role": "user", "content": [{"type": "text", "text": "parts"}]}, "content"),
     ({"role": "user", "content": "text", "images": "no list"}, "images"),
-    ({"role": "user", "content": "text", "images": ["no object"]}, "image 0"),
+    ({"role": "user", "content": "text", "images": ["no object"]}, "image 1"),
     ({"role": "user", "content": "text", "images": [{"mime_type": "image/png"}]}, "data"),
     ({"role": "user", "content": "text", "images": [{"data": PNG}]}, "mime_type"),
-    ({"role": "user", "content": "text", "images": [IMAGE, {"data": "§§", "mime_type": "image/png"}]}, "image 1"),
+    ({"role": "user", "content": "text", "images": [IMAGE, {"data": "§§", "mime_type": "image/png"}]}, "image 2"),
     ({"role": "assistant", "content": "text", "images": [{"data": PNG, "mime_type": "text/html"}]}, "text/html"),
-    ({"role": "user", "content": "text", "images": [IMAGE, {**IMAGE, "data": "JVBERi0="}]}, "image 1 is no image/png"),
+    ({"role": "user", "content": "text", "images": [IMAGE, {**IMAGE, "data": "JVBERi0="}]}, "image 2 is no image/png"),
     ({"role": "user", "content": "text", "images": [{**IMAGE, "mime_type": "image/gif"}]}, "of type image/png, not"),
 ]
 
@@ -420,7 +420,7 @@ async def test_vision_declared_for_a_model_that_fast_agent_knows_as_blind_is_ref
         assert llm.requests == []
     assert answer.is_error
     assert answer.text == (
-        "Agent 'scribe' uses the model 'glm-5.2', which does not take image 0 (image/png). "
+        "Agent 'scribe' uses the model 'glm-5.2', which does not take image 1 (image/png). "
         "It takes no images; send text only."
     )
 
@@ -439,7 +439,7 @@ async def test_an_image_of_a_type_that_the_model_does_not_take_is_refused_saying
         assert llm.requests == []
     assert answer.is_error
     assert answer.text == (
-        "Agent 'scribe' uses the model 'gpt-4o', which does not take image 1 (image/gif). "
+        "Agent 'scribe' uses the model 'gpt-4o', which does not take image 2 (image/gif). "
         "It takes image/jpeg, image/png, image/webp."
     )
     assert refused == 1
@@ -495,18 +495,18 @@ async def test_images_in_the_history_of_a_model_without_vision_are_dropped_with_
 
 MALFORMED_IMAGES: list[tuple[object, str]] = [
     ("no list", "list"),
-    (["no object"], "image 0"),
-    ([IMAGE, {}], "image 1"),
+    (["no object"], "image 1"),
+    ([IMAGE, {}], "image 2"),
     ([{"mime_type": "image/png"}], "data"),
     ([{"data": PNG}], "mime_type"),
     ([{"data": 7, "mime_type": "image/png"}], "data"),
     ([{"data": "", "mime_type": "image/png"}], "data"),
-    ([IMAGE, {"data": "§§§§", "mime_type": "image/png"}], "image 1"),
+    ([IMAGE, {"data": "§§§§", "mime_type": "image/png"}], "image 2"),
     ([{"data": PNG[:-1], "mime_type": "image/png"}], "base64"),
     ([{"data": IMAGE_URL, "mime_type": "image/png"}], "base64"),
     ([{"data": PNG, "mime_type": "application/pdf"}], "application/pdf"),
-    ([IMAGE, {"data": "JVBERi0xLjc=", "mime_type": "image/png"}], "image 1 is no image/png file"),
-    ([IMAGE, {"data": PNG, "mime_type": "image/jpeg"}], "image 1 is of type image/png, not image/jpeg"),
+    ([IMAGE, {"data": "JVBERi0xLjc=", "mime_type": "image/png"}], "image 2 is no image/png file"),
+    ([IMAGE, {"data": PNG, "mime_type": "image/jpeg"}], "image 2 is of type image/png, not image/jpeg"),
     ([{"data": PNG, "mime_type": ["image/png"]}], "mime_type"),
 ]
 
