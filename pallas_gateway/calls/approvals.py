@@ -6,6 +6,7 @@ import json
 import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
+from unicodedata import category
 
 from pallas_gateway.calls.questions import Question
 
@@ -18,6 +19,10 @@ DESTRUCTIVE = "destructive"
 """The entry of a policy that stands for tools whose own annotations have `destructiveHint`."""
 LONGEST_ARGUMENTS = 16 * 1024
 """Characters of a tool's arguments that the caller is shown."""
+_INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
+"""Categories of Unicode; tags are of `Cf` and `Cn`."""
+_VARIATION_SELECTORS = re.compile("[\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_UTF_16 = re.compile("(....)")
 _SCHEMA = {
     "type": "object",
     "properties": {
@@ -77,9 +82,27 @@ def may_name_tools_of(server: str, pattern: str) -> bool:
 
 
 def approval_question(tool: str, arguments: Mapping[str, Any]) -> Question:
-    """Return the question whether a tool may run: with its complete arguments, or saying that they are cut."""
-    shown = json.dumps(arguments, ensure_ascii=False, indent=2)
-    if len(shown) > LONGEST_ARGUMENTS:
-        rest = f"… (cut: {len(shown) - LONGEST_ARGUMENTS} characters of {len(shown)} are not shown)"
-        shown = shown[:LONGEST_ARGUMENTS] + rest
-    return Question("approval", f"May the tool {tool} run with these arguments?\n{shown}", schema=_SCHEMA, tool=tool)
+    """Return the question whether a tool may run: with its complete arguments, or saying that they are cut.
+
+    They are JSON in which invisible characters are escapes, so that a person sees all that the tool receives.
+    """
+    written = json.dumps(arguments, ensure_ascii=False, indent=2)
+    shown, length = [], 0
+    for character in written[:LONGEST_ARGUMENTS]:
+        shown.append(character if character == "\n" else _seen(character))  # a text's own newline is an escape already
+        length += len(shown[-1])
+        if length > LONGEST_ARGUMENTS:
+            shown.pop()
+            break
+    if hidden := len(written) - len(shown):
+        shown.append(f"… (cut: {hidden} characters of {len(written)} are not shown)")
+    name = "".join(map(_seen, tool))
+    message = f"May the tool {name} run with these arguments?\n{''.join(shown)}"
+    return Question("approval", message, schema=_SCHEMA, tool=tool)
+
+
+def _seen(character: str) -> str:
+    r"""Return a character as a person sees it: an invisible one is its escape in JSON, as `\u200b`."""
+    if category(character) not in _INVISIBLE and not _VARIATION_SELECTORS.match(character):
+        return character
+    return _UTF_16.sub(r"\\u\1", character.encode("utf-16-be", "surrogatepass").hex())

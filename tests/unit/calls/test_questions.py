@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -273,6 +274,40 @@ def test_arguments_of_a_tool_are_shown_whole_or_it_is_said_that_they_are_cut() -
     cut = approval_question("files/write", {"text": "a" * 20_000}).message
     assert "(cut: " in cut
     assert len(cut) < LONGEST_ARGUMENTS + 200
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("safe\u202etxt.exe", r"safe\u202etxt.exe"),  # Cf: what follows is shown from right to left
+        ("a\u200bb\u00ad\ufeff", r"a\u200bb\u00ad\ufeff"),
+        ("\x7f\x85", r"\u007f\u0085"),  # Cc, which JSON does not escape
+        ("\ue000\U000f0000", r"\ue000\udb80\udc00"),  # Co
+        ("\u0378\uffff", r"\u0378\uffff"),  # Cn
+        ("\u2028\u2029", r"\u2028\u2029"),  # Zl, Zp
+        ("\U000e0041\U000e0001", r"\udb40\udc41\udb40\udc01"),  # tags
+        ("v\ufe0f\U000e0100\u180b", r"v\ufe0f\udb40\udd00\u180b"),  # variation selectors
+        ("one\ntwo\t\\u200b", r"one\ntwo\t\\u200b"),
+        ("Äß 漢字 שלום नमस्ते 😀 e\u0301 a\u00a0b", "Äß 漢字 שלום नमस्ते 😀 e\u0301 a\u00a0b"),
+    ],
+)
+def test_invisible_characters_in_the_arguments_of_an_approval_are_shown_as_escapes(text: str, shown: str) -> None:
+    message = approval_question("files/write", {"path": text}).message
+    assert message.splitlines()[1:] == ["{", f'  "path": "{shown}"', "}"]
+    assert f'"{shown}": 1' in approval_question("files/write", {text: 1}).message
+    assert json.loads(message.partition("\n")[2]) == {"path": text}
+
+
+def test_a_tool_with_an_invisible_character_in_its_name_does_not_look_like_another_one() -> None:
+    question = approval_question("files/read\u200b\n", {})
+    assert question.message.startswith(r"May the tool files/read\u200b\u000a run")
+    assert question.tool == "files/read\u200b\n"
+
+
+def test_arguments_of_invisible_characters_only_are_cut_and_this_is_said() -> None:
+    message = approval_question("files/write", {"text": "\u200b" * 20_000}).message
+    assert "of 20016 are not shown)" in message
+    assert len(message) < LONGEST_ARGUMENTS + 200
 
 
 def test_a_hostile_schema_is_read_harmlessly_and_choices_in_linear_time() -> None:
