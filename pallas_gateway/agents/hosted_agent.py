@@ -111,8 +111,9 @@ class HostedAgent(AgentState):
         asker = channel.asker if version.settings.ask_caller else CANNOT_ASK
         watch = QuestionEvents(self.name, channel, self._around.metrics, self.open_questions)
         caller = call.caller
-        known = (caller.owner or caller.name) if caller.authenticated else None
-        rules = replace(self._around.ask_rules, caller=known, client_may_leave=isinstance(asker, OpenCall))
+        rules = replace(self._around.ask_rules, client_may_leave=isinstance(asker, OpenCall))
+        if caller.authenticated:
+            rules = replace(rules, caller=caller.owner or caller.name)
         questions = Questions(self.name, asker, rules, watch, given=call.given)
         allow = version.settings.approve_unasked == "allow"
         questions.approvals = Approvals(version.settings.approve, allow_unasked=allow)

@@ -83,7 +83,7 @@ class AskRules:
         most_waiting: calls of this process that may wait for answers.
         waiting: those that wait.
         limits: sizes and numbers of questions.
-        caller: identifies the caller; None if it is not known.
+        caller: identifies the caller, with `auth` also those without a token together; None without `auth`.
         client_may_leave: the asker itself ends questions that are too old, when its client returns.
     """
 

@@ -26,6 +26,7 @@ from pallas_gateway.health.verdict import Life, judge
 from pallas_gateway.hosting import agent_specs
 from pallas_gateway.hosting.health_rounds import HealthRounds
 from pallas_gateway.hosting.retiring import Departed, RetiringAgents
+from pallas_gateway.identity.caller import ANONYMOUS_NAME
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.urls import ALL_AGENTS
 
@@ -284,7 +285,12 @@ class AgentSet:
             settings.max_history_entries,
             llm_pass_through=settings.auth is None or settings.auth.llm_pass_through,
             ask_rules=AskRules(
-                settings.ask_seconds, settings.max_open_questions, shared.running.waiting, shared.limits.questions
+                settings.ask_seconds,
+                settings.max_open_questions,
+                shared.running.waiting,
+                shared.limits.questions,
+                # Without `auth` all callers are anonymous: a limit of them together would protect none of them.
+                caller=ANONYMOUS_NAME if settings.auth is not None else None,
             ),
             on_state=self._note_state,
             trace_url=settings.trace_url,

@@ -145,7 +145,7 @@ async def test_the_model_reads_after_a_restart_which_questions_the_caller_could_
         results = request.tool_results
         return say(" | ".join(results.values())) if results else call_tools([("asking__pay", {}), ("asking__name", {})])
 
-    forms_only = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+    forms_only: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
     async with (
         asking_downstream("modern") as downstream,
         resumed(tmp_path, downstream.url, "go", script=script, meta=forms_only) as call,

@@ -20,7 +20,7 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitRes
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
 from pallas_gateway.limits import QuestionLimits
 from tests.e2e.calling import answer_of, ask, health
-from tests.e2e.guarded import static_key
+from tests.e2e.guarded import STATIC_KEY, static_key
 from tests.e2e.test_logs import logged
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
 from tests.support.clients import MODERN_VERSION, raw_client
@@ -484,6 +484,28 @@ async def test_questions_may_be_switched_off(
     ):
         assert why in await told(client, "name")
     assert not person.asked
+
+
+@pytest.mark.parametrize("has_auth", [True, False])
+async def test_callers_without_a_token_leave_half_of_the_places_to_others_where_there_are_any(
+    has_auth: bool, tmp_path: Path
+) -> None:
+    auth = {"auth": {"tokens": [static_key("run:agents")], "anonymous": ["run:agents"]}} if has_auth else {}
+    gateway = {"max_open_questions": 2, **auth}
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}, gateway=gateway) as served,
+        raw_client(served.url("user"), protocol_version=MODERN_VERSION) as nameless,
+        raw_client(served.url("user"), protocol_version=MODERN_VERSION, bearer=STATIC_KEY) as known,
+    ):
+        results = [
+            (await client.call_tool("send_message", {"message": "name"}, meta=CAN_BE_ASKED)).result
+            for client in (nameless, nameless, known)
+        ]
+        for work in served.gateway.running.open_calls.works():
+            work.cancel()
+    waits = [result["resultType"] == "input_required" for result in results]
+    assert waits == ([True, False, True] if has_auth else [True, True, False])
 
 
 async def test_a_call_that_asks_too_often_is_declined_and_the_model_reads_why(limits: Limits, tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ call with more is refused."""
 
     max_open_questions: CountOrZero = 256
     """Calls that may wait for answers of their callers at once, per worker process; further questions are declined. \
-A caller that is known by `auth` has half of them at most."""
+With `auth`, a caller has half of them at most; those without a token count as one."""
 
     state_keys: tuple[StateKey, ...] = Field(default=(), repr=False)
     """Secrets of at least 32 bytes by which the states of open questions (2026-07-28) are sealed: the first one \
