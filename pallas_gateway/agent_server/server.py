@@ -84,6 +84,8 @@ class AgentServer:
 
     def present(self, face: ServerInfo) -> None:
         """Show the agent by its present settings from the next request on; those being answered stay as they began."""
+        if (face, self._agent.settings) == self._shown:
+            return  # most agents at most reloads; all of them at once would take a noticeable time
         self._show(face)
         self.transport.present(self._server(face))
 
@@ -129,6 +131,7 @@ class AgentServer:
         return await self._check_health(self._agent)
 
     def _show(self, face: ServerInfo) -> None:
+        self._shown = face, self._agent.settings
         first, *others = dict.fromkeys(name.replace("{agent}", self._agent.name) for name in face.tool_names)
         self._message_names = frozenset({first, *others})
         tool = self.message_tool(first)

@@ -10,6 +10,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Self
 
 from mcp_types import Icon
@@ -27,7 +28,7 @@ from pallas_gateway.hosting import agent_specs
 from pallas_gateway.hosting.health_rounds import HealthRounds
 from pallas_gateway.hosting.retiring import Departed, RetiringAgents
 from pallas_gateway.identity.caller import ANONYMOUS_NAME
-from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.tasks import TaskOwner, give_way
 from pallas_gateway.urls import ALL_AGENTS
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from pallas_gateway.health.preflight import Preflight
     from pallas_gateway.health.verdict import Verdict
     from pallas_gateway.limits import GatewayLimits
-    from pallas_gateway.runtime.protocols import AgentSpec, Peers, Runtime
+    from pallas_gateway.runtime.protocols import AgentRuntime, AgentSpec, Peers, Runtime
     from pallas_gateway.telemetry.metrics import Metrics
     from pallas_gateway.urls import Addresses
 
@@ -176,7 +177,9 @@ class AgentSet:
         """Start new versions of agents whose configuration or files changed, while the present ones serve."""
         prepared = Prepared(configuration, addresses, {}, {})
         try:
-            while outdated := self._outdated(prepared):  # again: an agent may have started by its old spec meanwhile
+            while outdated := await self._outdated(
+                prepared
+            ):  # again: an agent may have started by its old spec meanwhile
                 await asyncio.gather(*(self._start_beside(spec, prepared) for spec in outdated))
         except BaseException:
             prepared.drop()
@@ -186,7 +189,7 @@ class AgentSet:
     def apply(self, prepared: Prepared) -> Changes:
         """Replace the configuration and the agents, without an `await`."""
         before = dict(self.agents)
-        plans_before = {name: self._present_spec(name) for name in before}
+        plans_before = {name: self._present_spec(name) for name, agent in before.items() if agent.runtime is None}
         settings_before = {name: agent.settings for name, agent in before.items()}
         self._configuration, self._addresses = prepared.configuration, prepared.addresses
         hosted = self._configuration.hosted_agents
@@ -202,27 +205,32 @@ class AgentSet:
             self._begin(name)
         kept = [name for name in hosted if name in before]
         for name in kept:
-            self._go_on(name, plans_before[name], prepared)
+            self._go_on(name, plans_before.get(name), prepared)
         self._rounds.wake()
         self._coming_up = {name for name in kept if self.agents[name].runtime is None}
         changed = [n for n in kept if n in prepared.standbys or self.agents[n].settings != settings_before[n]]
         return Changes(tuple(added), tuple(changed), tuple(removed), prepared.failures)
 
-    def _go_on(self, name: str, plan_before: AgentSpec, prepared: Prepared) -> None:
-        """Update an agent that stays: to its new version, with the one it has, or with another attempt to start."""
+    def _go_on(self, name: str, plan_before: AgentSpec | None, prepared: Prepared) -> None:
+        """Update an agent that stays: to its new version, with the one it has, or with another attempt to start.
+
+        `plan_before` is that of an agent that is not up.
+        """
         agent = self.agents[name]
         agent.rebind(self._surroundings())
         wanted = self._configuration.hosted_agents[name]
         settings = agent.settings if name in prepared.failures else wanted  # a version keeps its settings
         successor = prepared.standbys.get(name)
-        was_other = agent.settings != settings or not agent_specs.same(plan_before, self._present_spec(name))
+        is_other = plan_before is not None and (
+            agent.settings != settings or not agent_specs.same(plan_before, self._present_spec(name))
+        )
         self._tell_port(name, wanted)
         if successor is not None:
             self._health[name].forget([one.name for one in successor.runtime.downstreams])
         agent.update(settings, self._admission(name, settings), successor.runtime if successor else None)
         if successor is not None:
             successor.take()
-        elif agent.status.state is State.FAILED or (agent.runtime is None and was_other):
+        elif agent.status.state is State.FAILED or (agent.runtime is None and is_other):
             self._begin(name)
         self.servers[name].present(self._face(name))
 
@@ -241,13 +249,25 @@ class AgentSet:
     def _open(self, name: str) -> None:
         self._serving.spawn(self.servers[name].transport.run(), name=f"server of {name}", report=True)
 
-    def _outdated(self, prepared: Prepared) -> list[AgentSpec]:
-        """Return the specs of running agents that differ from what would be started now, unless tried already."""
+    async def _outdated(self, prepared: Prepared) -> list[AgentSpec]:
+        """Return the specs of running agents that differ from what would be started now, unless tried already.
+
+        The event loop does other work between two agents. One that comes up meanwhile is looked at again.
+        """
         wanted = prepared.configuration.hosted_agents.keys() & self.agents.keys()
-        unknown = wanted - prepared.standbys.keys() - prepared.failures.keys()
-        wanted_now = (self._spec(prepared.configuration, prepared.addresses, name) for name in sorted(unknown))
-        up = ((spec, self.agents[spec.name].runtime) for spec in wanted_now)
-        return [spec for spec, runtime in up if runtime is not None and not runtime.is_current(spec)]
+        unknown = sorted(wanted - prepared.standbys.keys() - prepared.failures.keys())
+        seen: dict[str, AgentRuntime | None] = dict.fromkeys(unknown)
+        outdated: dict[str, AgentSpec] = {}
+        while unseen := [name for name in unknown if self.agents[name].runtime is not seen[name]]:
+            for name in unseen:
+                began = perf_counter()
+                seen[name] = runtime = self.agents[name].runtime
+                spec = self._spec(prepared.configuration, prepared.addresses, name)
+                outdated.pop(name, None)
+                if runtime is not None and not runtime.is_current(spec):
+                    outdated[name] = spec
+                await give_way(began)
+        return list(outdated.values())
 
     async def _start_beside(self, spec: AgentSpec, prepared: Prepared) -> None:
         try:

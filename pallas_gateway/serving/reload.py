@@ -45,7 +45,7 @@ class Reloads:
         read: returns the present configuration, or raises `ConfigurationError`.
         asked: set to request a reload.
         watch: request one when a file of the project changes.
-        after: called after each reload.
+        after: called after each reload that has changed agents; it may take a moment.
     """
 
     read: Callable[[], Configuration]
@@ -83,7 +83,6 @@ class Reloader:
             self._reloads.asked.clear()
             self._service.reloading()
             problems = await self._reload()
-            self._reloads.after()
             self._gateway.note_reload(problems)
             if self._gateway.all_tried:  # else `ready` follows when they were
                 self._service.ready()
@@ -98,7 +97,8 @@ class Reloader:
     async def _reload(self) -> list[str]:
         """Reload; return why something keeps its earlier version."""
         try:
-            configuration, fixed = applicable(self._gateway.configuration, self._reloads.read())
+            wanted = await asyncio.to_thread(self._reloads.read)  # some hundred agents take a second
+            configuration, fixed = applicable(self._gateway.configuration, wanted)
             for key in fixed:
                 _log.warning("setting requires a restart", extra={"key": key})
             self._awaited = stamps(configuration.declared_files)
@@ -118,6 +118,8 @@ class Reloader:
             _log.exception("unexpected error while reloading")
             return ["unexpected error while reloading; the log has its traceback"]
         _log_changes(changes)
+        if changes.added or changes.changed or changes.removed:
+            self._reloads.after()
         self._kept_back = bool(changes.kept_back)
         return [f"agent '{agent}' was not replaced: {reason}" for agent, reason in changes.kept_back.items()]
 

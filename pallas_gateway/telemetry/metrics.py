@@ -73,6 +73,7 @@ class Metrics:
         folder = workers_metrics.joined() if registry is None else None
         self._of_all_workers = WorkersMetrics(self.registry, folder) if folder else None
         self._own: list[MetricWrapperBase] = []
+        self._ports: dict[str, int] = {}
         of_the_process = (
             (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR) if registry is None and not folder else ()
         )
@@ -221,11 +222,15 @@ class Metrics:
 
     def set_agent(self, agent: str, port: int) -> None:
         """Show a configured agent with its port."""
+        if self._ports.get(agent) == port:
+            return  # to remove a series takes as long as there are series
+        self._ports[agent] = port
         _end(self.agent_info, agent=agent)
         self.agent_info.labels(agent, str(port)).set(1)
 
     def forget_agent(self, agent: str) -> None:
         """End the gauges of an agent that is no longer hosted; counters stay."""
+        self._ports.pop(agent, None)
         for gauge in (self.agent_info, self.agent_state):
             _end(gauge, agent=agent)
 

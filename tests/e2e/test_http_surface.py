@@ -417,6 +417,24 @@ async def test_readiness_names_the_agents_that_are_not_up_and_why(tmp_path: Path
         assert "the key is missing" in body["not_up"]["broken"]["reason"]
 
 
+async def test_an_agent_that_a_reload_adds_is_no_reason_for_strict_readiness_to_fail_before_it_was_tried(
+    tmp_path: Path,
+) -> None:
+    project = write_project(tmp_path, {"echo": Agent()})
+    async with running(project) as served, browser(served.base_url) as http:
+        project.write_module("slow", HELD_START + module_source("slow", Agent()))
+        project.edit(lambda document: document["agents"].update(slow={"module": f"{project.package}.slow"}))
+        with held_start(project):
+            await served.reload()
+            while_starting = await _readiness(http, "/readyz?strict=1")
+        await eventually(lambda: served.gateway.agents["slow"].runtime is not None, what="the agent up")
+        afterwards = await _readiness(http, "/readyz?strict=1")
+    assert while_starting is not None
+    assert while_starting[0] == 200
+    assert while_starting[1]["not_up"]["slow"]["state"] in {"pending", "starting"}
+    assert afterwards == (200, {"status": "ready", "agents": 2, "not_up": {}})
+
+
 async def test_a_draining_gateway_is_alive_but_not_ready_and_takes_no_calls(tmp_path: Path) -> None:
     gate = Gate()
     async with scripted_llm(lambda _: hang(gate)) as llm:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,8 @@ from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from pallas_gateway.config.loading.configuration import Configuration
 
 RELOADS = 20
 WELL_KNOWN = "/.well-known/mcp/server.json"
@@ -574,3 +577,23 @@ async def call_until(over: asyncio.Event, url: str) -> int:
         assert (answer.text, answer.is_error) == (f"heard: call {count}", False)
         count += 1
     return count
+
+
+async def test_requests_are_answered_while_the_files_are_read(tmp_path: Path) -> None:
+    reading, may_go_on, went_on = threading.Event(), threading.Event(), list[bool]()
+    async with running(write_project(tmp_path, {"echo": Agent()})) as served:
+        read = served.reloads.read
+
+        def held() -> Configuration:
+            reading.set()
+            went_on.append(may_go_on.wait(20))
+            return read()
+
+        object.__setattr__(served.reloads, "read", held)  # the gateway has these already
+        reloading = asyncio.create_task(served.reload())
+        await eventually(reading.is_set, what="a reload")
+        async with httpx.AsyncClient(trust_env=False) as http:
+            assert (await http.get(f"{served.base_url}/livez")).status_code == 200
+        may_go_on.set()
+        await reloading
+    assert went_on == [True]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.hosting.agent_set import Changes
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.runtime.protocols import Downstream
 from pallas_gateway.urls import Addresses
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.hosting.agent_set import Changes
 
 DEAD = Downstream("dead", "http://127.0.0.1:1/mcp")
 
@@ -115,6 +116,69 @@ async def test_nothing_but_counters_is_left_of_an_agent_that_went(tmp_path: Path
         assert (await host.gateway._agent_set.check_health(agent)).status == "error"  # asked before it went
         assert host.series_of("a") == set()
         assert host.metric("send_message_total", agent="a", outcome="ok") == 1
+
+
+async def test_a_reload_gives_way_between_the_agents_that_it_looks_at(tmp_path: Path) -> None:
+    names = [f"agent{number}" for number in range(20)]
+    entries: dict[str, Any] = {name: {} for name in names}
+    async with hosting(tmp_path, {name: MemoryAgent() for name in names}, entries) as host:
+        await host.up(*names)
+        for name in names:
+            host.agent(name).runtime.is_current = takes_a_while  # type: ignore[union-attr, method-assign]
+        turns, over = 0, asyncio.Event()
+
+        async def count() -> None:
+            nonlocal turns
+            while not over.is_set():
+                turns += 1
+                await asyncio.sleep(0)
+
+        counting = asyncio.create_task(count())
+        assert await host.reload(entries) == Changes()
+        over.set()
+        await counting
+    assert turns >= len(names)
+
+
+def takes_a_while(_: object) -> bool:
+    end = perf_counter() + 0.001
+    while perf_counter() < end:
+        pass
+    return True
+
+
+async def test_an_agent_that_comes_up_while_a_reload_looks_at_others_is_looked_at(tmp_path: Path) -> None:
+    gate = Gate()
+    memory = {"a": MemoryAgent(starting=gate), "b": MemoryAgent()}
+    async with hosting(tmp_path, memory, {"a": {}, "b": {}}) as host:
+        await host.up("b")
+        await gate.wait_for_entered()
+
+        async def come_up() -> None:
+            gate.open()
+            await host.up("a")
+
+        coming: list[asyncio.Task[None]] = []
+
+        def is_current(_: object) -> bool:
+            coming.append(asyncio.create_task(come_up()))
+            return takes_a_while(_)
+
+        host.agent("b").runtime.is_current = is_current  # type: ignore[union-attr, method-assign]
+        await host.reload({"a": {"module": "agents.another"}, "b": {}})
+        await eventually(lambda: memory["a"].starts == 2, what="a start with the new settings")
+
+
+async def test_agents_that_a_reload_leaves_alone_keep_their_servers(tmp_path: Path) -> None:
+    async with hosting(tmp_path, {"a": MemoryAgent(), "b": MemoryAgent()}, {"a": {}, "b": {}}) as host:
+        await host.up("a", "b")
+        before = {name: one.transport._manager.app for name, one in host.gateway.servers.items()}
+        await host.reload({"a": {"title": "Another"}, "b": {}})
+        after = {name: one.transport._manager.app for name, one in host.gateway.servers.items()}
+        assert after["b"] is before["b"]
+        assert after["a"] is not before["a"]
+        await host.reload({"a": {"title": "Another"}, "b": {"port": 7}})
+        assert host.metric("agent_info", agent="b", port="7") == 1
 
 
 async def test_an_agent_may_go_while_it_starts(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.metrics import MetricWrapperBase
 
 from pallas_gateway.agents.agent_state import State
@@ -58,6 +58,18 @@ def test_every_metric_that_the_document_names_is_made() -> None:
 )
 def test_a_closed_list_of_label_values_is_in_the_document(name: str, values: tuple[str, ...]) -> None:
     assert set(values) <= set(re.findall(r"`(\w+)`", ROWS[name].says))
+
+
+def test_the_document_has_how_each_gauge_of_several_workers_is_made_one() -> None:
+    _, _, table = TEXT.partition("\n| | over all workers |\n")
+    rows = [row.strip("| ").split(" | ") for row in table.partition("\n\n")[0].splitlines()[1:]]
+    says = {name: how for names, how in rows for name in re.findall(r"`(pallas_\w+)`", names)}
+    by_mode = {"livesum": "the sum", "livemin": "the smallest", "livemostrecent": "what the worker found"}
+    by_mode["livemax"] = "1 for each state"
+    gauges = {name: one._multiprocess_mode for name, one in MADE.items() if isinstance(one, Gauge)}
+    others = {name for name in gauges if name not in says}
+    assert {gauges[name] for name in others} == {"livemax"}
+    assert {name: how for name, how in says.items() if not how.startswith(by_mode[gauges[name]])} == {}
 
 
 def test_the_buckets_are_the_documented_ones() -> None:
