@@ -20,6 +20,7 @@ from pallas_gateway.telemetry.current_call import current_call
 from pallas_gateway.telemetry.log_outputs import FileOutput, StderrOutput
 from pallas_gateway.telemetry.log_relay import FILE, STDERR
 from pallas_gateway.telemetry.log_sizes import fitted, fitted_field, fitted_traceback
+from pallas_gateway.telemetry.rate_limit import OncePerMinute
 from pallas_gateway.telemetry.redaction import cleaned, cleaned_fields, hides_its_value
 
 if TYPE_CHECKING:
@@ -149,6 +150,9 @@ def set_up(
     set_levels(environ, configured_level=configured_level)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
+    refused_states = logging.getLogger("mcp.server.request_state")
+    if not refused_states.filters:
+        refused_states.addFilter(OncePerMinute())  # the SDK warns of each: strangers can send as many as they like
     root.addHandler(logging.NullHandler())  # without a handler, logging prints warnings to stderr
     if (stderr := environ.get("PALLAS_LOG_STDERR", "").lower()) not in _NO:
         output = parent.output(STDERR) if parent else StderrOutput(sys.__stderr__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -27,3 +28,24 @@ class RateLimit:
             return None
         self._last[kind] = now
         return self._left_out.pop(kind, 0)
+
+
+class OncePerMinute(logging.Filter):
+    """Passes one warning of each format per minute, with the number of those left out; all records of other levels.
+
+    For loggers of libraries that warn of each request of a kind.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        super().__init__()
+        self._limit = RateLimit(clock)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return true if the record is written."""
+        if record.levelno != logging.WARNING:
+            return True
+        if (left_out := self._limit.passes(record.msg)) is None:
+            return False
+        if left_out:
+            record.more_since_last = left_out
+        return True

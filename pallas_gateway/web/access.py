@@ -17,7 +17,7 @@ from pallas_gateway.calls.json_size import TOO_MANY_VALUES
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.errors import TokenError, TokenRejectedError
-from pallas_gateway.identity.grants import EVERYTHING, RUN_AGENTS, Grants
+from pallas_gateway.identity.grants import EVERYTHING, NOTHING, RUN_AGENTS, Grants
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.urls import ALL_AGENTS
 from pallas_gateway.web import bodies, protected_resource, refusals
@@ -174,6 +174,17 @@ async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:
     if auth is None or auth.registry == "open":
         return EVERYTHING
     return (await caller_of(gateway, scope)).grants
+
+
+async def informed_of(gateway: Gateway, scope: Scope) -> Grants:
+    """The caller's own grants: why an agent is not up is for those who may view it, also where the registry is open.
+
+    None with a token that is not accepted: probes and pages that anyone may read answer nevertheless.
+    """
+    try:
+        return (await caller_of(gateway, scope)).grants
+    except TokenError:
+        return NOTHING
 
 
 async def refusal_without(grant: str, gateway: Gateway, scope: Scope) -> JSONResponse | None:

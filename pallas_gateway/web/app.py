@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -20,7 +21,7 @@ from pallas_gateway.web.switched_off import THREADS_PREFIX, reason_for, switched
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.web.open_endpoints import Endpoint
@@ -139,7 +140,7 @@ def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
         return None
     from pallas_gateway.web.openai.api import OpenAiApi  # noqa: PLC0415  imported only when enabled
 
-    return OpenAiApi(gateway)
+    return _not_stored(OpenAiApi(gateway))
 
 
 def _console(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGIApp | None]:
@@ -159,7 +160,22 @@ def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
     from pallas_gateway.web.threads.api import ThreadsApi  # noqa: PLC0415  imported only when enabled
     from pallas_gateway.web.threads.errors import error_body  # noqa: PLC0415
 
-    return host_and_origin_guard(ThreadsApi(gateway, gateway.threads), gateway.configuration, body_of=error_body)
+    api = ThreadsApi(gateway, gateway.threads)
+    return _not_stored(host_and_origin_guard(api, gateway.configuration, body_of=error_body))
+
+
+def _not_stored(app: ASGIApp) -> ASGIApp:
+    """Have no cache keep the responses of an app: they are of one caller, and hold conversations."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        async def stamp(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        await app(scope, receive, stamp)
+
+    return answer
 
 
 async def _answer(gateway: Gateway, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:

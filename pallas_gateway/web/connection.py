@@ -18,7 +18,7 @@ CLEAN_UP_SECONDS = 10.0  # the wait of a disconnected client's request for the e
 _KEEP_ALIVE = b": keep-alive\n\n"
 _STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-cache, no-transform",
+    "Cache-Control": "no-store, no-transform",
     "X-Accel-Buffering": "no",  # nginx would buffer the stream
 }
 

@@ -43,18 +43,21 @@ _HEADERS = {
 }
 
 
-def respond(gateway: Gateway, routes: PortRoutes, request: Request, viewer: Grants) -> Response:
+def respond(gateway: Gateway, routes: PortRoutes, request: Request, viewer: Grants, informed: Grants) -> Response:
     """The page, or its content as JSON for a client that accepts JSON and no HTML."""
-    content = document(gateway, routes, viewer)
+    content = document(gateway, routes, viewer, informed)
     if wants_json(request):
         return JSONResponse(content, headers=_HEADERS)
     return HTMLResponse(_page(content), headers=_HEADERS)
 
 
-def document(gateway: Gateway, routes: PortRoutes, viewer: Grants) -> dict[str, Any]:
-    """The agents of a port that the viewer may view, and the shared addresses, None for disabled ones."""
+def document(gateway: Gateway, routes: PortRoutes, viewer: Grants, informed: Grants) -> dict[str, Any]:
+    """The agents of a port that the viewer may view, and the shared addresses, None for disabled ones.
+
+    Agents have the reason for their state if `informed` may view them.
+    """
     names = gateway.agents if routes.agent is None else [name for name in gateway.agents if name == routes.agent]
-    agents = [_agent(gateway, name) for name in names if viewer.may_view(name)]
+    agents = [_agent(gateway, name, informed) for name in names if viewer.may_view(name)]
     configuration = gateway.configuration
     alone = configuration.only_agent is not None
     base = gateway.addresses.shared_base
@@ -78,14 +81,14 @@ def respond_document(path: str) -> Response:
     return PlainTextResponse(documents()[path].read_text(encoding="utf-8"), headers=_HEADERS)
 
 
-def _agent(gateway: Gateway, name: str) -> dict[str, Any]:
+def _agent(gateway: Gateway, name: str, informed: Grants) -> dict[str, Any]:
     agent = gateway.agents[name]
     return {
         "name": name,
         "title": agent.settings.shown_title(name),
         "description": agent.settings.description,
         "state": agent.status.state.value,
-        "reason": agent.status.reason,
+        "reason": agent.status.reason if informed.may_view(name) else None,
         "url": gateway.addresses.public(name),
     }
 

@@ -17,7 +17,7 @@ from pallas_gateway.identity.grants import NOTHING, VIEW_METRICS
 from pallas_gateway.runtime import fast_paths
 from pallas_gateway.urls import CONSOLE, WELL_KNOWN
 from pallas_gateway.web import front_page, registry, registry_api
-from pallas_gateway.web.access import refusal_without, viewer_of
+from pallas_gateway.web.access import informed_of, refusal_without, viewer_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -43,7 +43,8 @@ async def _front_page(gateway: Gateway, routes: PortRoutes, request: Request) ->
 
         headers = {**security_headers(gateway.configuration), "Vary": "Accept"}
         return RedirectResponse(CONSOLE[1:], headers=headers)  # relative: a proxy may add a prefix
-    return front_page.respond(gateway, routes, request, await viewer_of(gateway, request.scope))
+    viewer = await viewer_of(gateway, request.scope)
+    return front_page.respond(gateway, routes, request, viewer, await informed_of(gateway, request.scope))
 
 
 async def _document(_gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
@@ -57,21 +58,24 @@ async def _live(_gateway: Gateway, _routes: PortRoutes, _request: Request) -> Re
 async def _ready(gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
     """200 once every agent was tried and the gateway is not draining; `?strict=1` requires all agents to be ready.
 
-    The body lists agents that the viewer may view; the status is the same for every caller.
+    An agent that a reload adds counts once it was tried. The body lists agents that the viewer may view, with reasons
+    for those who may view them by a grant; the status is the same for every caller.
     """
     try:
         viewer = await viewer_of(gateway, request.scope)
     except TokenError:
         viewer = NOTHING  # a probe needs the status; an invalid token only hides the list of agents
-    down = {
-        name: {"state": agent.status.state.value, "reason": agent.status.reason}
-        for name, agent in gateway.agents.items()
-        if agent.status.state is not State.READY
-    }
+    informed = await informed_of(gateway, request.scope)
+    down = {name: one.status for name, one in gateway.agents.items() if one.status.state is not State.READY}
     strict = request.query_params.get("strict") in ("1", "true")
-    is_ready = gateway.all_tried and not gateway.draining and not (strict and down)
+    has_failed = any(status.state is State.FAILED for status in down.values())
+    is_ready = gateway.all_tried and not gateway.draining and not (strict and has_failed)
     word = "draining" if gateway.draining else "ready" if is_ready else "not ready" if gateway.all_tried else "starting"
-    shown = {name: why for name, why in down.items() if viewer.may_view(name)}
+    shown = {
+        name: {"state": status.state.value, "reason": status.reason if informed.may_view(name) else None}
+        for name, status in down.items()
+        if viewer.may_view(name)
+    }
     document = {"status": word, "agents": sum(viewer.may_view(name) for name in gateway.agents), "not_up": shown}
     return JSONResponse(document, status_code=200 if is_ready else 503)
 

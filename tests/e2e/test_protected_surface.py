@@ -187,6 +187,34 @@ async def test_metrics_want_their_grant_and_probes_want_nothing(tmp_path: Path) 
     assert [reply.status_code for reply in probes] == [200] * 4
 
 
+async def test_only_callers_that_may_view_an_agent_read_why_it_is_not_up(tmp_path: Path) -> None:
+    agents = {"research": Agent(), "other": Agent(source="raise ValueError('no key in /srv/agents')")}
+    async with guarded(tmp_path, agents=agents) as g:
+        readers = (g.token("view:agents", aud=g.public), g.token("run:agents:other", aud=g.public))
+        others = (None, "garbage", g.token("run:agents:research", aud=g.public))
+        accepts = {"accept": "application/json"}
+        for path in ("/readyz", "/"):
+            informed = [await get(f"{g.public}{path}", token, headers=accepts) for token in readers]
+            uninformed = [await get(f"{g.public}{path}", token, headers=accepts) for token in others]
+            assert {reply.status_code for reply in (*informed, *uninformed)} == {200}
+            assert ["/srv/agents" in reply.text for reply in informed] == [True] * 2
+            assert ["/srv/agents" in reply.text for reply in uninformed] == [False] * 3
+            assert ["other" in reply.text and "failed" in reply.text for reply in uninformed] == [True] * 3
+
+
+async def test_no_cache_may_keep_what_the_apis_answer(tmp_path: Path) -> None:
+    gateway = {"openai_api": True, "threads": "sqlite:///threads.db"}
+    async with guarded(tmp_path, gateway=gateway) as g:
+        token = g.token("run:agents", aud=g.public)
+        paths = ("/v1/models", "/v1/nothing", "/api/v1/agents", "/api/v1/threads", "/api/v1/nothing")
+        replies = [await get(f"{g.public}{path}", one) for path in paths for one in (token, None)]
+        async with httpx.AsyncClient(headers={"authorization": bearer(token)}, trust_env=False) as http:
+            asked = {"model": "research", "messages": [{"role": "user", "content": "hi"}], "stream": True}
+            replies.append(await http.post(f"{g.public}/v1/chat/completions", json=asked))
+    assert replies[-1].status_code == 200
+    assert {reply.headers["cache-control"].partition(",")[0] for reply in replies} == {"no-store"}
+
+
 # Other modes
 
 

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS, Metrics
-from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS
+from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS, OncePerMinute
 from pallas_gateway.telemetry.refusals import Refusals
 
 
@@ -43,6 +43,27 @@ def test_every_refusal_is_counted_and_each_reason_said_once_a_minute(caplog: pyt
         for reason in AUTH_REFUSALS
     }
     assert counts == {**dict.fromkeys(AUTH_REFUSALS, 0), "invalid_token": 6, "no_grant": 1}
+
+
+def test_a_library_that_warns_of_each_request_is_heard_once_a_minute() -> None:
+    clock, heard = Clock(), list[logging.LogRecord]()
+    once = OncePerMinute(clock)
+
+    def warn(level: int = logging.WARNING) -> None:
+        record = logging.LogRecord("mcp", level, "", 0, "requestState rejected on %s: %s", ("any", "expired"), None)
+        if once.filter(record):
+            heard.append(record)
+
+    for _ in range(5):
+        warn()
+    warn(logging.ERROR)
+    clock.now = QUIET_SECONDS
+    warn()
+    assert [(one.levelno, vars(one).get("more_since_last")) for one in heard] == [
+        (logging.WARNING, None),
+        (logging.ERROR, None),
+        (logging.WARNING, 4),
+    ]
 
 
 def test_a_client_that_only_begins_to_log_in_is_counted_and_not_said(caplog: pytest.LogCaptureFixture) -> None:
