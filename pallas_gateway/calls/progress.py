@@ -12,6 +12,10 @@ from typing import Literal
 
 LONGEST_RELAYED = 500
 """Characters of a peer's message that is passed on."""
+LONGEST_TEXT = 200
+"""Characters of an ordinary server's text that are passed on."""
+_LONGEST_READ = 4 * LONGEST_TEXT
+_OWN_WORDS = frozenset({"started", "completed", "failed"})
 _OUR_FORMS = re.compile(r"[^\n]*(?:: (?:started|completed|failed)| step \d+ \((?:llm|tool)\)| working \(\d+s\))")
 
 
@@ -54,6 +58,19 @@ def agent_step(agent: str, number: int, kind: Literal["llm", "tool"]) -> str:
 def relayed(server: str, tool: str, message: str) -> str:
     """A message that came from the peer behind a tool call."""
     return f"{server}/{tool}: {message}"
+
+
+def of_server(server: str, tool: str, text: str | None, done: float, total: float | None) -> str:
+    """Progress of an ordinary server's tool call: its text on one line, or without a text its numbers."""
+    shown = _line(text or "") or (f"{done:.15g}/{total:.15g}" if total else f"{done:.15g}")
+    return f'{server}/{tool}: "{shown}"' if shown in _OWN_WORDS else f"{server}/{tool}: {shown}"
+
+
+def _line(text: str) -> str:
+    """A text on one line, without control characters."""
+    printable = "".join(one if one.isprintable() else " " for one in text[:_LONGEST_READ])
+    line = " ".join(printable.split())
+    return line if len(line) <= LONGEST_TEXT else f"{line[: LONGEST_TEXT - 1]}…"
 
 
 def is_ours(message: str) -> bool:

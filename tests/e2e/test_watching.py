@@ -133,8 +133,8 @@ async def test_parallel_tool_calls_are_one_round_with_an_end_for_every_start(ver
 
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_progress_in_a_peers_words_stands_under_the_tool_that_makes_it(version: str, tmp_path: Path) -> None:
-    """A remote Pallas is known by its words; what other servers say of their progress has no form clients know."""
-    theirs = ["half", "far step 1 (llm)", "web/find: started", "two\nlines: started"]
+    """A remote Pallas is known by its words; what other servers say of their progress stands on one line."""
+    theirs = ["half", "far step 1 (llm)", "web/find: started", "two\nlines: started", "completed"]
     emit = call_tools([("tools__emit", {"logs": [], "progress": theirs})])
     async with stage(tmp_path, script_of(solo=[emit, say("done")])) as staged:
         watched = await watch(staged.url("solo"), version=version)
@@ -143,8 +143,10 @@ async def test_progress_in_a_peers_words_stands_under_the_tool_that_makes_it(ver
         "solo step 1 (llm)",
         "solo step 2 (tool)",
         "tools/emit: started",
+        "tools/emit: half",
         "tools/emit: far step 1 (llm)",
         "tools/emit: web/find: started",
+        'tools/emit: "completed"',
         "tools/emit: completed",
         "solo step 3 (llm)",
     ]

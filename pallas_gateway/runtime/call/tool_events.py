@@ -7,7 +7,7 @@ import json
 import logging
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,21 @@ if TYPE_CHECKING:
 
 OTHERS_SECONDS = 2.0
 """Longest wait for the end of tool calls that run beside one that asks."""
+PROGRESS_SECONDS = 0.25
+"""Shortest time between two messages of progress that a server sends of one tool call."""
 _log = logging.getLogger("pallas.runtime")
+
+
+@dataclass(slots=True, eq=False)
+class _Running:
+    """A tool call; `held` is its latest progress, which `flush` sends."""
+
+    call: PeerCall
+    is_peer: bool
+    began: float
+    held: str | None = None
+    next_at: float = 0.0
+    flush: asyncio.TimerHandle | None = None
 
 
 class ToolEvents(NoOpToolExecutionHandler):
@@ -38,7 +52,7 @@ class ToolEvents(NoOpToolExecutionHandler):
         self._channel = channel
         self._spans = spans
         self._seconds_of = seconds_of
-        self._running: dict[str, tuple[PeerCall, float]] = {}
+        self._running: dict[str, _Running] = {}
         self._asking: Counter[str] = Counter()  # open questions that name no tool call, by server
         self._has_changed = asyncio.Event()
 
@@ -47,9 +61,11 @@ class ToolEvents(NoOpToolExecutionHandler):
     ) -> str:
         """Report the start of a tool call; notifications in this context belong to it."""
         id_ = await super().on_tool_start(tool_name, server_name, arguments, tool_use_id)
-        call = PeerCall(server_name, tool_name, tool_use_id or id_)
-        current_scope.set(replace(current_scope.get(), peer_call=call))
-        self._running[id_] = (call, monotonic())
+        scope, call = current_scope.get(), PeerCall(server_name, tool_name, tool_use_id or id_)
+        current_scope.set(replace(scope, peer_call=call))
+        downstream = scope.presented.downstreams.get(server_name) if scope.presented is not None else None
+        is_peer = downstream is not None and downstream.peer is not None
+        self._running[id_] = _Running(call, is_peer, monotonic())
         self._spans.begin_tool(id_, server=server_name, tool=tool_name)
         self._channel.progress(progress.tool_started(server_name, tool_name))
         return id_
@@ -57,15 +73,33 @@ class ToolEvents(NoOpToolExecutionHandler):
     async def on_tool_progress(
         self, tool_call_id: str, progress_value: float, total: float | None, message: str | None
     ) -> None:
-        """Relay the progress of a peer."""
-        call, _ = self._running.get(tool_call_id, (None, 0.0))
-        if call is not None and message and progress.is_ours(message):
+        """Relay the progress of a peer, or pass on that of another server, a few times a second."""
+        if (running := self._running.get(tool_call_id)) is None:
+            return
+        server, tool = running.call.server, running.call.tool
+        if message and (running.is_peer or progress.is_ours(message)):
+            self._send_held(running)
             ended = total is not None and progress_value >= total
-            self._channel.progress(progress.relayed(call.server, call.tool, message), ended=ended)
+            self._channel.progress(progress.relayed(server, tool, message), ended=ended)
+            return
+        running.held = progress.of_server(server, tool, message, progress_value, total)
+        loop = asyncio.get_running_loop()
+        if loop.time() >= running.next_at:
+            self._send_held(running)
+        elif running.flush is None:
+            running.flush = loop.call_at(running.next_at, self._send_held, running)
+
+    def _send_held(self, running: _Running) -> None:
+        if running.flush is not None:
+            running.flush.cancel()
+            running.flush = None
+        if running.held is not None:
+            self._channel.progress(running.held)
+            running.held, running.next_at = None, asyncio.get_running_loop().time() + PROGRESS_SECONDS
 
     def running_on(self, server: str) -> tuple[str, ...]:
         """Return the ids of the tool calls of a server that run now."""
-        return tuple(call.tool_call_id for call, _ in self._running.values() if call.server == server)
+        return tuple(one.call.tool_call_id for one in self._running.values() if one.call.server == server)
 
     async def asking_on(self, server: str) -> tuple[str, ...]:
         """Return the ids of the tool calls of a server that may have asked a question which is still open.
@@ -86,9 +120,14 @@ class ToolEvents(NoOpToolExecutionHandler):
 
     def abandon(self) -> None:
         """Report the failure of every tool call that still runs."""
-        for call, _ in self._running.values():
-            self._channel.progress(progress.tool_ended(call.server, call.tool, ok=False), ended=True)
-        self._running.clear()
+        for id_ in list(self._running):
+            self._end(id_, ok=False)
+
+    def _end(self, id_: str, *, ok: bool) -> _Running | None:
+        if (running := self._running.pop(id_, None)) is not None:
+            self._send_held(running)
+            self._channel.progress(progress.tool_ended(running.call.server, running.call.tool, ok=ok), ended=True)
+        return running
 
     async def on_tool_complete(
         self, tool_call_id: str, success: bool, content: list[ContentBlock] | None, error: str | None
@@ -96,11 +135,10 @@ class ToolEvents(NoOpToolExecutionHandler):
         """Report the end of a tool call."""
         del content, error
         self._spans.end_tool(tool_call_id, ok=success)
-        call, began = self._running.pop(tool_call_id, (None, 0.0))
+        running = self._end(tool_call_id, ok=success)
         self._has_changed.set()
-        if call is not None:
-            self._seconds_of[call.tool_call_id] = monotonic() - began
-            self._channel.progress(progress.tool_ended(call.server, call.tool, ok=success), ended=True)
+        if running is not None:
+            self._seconds_of[running.call.tool_call_id] = monotonic() - running.began
 
 
 def explain_result(call: ToolCall, result: CallToolResult) -> None:
