@@ -1,11 +1,12 @@
 """Child processes that speak over their pipes: their start, their end, and the reason why one cannot be started.
 
-They run without a shell. Their stderr is discarded, because it may show configured secrets.
+They run without a shell. Their stderr, which may show configured secrets, is discarded unless a file is given for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from contextlib import ExitStack, suppress
@@ -47,15 +48,27 @@ class ChildProcess:
         self._output.transport.abort()
 
 
-async def start(
-    command: str, arguments: Sequence[str], *, environ: Mapping[str, str], directory: str | None, longest_line: int
+async def start(  # noqa: PLR0913  the parts of a process
+    command: str,
+    arguments: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    directory: str | None,
+    longest_line: int,
+    stderr: str | int | None = None,
 ) -> ChildProcess:
     """Start a process with sockets for its input and output, as uvloop does.
+
+    `stderr` is a file to which its stderr is appended, or its descriptor.
 
     Raises:
         OSError, ValueError: it cannot be started; see `why_not_started`.
     """
-    with ExitStack() as on_failure:
+    with ExitStack() as on_failure, ExitStack() as opened:
+        if isinstance(stderr, str):
+            stderr = os.open(stderr, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o600)
+            os.set_blocking(stderr, True)  # only its opening must not wait, for the reader of a pipe
+            opened.callback(os.close, stderr)
         (ours_in, its_in), (ours_out, its_out) = socketpair(), socketpair()
         with its_in, its_out:
             on_failure.callback(ours_in.close)
@@ -68,13 +81,19 @@ async def start(
                 [command, *arguments],
                 stdin=its_in.fileno(),
                 stdout=its_out.fileno(),
-                stderr=DEVNULL,
+                stderr=DEVNULL if stderr is None else stderr,
                 env=dict(environ),
                 cwd=directory,
                 start_new_session=True,  # so that its own child processes end with it
             )
+            on_failure.callback(process.wait)
+            on_failure.callback(process.kill)
+            try:
+                child = ChildProcess(process, stdin, stdout, output)
+            except RuntimeError as error:
+                raise OSError(errno.EAGAIN, "no thread can be started") from error
         on_failure.pop_all()
-    return ChildProcess(process, stdin, stdout, output)
+    return child
 
 
 def _reap(process: Popen[bytes], exit_code: asyncio.Future[int]) -> None:
@@ -83,8 +102,10 @@ def _reap(process: Popen[bytes], exit_code: asyncio.Future[int]) -> None:
         exit_code.get_loop().call_soon_threadsafe(exit_code.set_result, code)
 
 
-def why_not_started(command: str, directory: str | None, error: OSError | ValueError) -> str:
+def why_not_started(command: str, directory: str | None, error: OSError | ValueError, stderr: str | None = None) -> str:
     """Return the reason as a clause; `error` is that of `start`."""
+    if stderr is not None and isinstance(error, OSError) and error.filename == stderr:
+        return f"the file '{stderr}' for its stderr cannot be written: {error.strerror}"
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         if directory is not None and error.filename == directory:
             return f"its working directory '{directory}' is not there"

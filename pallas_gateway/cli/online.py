@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import asynccontextmanager
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING
 
+from pallas_gateway.cli.output import without_controls
 from pallas_gateway.config.loading.rules import TOOL_SEPARATOR
 from pallas_gateway.config.problems import Problem, did_you_mean
 from pallas_gateway.health import preflight
 from pallas_gateway.health.probe import probe
 from pallas_gateway.limits import HealthLimits
 from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.redaction import end_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.protocols import Downstream, LlmProvider
 
 _LIMITS = HealthLimits()
+_MOST_STDERR = 64 * 1024
+"""Bytes of a program's stderr that are read,"""
+_SHOWN_STDERR, _SHOWN_LINES = 2000, 10
+"""and the characters and lines of it that are shown."""
 _END_SECONDS = 3.5
 """Time limit for ending the programs and sessions that probes opened."""
 
@@ -70,11 +78,14 @@ class Online:
     async def _check_downstream(self, name: str, started: FastAgentHost, downstream: Downstream) -> None:
         known = next((answers for server, answers in self._servers if server == downstream), None)
         if known is None:
-            result = await probe(downstream, self._client, self._tasks, _LIMITS)
+            with TemporaryFile() as stderr:
+                result = await probe(downstream, self._client, self._tasks, _LIMITS, stderr=stderr.fileno())
+                printed = _last_lines(stderr) if result.error is not None else ""
             known = result.error is None
             self._servers.append((downstream, known))
             if result.error is not None:
-                self._found.problems.append(self._of_server(name, downstream.name, f"does not answer: {result.error}"))
+                message = f"does not answer: {result.error}{printed}"
+                self._found.problems.append(self._of_server(name, downstream.name, message))
         patterns = started.tool_filters.get(downstream.name, ())
         if known and patterns:
             await self._check_filters(name, started, downstream, patterns)
@@ -155,3 +166,12 @@ def _format(result: LlmResult) -> str:
     model = f" with the model '{result.model}'" if result.model is not None else ""
     verbs = {"ok": "answers, but", "not checked": "is not checked:", "failed": "cannot be used:"}
     return f"LLM provider '{result.provider}'{model} {verbs[result.status]} {result.error or result.warning}"
+
+
+def _last_lines(stderr: IO[bytes]) -> str:
+    """Return the end of what a program has printed to stderr, without secrets and control characters, indented."""
+    size = stderr.seek(0, os.SEEK_END)
+    stderr.seek(max(0, size - _MOST_STDERR))
+    text = end_of(without_controls(stderr.read().decode(errors="replace")), _SHOWN_STDERR).strip()
+    lines = [f"\n    {line.rstrip()}" for line in text.splitlines()[-_SHOWN_LINES:]]
+    return "".join(["; the end of its stderr:", *lines]) if lines else ""

@@ -51,14 +51,25 @@ class ProbeResult:
 
 
 async def probe(
-    downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner, limits: HealthLimits
+    downstream: Downstream,
+    client: httpx.AsyncClient,
+    tasks: TaskOwner,
+    limits: HealthLimits,
+    *,
+    stderr: int | None = None,
 ) -> ProbeResult:
-    """Probe one downstream within `probe_seconds`; `tasks` end the program or session that the probe began."""
+    """Probe one downstream within `probe_seconds`; `tasks` end the program or session that the probe began.
+
+    The stderr of a program goes to the file descriptor `stderr`, or to the configured file.
+    """
     started = monotonic()
     protocol: str | None = None
     try:
         async with asyncio.timeout(limits.probe_seconds):
-            error, protocol = await _ask(downstream, client, tasks, limits)
+            if downstream.url is None:
+                error, protocol = await ask_program(downstream.program, tasks, limits.leave_seconds, stderr)
+            else:
+                error, protocol = await _ask(downstream, client, tasks, limits)
     except TimeoutError:
         error = f"{'started, but ' if downstream.url is None else ''}no answer within {limits.probe_seconds:g} s"
     except Exception as failure:  # noqa: BLE001  an error is a result
@@ -73,8 +84,6 @@ async def _ask(
     downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner, limits: HealthLimits
 ) -> tuple[str | None, str | None]:
     """Return the error or None, and the era that answered."""
-    if downstream.url is None:
-        return await ask_program(downstream.program, tasks, limits.leave_seconds)
     if downstream.transport == "sse":
         return await _ask_for_stream(downstream, client)
     return await _ask_over_http(downstream, client, tasks, limits.end_seconds)

@@ -42,9 +42,12 @@ DISCOVER: dict[str, Any] = {
 
 
 async def ask_program(
-    program: StdioProgram | None, tasks: TaskOwner, leave_seconds: float
+    program: StdioProgram | None, tasks: TaskOwner, leave_seconds: float, stderr: int | None = None
 ) -> tuple[str | None, str | None]:
-    """Return the error or None, and the era that answered; one of `tasks` ends the program."""
+    """Return the error or None, and the era that answered; one of `tasks` ends the program.
+
+    Its stderr goes to the file descriptor `stderr`, or to the configured file.
+    """
     if program is None:
         return "no command is configured", None
     try:
@@ -54,9 +57,11 @@ async def ask_program(
             environ=program.environ,
             directory=program.directory,
             longest_line=LONGEST_LINE,
+            stderr=program.processes.stderr if stderr is None else stderr,
         )
     except (OSError, ValueError) as error:
-        return child_processes.why_not_started(program.command, program.directory, error), None
+        why = child_processes.why_not_started(program.command, program.directory, error, program.processes.stderr)
+        return why, None
     try:
         return await _converse(process)
     finally:

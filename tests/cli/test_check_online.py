@@ -209,3 +209,23 @@ async def test_other_problems_come_along(tmp_path: Path, checked: Check) -> None
     assert ran.code == 2
     assert [line.split(": ")[1] for line in ran.err.splitlines()] == ["agents.one.titel", "mcp.servers.dead"]
     assert yaml.safe_load((project.path / "agents.yaml").read_text())["agents"]["one"]["titel"] == "One"
+
+
+async def test_the_end_of_what_a_dying_program_prints_to_stderr_is_shown_without_secrets(
+    tmp_path: Path, checked: Check
+) -> None:
+    code = (
+        "import os, sys; sys.stderr.write('x' * 100_000 + '\\n'); "
+        "sys.exit('no module \\x1b[31mfastmcp, key ' + os.environ['SERVICE_API_KEY'])"
+    )
+    dying = {"command": sys.executable, "args": ["-S", "-c", code], "env": {"SERVICE_API_KEY": "hush-hush-1234"}}
+    project = declare_project(tmp_path, {"one": {**TALKS, "servers": ["dying"]}}, servers={"dying": dying})
+    ran = await checked(project)
+    line = line_of(project, "fastagent.config.yaml", "dying:")
+    first, *_, last = ran.err.splitlines()
+    assert first == (
+        f"fastagent.config.yaml:{line}: mcp.servers.dying: does not answer: its process ended with code 1; "
+        "the end of its stderr:"
+    )
+    assert last == "    …no module [31mfastmcp, key ****"
+    assert len(ran.err) < 3000

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from tests.support.gateway import Limits
     from tests.support.scripted_llm import LlmRequest, Turn
 
+PARAMS = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+GREETING = Greeting.of(JSONRPCRequest(jsonrpc="2.0", id=0, method="initialize", params=PARAMS), shared=True)
+
 
 @pytest.fixture(autouse=True)
 def limited(limits: Limits) -> None:
@@ -116,8 +119,6 @@ async def test_a_program_that_reads_nothing_is_ended_before_its_messages_fill_th
 async def test_a_client_of_a_shared_process_that_reads_nothing_does_not_delay_the_others(tmp_path: Path) -> None:
     settings = Processes(tmp_path).settings()
     program = StdioProgram(settings["command"], tuple(settings["args"]), processes=ProcessSettings(shared=True))
-    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    greeting = Greeting.of(JSONRPCRequest(jsonrpc="2.0", id=0, method="initialize", params=params), shared=True)
 
     def using(tool: str) -> SessionMessage:
         call = {"name": tool, "arguments": {}, "_meta": {"progressToken": "mine"}}
@@ -125,7 +126,7 @@ async def test_a_client_of_a_shared_process_that_reads_nothing_does_not_delay_th
 
     async with Programs(ProgramLimits(leave_seconds=0.2)) as programs:
         pool = programs.acquire("p", program)
-        async with connection(pool, greeting=greeting) as stuck, connection(pool, greeting=greeting) as other:
+        async with connection(pool, greeting=GREETING) as stuck, connection(pool, greeting=GREETING) as other:
             await stuck[1].send(using("news"))
             await other[1].send(using("where"))
             async with asyncio.timeout(20):
@@ -134,6 +135,31 @@ async def test_a_client_of_a_shared_process_that_reads_nothing_does_not_delay_th
             assert isinstance(answer.message, JSONRPCResponse)
             read = [stuck[0].receive_nowait() for _ in range(MOST_UNREAD + 1)]  # type: ignore[attr-defined]
             assert [type(one.message) for one in read] == [JSONRPCNotification] * MOST_UNREAD + [JSONRPCResponse]
+
+
+async def test_a_shared_process_that_is_in_use_is_not_ended_for_being_idle(tmp_path: Path) -> None:
+    settings = Processes(tmp_path).settings()
+    processes = ProcessSettings(shared=True, idle_seconds=0.01)
+    program = StdioProgram(settings["command"], tuple(settings["args"]), processes=processes)
+    async with Programs(ProgramLimits(leave_seconds=0.2)) as programs:
+        pool = programs.acquire("p", program)
+        async with connection(pool, greeting=GREETING):
+            taken = await pool.take(GREETING)  # and not connected yet
+        taken.connections[_ignore] = lambda: None
+        await eventually(lambda: all(timer.cancelled() or timer.when() < now() for timer in pool._ready.values()))
+        await asyncio.sleep(0)
+        assert taken.is_usable
+        taken.disconnect(_ignore)
+        pool.give_back(taken, is_used=True)
+        await eventually(lambda: not taken.is_usable, what="its end")
+
+
+async def _ignore(_: JSONRPCMessage) -> None:
+    """A connection that reads nothing."""
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def test_a_reload_leaves_the_processes_of_running_and_waiting_calls_alone(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
+from threading import Thread
 from threading import enumerate as threads
 from typing import TYPE_CHECKING
 
@@ -12,10 +14,12 @@ import uvloop
 
 from pallas_gateway import child_processes
 from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.stdio_processes import children
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from pallas_gateway.child_processes import ChildProcess
 
@@ -83,3 +87,39 @@ def test_a_start_that_is_cancelled_leaves_nothing(run: Run) -> None:
         assert starting.cancelled()
 
     run(use)
+
+
+async def test_stderr_is_appended_to_a_file_that_only_its_owner_may_read(tmp_path: Path) -> None:
+    file = tmp_path / "stderr.log"
+    for text in ("one", "two"):
+        start = partial(child_processes.start, environ={}, directory=None, longest_line=2**16, stderr=str(file))
+        process = await start(sys.executable, ("-I", "-S", "-c", f"import sys; print('{text}', file=sys.stderr)"))
+        assert await process.wait() == 0
+        await child_processes.end(process, 1)
+    assert file.read_text() == "one\ntwo\n"
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_file_for_stderr_that_cannot_be_written_is_the_reason_of_a_failed_start(tmp_path: Path) -> None:
+    file = str(tmp_path / "absent" / "stderr.log")
+    start = child_processes.start("sleep", ("9",), environ={}, directory=None, longest_line=2**16, stderr=file)
+    with pytest.raises(OSError, match=r"No such file") as caught:
+        await start
+    why = child_processes.why_not_started("sleep", None, caught.value, file)
+    assert why == f"the file '{file}' for its stderr cannot be written: No such file or directory"
+
+
+async def test_a_process_for_which_no_thread_can_be_started_is_a_failed_start_and_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_thread(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    before = children()
+    with monkeypatch.context() as patched:
+        patched.setattr(Thread, "start", no_thread)
+        with pytest.raises(OSError, match="no thread can be started") as caught:
+            await python(DEAF)
+    assert children() == before
+    why = child_processes.why_not_started("python", None, caught.value)
+    assert why == "command 'python' cannot be started: no thread can be started"

@@ -6,7 +6,7 @@ Like those in `forwarding`, they are read by the configuration's checks and by t
 from pydantic import ConfigDict
 
 from pallas_gateway.config.model.section import Section
-from pallas_gateway.config.model.values import Count, CountOrZero, Flag, Seconds
+from pallas_gateway.config.model.values import Count, CountOrZero, Flag, Seconds, Text
 
 
 class ProcessSettings(Section):
@@ -25,6 +25,9 @@ class ProcessSettings(Section):
 
     shared: Flag = False
     """All calls use one process, of a server that keeps no state of a caller."""
+
+    stderr: Text | None = None
+    """A file to which the processes append what they write to stderr."""
 
 
 def why_without_processes(written: ProcessSettings, transport: str) -> str | None:

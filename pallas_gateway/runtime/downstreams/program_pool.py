@@ -161,6 +161,8 @@ class ProgramPool:
         self._ready[process] = asyncio.get_running_loop().call_later(seconds, self._expire, process, context=context)
 
     def _expire(self, process: ProgramProcess) -> None:
+        if process.connections:  # a shared one, which was taken by two connections before one of them ended
+            return
         if process.greeting is not None:
             self._kept_warm.pop(process.greeting.key, None)  # until a call uses the program again
         self._drop(process)

@@ -95,6 +95,7 @@ class ProgramProcess:
 
     async def run(self) -> None:
         """Start the process, read its messages until it ends or `end` is called, and reap it."""
+        stderr = self._program.processes.stderr
         try:
             self._process = process = await child_processes.start(
                 self._program.command,
@@ -102,9 +103,11 @@ class ProgramProcess:
                 environ=self._program.environ,
                 directory=self._program.directory,
                 longest_line=child_processes.PIECE,
+                stderr=stderr,
             )
         except (OSError, ValueError) as error:
-            self._close(child_processes.why_not_started(self._program.command, self._program.directory, error))
+            program = self._program
+            self._close(child_processes.why_not_started(program.command, program.directory, error, stderr))
             return
         self._has_begun.set()
         try:

@@ -95,6 +95,7 @@ The file is fast-agent's own (`fast-agent.yaml` and `fast-agent.config.yaml` are
 | `mcp.servers.<name>.max_processes` | stdio: processes at once in each worker, default 16 |
 | `mcp.servers.<name>.idle_seconds` | stdio: a process that was ready for so long is ended, default 300 |
 | `mcp.servers.<name>.shared` | stdio: `true`: all calls use one process, of a server that keeps no state of a caller |
+| `mcp.servers.<name>.stderr` | stdio: a file for what its processes write to stderr; default: discarded |
 | `logger.level` | log level when `PALLAS_LOG_LEVEL` is not set |
 | `<provider>.base_url` | address of the provider; without one: its variable (`OPENAI_BASE_URL`, …), else its own |
 
