@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.model.agents import AgentSettings
-    from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts
+    from pallas_gateway.runtime.protocols import AgentRuntime, LlmProvider, ModelFacts
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
 
@@ -123,6 +123,11 @@ class AgentState:
     def model(self) -> ModelFacts | None:
         """The model the agent uses, known once it has been ready."""
         return self._version.runtime.model if self._version else None
+
+    @property
+    def provider(self) -> LlmProvider | None:
+        """The provider of that model; None for fast-agent's test models."""
+        return self._version.runtime.provider if self._version else None
 
     def trace_url(self, call: Call) -> str | None:
         """Return the page of a call's trace; None if the call has none, or `gateway.trace_url` is not set."""

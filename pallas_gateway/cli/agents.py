@@ -27,8 +27,8 @@ def agents(
     if not found:
         problem(NOTHING_SHOWN[0].upper() + NOTHING_SHOWN[1:])
         return
-    rows = [(agent.name, state, agent.title, agent.url, agent.description) for agent, state, _ in found]
-    table("AGENT", "STATE", "TITLE", "URL", "DESCRIPTION", rows=rows)
+    rows = [(one.name, state, one.title, one.model, one.url, one.description) for one, state, _ in found]
+    table("AGENT", "STATE", "TITLE", "MODEL", "URL", "DESCRIPTION", rows=rows)
     if reasons := [f"{agent.name}: {reason}" for agent, _, reason in found if reason]:
         result("\n".join(["", *reasons]))
 

@@ -91,6 +91,7 @@ class RemoteAgent:
     url: str
     document: dict[str, Any]
     is_at_home: bool = True
+    model: str = ""
 
 
 async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteAgent]:
@@ -185,7 +186,8 @@ def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:
     title = server.get("title") or name
     description = server.get("description") or ""
     # The registry repeats the title where an agent has no description, because the schema requires one.
-    return RemoteAgent(name, title, "" if description == title else description, url, server, at_home)
+    description = "" if description == title else description
+    return RemoteAgent(name, title, description, url, server, at_home, str(published.get("model") or ""))
 
 
 def _place(url: SplitResult) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from time import monotonic
@@ -37,56 +37,75 @@ _ABSENT = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_I
 _log = logging.getLogger("pallas.preflight")
 
 
+@dataclass(eq=False, slots=True)
+class _Checked:
+    """One provider with a model in use, and its last result; `asked` is a monotonic time."""
+
+    provider: LlmProvider
+    latest: LlmResult | None = None
+    asked: float = 0.0
+    asking: asyncio.Task[None] | None = None
+
+
 class Preflight:
-    """Checks the providers, and keeps the active one's result and gauge."""
+    """Checks the providers, and keeps the results and gauges of those whose models agents use."""
 
     def __init__(self, *, client: httpx.AsyncClient, tasks: TaskOwner, metrics: Metrics, limits: HealthLimits) -> None:
         self._client = client
         self._tasks = tasks
         self._metrics = metrics
         self._limits = limits
-        self._active: LlmProvider | None = None
-        self._latest: LlmResult | None = None
-        self._asked = 0.0
-        self._asking: asyncio.Task[None] | None = None
+        self._checked: list[_Checked] = []
 
     async def run(self, providers: Sequence[LlmProvider]) -> None:
-        """Check all providers at once, and log one line for each."""
+        """Check all providers at once, and log one line for each; results of another configuration are dropped."""
+        self._checked = []
         results = await asyncio.gather(*(self._ask(provider) for provider in providers))
         for provider, result in zip(providers, results, strict=True):
             _log_result(result)
             if provider.model is not None:
-                self._active = provider
-                self._remember(result)
+                self._remember(self._of(provider), result)
 
-    @property
-    def known(self) -> LlmResult | None:
-        """The active provider's last result, None without one."""
-        return self._latest
+    def known(self, provider: LlmProvider | None) -> LlmResult | None:
+        """The provider's last result, None before the first; a missing or stale one is renewed in the background."""
+        if provider is None:
+            return None
+        one = self._of(provider)
+        is_stale = one.latest is None or monotonic() - one.asked > self._limits.stale_seconds
+        if is_stale and (one.asking is None or one.asking.done()):
+            one.asking = self._tasks.spawn(self._ask_again(one), name="preflight again", report=True)
+        return one.latest
 
-    def latest(self) -> LlmResult | None:
-        """As `known`; a stale result is also renewed in the background."""
-        if self._active is not None and monotonic() - self._asked > self._limits.stale_seconds and not self._is_asking:
-            self._asking = self._tasks.spawn(self._ask_again(self._active), name="preflight again", report=True)
-        return self._latest
+    async def result(self, provider: LlmProvider | None) -> LlmResult | None:
+        """The same, but waits for the first result, at most for the deadline of a check."""
+        known = self.known(provider)
+        if known is None and provider is not None and (asking := self._of(provider).asking) is not None:
+            await asyncio.wait({asking})
+            known = self._of(provider).latest
+        return known
 
-    @property
-    def _is_asking(self) -> bool:
-        return self._asking is not None and not self._asking.done()
+    def _of(self, provider: LlmProvider) -> _Checked:
+        found = next((one for one in self._checked if one.provider == provider), None)
+        if found is None:
+            found = _Checked(provider)
+            self._checked.append(found)
+        return found
 
-    async def _ask_again(self, provider: LlmProvider) -> None:
-        before, result = self._latest, await self._ask(provider)
+    async def _ask_again(self, one: _Checked) -> None:
+        before, result = one.latest, await self._ask(one.provider)
         if before is None or (before.status, before.error) != (result.status, result.error):
             _log_result(result)
-        self._remember(result)
+        self._remember(one, result)
 
     async def _ask(self, provider: LlmProvider) -> LlmResult:
         return await ask(provider, self._client, seconds=self._limits.preflight_seconds)
 
-    def _remember(self, result: LlmResult) -> None:
-        self._latest, self._asked = result, monotonic()
-        if result.status != "not checked":
-            self._metrics.llm_provider_up.labels(result.provider).set(result.status == "ok")
+    def _remember(self, one: _Checked, result: LlmResult) -> None:
+        one.latest, one.asked = result, monotonic()
+        same = (each.latest for each in self._checked if each.provider.name == result.provider)
+        words = [latest.status for latest in same if latest is not None and latest.status != "not checked"]
+        if words:
+            self._metrics.llm_provider_up.labels(result.provider).set(all(word == "ok" for word in words))
 
 
 def _log_result(result: LlmResult) -> None:

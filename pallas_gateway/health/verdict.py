@@ -48,7 +48,7 @@ class Life:
     """An agent's state, the time of its last change, and why the agent cannot take calls (None if it can).
 
     `problems` are errors in its definition that do not prevent calls, such as tools that do not exist; `open_questions`
-    counts those to its callers.
+    counts those to its callers. `model` is the name of its model, None before it is known.
     """
 
     state: str
@@ -56,11 +56,13 @@ class Life:
     not_ready: str | None = None
     problems: tuple[str, ...] = ()
     open_questions: int = 0
+    model: str | None = None
 
     def document(self) -> dict[str, Any]:
         """The `agent` object of `get_health`."""
         questions = {"open_questions": self.open_questions} if self.open_questions else {}
-        return {"state": self.state, "since": _iso(self.since), **questions}
+        model = {"model": self.model} if self.model is not None else {}
+        return {"state": self.state, "since": _iso(self.since), **model, **questions}
 
 
 @dataclass(frozen=True, slots=True)

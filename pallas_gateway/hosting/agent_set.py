@@ -142,8 +142,9 @@ class AgentSet:
         """Return the verdict of an agent for `get_health`."""
         if self.agents.get(agent.name) is not agent:  # removed by a reload after this request arrived
             return judge(life_of(agent), (), None)
+        llm = await self._shared.preflight.result(agent.provider)
         downstreams = agent.runtime.downstreams if agent.runtime else None
-        return await self._health[agent.name].check(downstreams, life_of(agent), self._shared.preflight.latest())
+        return await self._health[agent.name].check(downstreams, life_of(agent), llm)
 
     def only_reads(self, name: str) -> bool:
         """Return True if all tools of an agent and of the peers that it can reach declare that they change nothing."""
@@ -161,7 +162,7 @@ class AgentSet:
     async def _refresh_health(self, name: str) -> None:
         agent = self.agents[name]
         downstreams = agent.runtime.downstreams if agent.runtime else None
-        await self._health[name].refresh(downstreams, life_of(agent), self._shared.preflight.latest())
+        await self._health[name].refresh(downstreams, life_of(agent), self._shared.preflight.known(agent.provider))
 
     def _health_seconds(self) -> float:
         return self._configuration.deployment.gateway.health_seconds
@@ -171,7 +172,7 @@ class AgentSet:
         if agent is None or agent.runtime is None or server not in {one.name for one in agent.runtime.downstreams}:
             return
         self._health[name].report(server, error, refused=refused)
-        self._health[name].note(life_of(agent), self._shared.preflight.known)
+        self._health[name].note(life_of(agent), self._shared.preflight.known(agent.provider))
 
     async def prepare(self, configuration: Configuration, addresses: Addresses) -> Prepared:
         """Start new versions of agents whose configuration or files changed, while the present ones serve."""
@@ -319,7 +320,7 @@ class AgentSet:
     def _note_state(self, agent: AgentState) -> None:
         if agent.status.state not in (State.READY, State.FAILED) or self.agents.get(agent.name) is not agent:
             return
-        self._health[agent.name].note(life_of(agent), self._shared.preflight.known)
+        self._health[agent.name].note(life_of(agent), self._shared.preflight.known(agent.provider))
         self._rounds.soon(agent.name)
         if agent.name in self._coming_up and agent.runtime is not None:
             self._coming_up.discard(agent.name)
@@ -376,4 +377,6 @@ class AgentSet:
 def life_of(agent: HostedAgent) -> Life:
     """Return an agent's state for `get_health`."""
     problems = agent.runtime.problems if agent.runtime else ()
-    return Life(agent.status.state.value, agent.status.since, agent.why_not_ready, problems, len(agent.open_questions))
+    model = agent.model.name if agent.model else None
+    questions = len(agent.open_questions)
+    return Life(agent.status.state.value, agent.status.since, agent.why_not_ready, problems, questions, model)

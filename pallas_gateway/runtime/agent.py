@@ -31,7 +31,7 @@ from pallas_gateway.runtime.llm.openrouter import models_known
 from pallas_gateway.runtime.loading.served import served_agent
 from pallas_gateway.runtime.protocols import ModelFacts, ServerTools
 from pallas_gateway.runtime.settings.hosting import settings_of
-from pallas_gateway.runtime.settings.models import facts_of, model_facts, models_used, provider_and_model
+from pallas_gateway.runtime.settings.models import facts_of, model_facts, model_served, models_used, provider_and_model
 from pallas_gateway.runtime.settings.providers import providers_of
 from pallas_gateway.tasks import TaskOwner
 
@@ -120,6 +120,7 @@ class FastAgentHost:
         self._fast = fast
         self._outside_calls = CallScope(created_for=spec.name, connect=defer_connections, models=models)
         self._models_used: set[tuple[str, str]] = set()
+        self._provider: LlmProvider | None = None
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before the first use
         self._local_tools_only_read = False
         self._live = 0
@@ -128,6 +129,11 @@ class FastAgentHost:
     def model(self) -> ModelFacts:
         """The model that the served agent uses."""
         return self._model
+
+    @property
+    def provider(self) -> LlmProvider | None:
+        """The provider of that model; None for fast-agent's test models."""
+        return self._provider
 
     def model_named(self, spec: str) -> ModelFacts:
         """One of the models that callers may choose."""
@@ -240,6 +246,9 @@ class FastAgentHost:
             self._models_used = models_used(session.agent_app)
             agents = session.agent_app.registered_agents().values()
             self._local_tools_only_read = await local_tools_only_read(agents)
+            self._provider = next(
+                iter(providers_of(model_served(session.agent_app, self._served), settings_of(self._fast))), None
+            )
         finally:
             await session.delete()
 

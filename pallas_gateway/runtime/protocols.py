@@ -261,6 +261,10 @@ class AgentRuntime(Protocol):
     def model(self) -> ModelFacts:
         """The model that the served agent uses."""
 
+    @property
+    def provider(self) -> LlmProvider | None:
+        """The provider of that model; None for fast-agent's test models."""
+
     def model_named(self, spec: str) -> ModelFacts:
         """Facts of one of the spec's `models`."""
 

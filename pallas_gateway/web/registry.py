@@ -51,6 +51,8 @@ def _server(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
     description = agent.settings.description or title
     capabilities = _capabilities(gateway, agent)
     published: dict[str, Any] = {"agent": agent.name, "title": title, "description": description}
+    if (model := model_of(gateway, agent)) is not None:
+        published["model"] = model
     if capabilities is not None:
         published["capabilities"] = capabilities
     if gateway.configuration.deployment.gateway.threads is not None:
@@ -95,14 +97,20 @@ def _capabilities(gateway: Gateway, agent: HostedAgent) -> dict[str, Any] | None
     declared = gateway.configuration.capabilities_of(agent.name)
     if declared is None:
         return None
-    configured = agent.settings.model or gateway.configuration.fastagent.default_model
-    model = agent.model.name if agent.model else (configured or "").partition(".")[2] or configured
     return {
-        **({"model": model} if model else {}),
+        **({"model": model} if (model := model_of(gateway, agent)) else {}),
         "vision": declared.vision,
         "context_window": declared.context_window,
         "max_output_tokens": declared.max_output_tokens,
     }
+
+
+def model_of(gateway: Gateway, agent: HostedAgent) -> str | None:
+    """The model that the agent uses, without its provider; until it has started, the configured one."""
+    if agent.model is not None:
+        return agent.model.name
+    configured = agent.settings.model or gateway.configuration.fastagent.default_model or ""
+    return configured.partition(".")[2] or configured or None
 
 
 def clamped(text: str) -> str:

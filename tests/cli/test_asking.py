@@ -5,6 +5,7 @@ import base64
 import io
 import json
 import os
+import re
 import signal
 import ssl
 import sys
@@ -40,15 +41,16 @@ HELP = "Is it running? `pallas-gateway serve` starts it; --url or PALLAS_GATEWAY
 
 def test_agents_lists_what_a_gateway_serves(asking: Command, gateway: Program) -> None:
     ran = asking("agents")
-    url = gateway.url
     assert (ran.code, ran.err) == (0, "")
     *lines, nothing, reason = ran.out.splitlines()
-    assert lines == [
-        f"AGENT           STATE    TITLE           {'URL'.ljust(len(url) + 25)}   DESCRIPTION",
-        f"echo            ready    Echo            {url}/agents/echo/mcp            Repeats what it is told.",
-        f"tech_research   ready    Tech Research   {url}/agents/tech_research/mcp",
-        f"broken          failed   Broken          {url}/agents/broken/mcp",
+    rows = [re.split(r" {3,}", line) for line in lines]
+    assert rows == [
+        ["AGENT", "STATE", "TITLE", "MODEL", "URL", "DESCRIPTION"],
+        ["echo", "ready", "Echo", "passthrough", f"{gateway.url}/agents/echo/mcp", "Repeats what it is told."],
+        ["tech_research", "ready", "Tech Research", "passthrough", f"{gateway.url}/agents/tech_research/mcp"],
+        ["broken", "failed", "Broken", "passthrough", f"{gateway.url}/agents/broken/mcp"],
     ]
+    assert len({line.index("passthrough") for line in lines[1:]}) == 1
     assert nothing == ""
     assert reason.startswith("broken: module 'test_project_")
 

@@ -145,7 +145,10 @@ async def test_other_callers_are_refused(path: str, who: str | None, status: int
 
 async def test_an_agent_that_failed_has_no_servers_yet(console: Console) -> None:
     answer = await console.get("/api/agents/broken", "operator")
-    assert (answer.status_code, answer.json()) == (200, {"name": "broken", "servers": None})
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"name": "broken", "model": "passthrough", "servers": None},
+    )
 
 
 async def test_the_guards_hold_for_the_endpoints(console: Console) -> None:

@@ -185,39 +185,69 @@ async def answers_once_within(url: str, seconds: float) -> bool:
 # The LLM provider
 
 
-async def test_a_provider_that_does_not_know_the_model_is_told_and_the_agent_serves(tmp_path: Path) -> None:
+async def test_a_model_server_that_does_not_list_the_model_is_named_and_the_agent_is_well(tmp_path: Path) -> None:
     async with scripted_llm(models=["gpt-x"]) as llm:
         openai = {"api_key": "sk-hunter2", "base_url": llm.base_url}
-        fastagent = {"default_model": "openai.bad-model", "openai": openai}
+        fastagent = {"default_model": "openai.other-model", "openai": openai}
         async with serving(tmp_path, {}, **fastagent) as (url, served):
-            sick = await health(url)
-            assert (sick["status"], sick["message"]) == ("degraded", "LLM: openai: model 'bad-model' not found")
-            assert {**sick["llm"], "checked": ""} == {
+            well = await health(url)
+            assert (well["status"], well["agent"]["model"]) == ("ok", "other-model")
+            assert {**well["llm"], "checked": ""} == {
                 "provider": "openai",
-                "model": "bad-model",
-                "status": "failed",
-                "error": "model 'bad-model' not found",
+                "model": "other-model",
+                "status": "ok",
+                "warning": "the server at base_url lists no model of this name; a call shows if it accepts it",
                 "checked": "",
             }
-            assert served.metric("pallas_llm_provider_up", provider="openai") == 0
-            assert not (await ask(url)).is_error  # warn-only
+            assert served.metric("pallas_llm_provider_up", provider="openai") == 1
+            assert not (await ask(url)).is_error
     assert llm.model_list_headers[0]["authorization"] == "Bearer sk-hunter2"
 
 
+async def test_each_agents_health_is_about_the_provider_of_its_own_model(tmp_path: Path) -> None:
+    agents = {
+        "plain": Agent(),
+        "own": Agent(model="generic.local-x"),
+        "declared": Agent(settings={"module": None, "instruction": "Answer.", "model": "openai.gpt-y"}),
+        "test": Agent(model="passthrough"),
+    }
+    with reserved_port() as nowhere:
+        async with scripted_llm(models=["gpt-x", "gpt-y"]) as llm:
+            fastagent = {
+                "default_model": "openai.gpt-x",
+                "openai": {"api_key": "sk-hunter2", "base_url": llm.base_url},
+                "generic": {"base_url": f"http://127.0.0.1:{nowhere}/v1"},
+            }
+            async with running(write_project(tmp_path, agents, fastagent=fastagent)) as served:
+                found = {name: await health(served.url(name)) for name in agents}
+                up = [served.metric("pallas_llm_provider_up", provider=name) for name in ("openai", "generic")]
+    models = {name: one["agent"]["model"] for name, one in found.items()}
+    assert models == {"plain": "gpt-x", "own": "local-x", "declared": "gpt-y", "test": "passthrough"}
+    asked = {name: (one["llm"]["provider"], one["llm"]["model"]) for name, one in found.items() if "llm" in one}
+    assert asked == {"plain": ("openai", "gpt-x"), "own": ("generic", "local-x"), "declared": ("openai", "gpt-y")}
+    assert {name: one["message"] for name, one in found.items() if one["status"] != "ok"} == {
+        "own": "LLM: generic: connection refused"
+    }
+    assert up == [1, 0]
+
+
 async def test_a_provider_that_comes_back_is_noticed_without_a_restart(tmp_path: Path, limits: Limits) -> None:
-    async with scripted_llm(models=[]) as llm:
-        fastagent = {"default_model": "openai.gpt-x", "openai": {"api_key": "sk-hunter2", "base_url": llm.base_url}}
-        async with serving(tmp_path, {}, **fastagent) as (url, served):
-            assert (await health(url))["status"] == "degraded"
-            llm.models.append("gpt-x")
-            assert (await health(url))["status"] == "degraded"  # asked less than 5 minutes ago
-            limits.gateway.health.stale_seconds = 0
+    with reserved_port() as port:
+        openai = {"api_key": "sk-hunter2", "base_url": f"http://127.0.0.1:{port}/v1"}
+        async with serving(tmp_path, {}, default_model="openai.gpt-x", openai=openai) as (url, served):
+            sick = await health(url)
+            assert (sick["status"], sick["message"]) == ("degraded", "LLM: openai: connection refused")
+            assert served.metric("pallas_llm_provider_up", provider="openai") == 0
+            assert (await ask(url)).is_error
+            async with scripted_llm(models=["gpt-x"], port=port):
+                assert (await health(url))["status"] == "degraded"  # asked less than 5 minutes ago
+                limits.gateway.health.stale_seconds = 0
 
-            async def is_well() -> bool:
-                return bool((await health(url))["status"] == "ok")
+                async def is_well() -> bool:
+                    return bool((await health(url))["status"] == "ok")
 
-            await eventually(is_well, what="a renewed result")
-            assert served.metric("pallas_llm_provider_up", provider="openai") == 1
+                await eventually(is_well, what="a renewed result")
+                assert served.metric("pallas_llm_provider_up", provider="openai") == 1
 
 
 async def test_a_provider_that_takes_its_time_holds_up_neither_the_listener_nor_the_stop(tmp_path: Path) -> None:

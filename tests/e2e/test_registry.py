@@ -96,11 +96,17 @@ async def test_an_entry_says_everything_there_is_to_say(tmp_path: Path) -> None:
 
     assert answer.headers["content-type"] == "application/json"
     entry = answer.json()["servers"][1]
-    published, updated = (entry["_meta"][OFFICIAL][stamp] for stamp in ("publishedAt", "updatedAt"))
-    assert began <= datetime.fromisoformat(published) <= datetime.fromisoformat(updated) <= datetime.now(UTC)
+    began_at, updated = (entry["_meta"][OFFICIAL][stamp] for stamp in ("publishedAt", "updatedAt"))
+    assert began <= datetime.fromisoformat(began_at) <= datetime.fromisoformat(updated) <= datetime.now(UTC)
     capabilities = {"model": "big.model-1.5", **CAPABILITIES}
     title, description = "Research " + LONG.strip(), LONG.strip()
-    published = {"agent": "tech_research", "title": title, "description": description, "capabilities": capabilities}
+    published = {
+        "agent": "tech_research",
+        "title": title,
+        "description": description,
+        "model": "big.model-1.5",
+        "capabilities": capabilities,
+    }
     assert entry == {
         "server": {
             "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
@@ -119,7 +125,7 @@ async def test_an_entry_says_everything_there_is_to_say(tmp_path: Path) -> None:
             "_meta": {PUBLISHER: published},
         },
         "_meta": {
-            OFFICIAL: {"status": "active", "isLatest": True, "publishedAt": published, "updatedAt": updated},
+            OFFICIAL: {"status": "active", "isLatest": True, "publishedAt": began_at, "updatedAt": updated},
         },
     }
     for shown, full in ((entry["server"]["title"], title), (entry["server"]["description"], description)):
@@ -209,6 +215,18 @@ async def test_capabilities_are_published_where_declared_with_the_model_really_u
 
     assert server.get("capabilities") == expected
     assert server["_meta"][PUBLISHER].get("capabilities") == expected
+    if expected is not None:
+        assert server["_meta"][PUBLISHER]["model"] == expected["model"]
+
+
+async def test_the_model_is_published_where_nothing_is_declared_too(tmp_path: Path) -> None:
+    agents = {"plain": Agent(), "own": Agent(model="generic.other")}
+    async with registry(tmp_path, agents, llm_url="http://127.0.0.1:1/v1") as http:
+        found = await servers(http)
+        details = [(await http.get(f"/api/agents/{name}")).json()["model"] for name in agents]
+
+    assert [found[name]["_meta"][PUBLISHER]["model"] for name in agents] == details == ["test-model", "other"]
+    assert not any("capabilities" in server for server in found.values())
 
 
 @pytest.mark.parametrize(

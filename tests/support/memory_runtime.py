@@ -110,6 +110,7 @@ class MemoryAgent:
         answer: Reply of a call, or whatever it raises.
         tells: What the call tells its channel before it waits and answers.
         model: What the agent says it uses.
+        provider: The provider of it.
         downstreams: The MCP servers it says it uses.
         turns_so_far: The LLM turns a call has had when it comes to the gate.
         tools_so_far: The tools it has used by then.
@@ -128,6 +129,7 @@ class MemoryAgent:
     answer: Answer = repeat
     tells: Tell = lambda call, channel: None
     model: ModelFacts = MODEL
+    provider: LlmProvider | None = None
     downstreams: tuple[Downstream, ...] = ()
     turns_so_far: Sequence[TurnUsage] = ()
     tools_so_far: Sequence[str] = ()
@@ -208,6 +210,11 @@ class MemoryAgentRuntime:
     def model_named(self, spec: str) -> ModelFacts:
         """The same under this name."""
         return replace(self.agent.model, name=spec)
+
+    @property
+    def provider(self) -> LlmProvider | None:
+        """As the agent says."""
+        return self.agent.provider
 
     @property
     def downstreams(self) -> tuple[Downstream, ...]:

@@ -104,9 +104,7 @@ def model_name(spec: str) -> str:
 
 def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | None) -> ModelFacts:
     """The model that the served agent uses; for a workflow, that of the first agent with a model."""
-    agents = app.registered_agents()
-    ordered = [agents[served], *(agent for name, agent in agents.items() if name != served)]
-    llm = next((llm for agent in ordered if (llm := getattr(agent, "llm", None)) is not None), None)
+    llm = _llm_of(app, served)
     name = (llm.model_name if llm is not None else None) or "unknown"
     is_known = llm is None or capabilities is not None or ModelDatabase.get_model_params(name) is not None
     says_most = capabilities is not None and "max_output_tokens" in capabilities.model_fields_set
@@ -115,6 +113,18 @@ def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | No
     takes_images = takes_images and (llm is None or llm.provider not in _SENT_NO_IMAGES)
     images = _image_types(name) if takes_images else frozenset()
     return ModelFacts(name, images, is_known, most, None if is_known else near_model(name))
+
+
+def _llm_of(app: AgentApp, served: str) -> Any:
+    agents = app.registered_agents()
+    ordered = [agents[served], *(agent for name, agent in agents.items() if name != served)]
+    return next((llm for agent in ordered if (llm := getattr(agent, "llm", None)) is not None), None)
+
+
+def model_served(app: AgentApp, served: str) -> set[tuple[str, str]]:
+    """The model of `model_facts` as (provider, name at the provider); empty without one."""
+    llm = _llm_of(app, served)
+    return {(llm.provider.config_name, llm.model_name)} if llm is not None and llm.model_name else set()
 
 
 def models_used(app: AgentApp) -> set[tuple[str, str]]:

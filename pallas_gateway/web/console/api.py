@@ -18,6 +18,7 @@ from pallas_gateway.telemetry.redaction import cleaned, cleaned_data
 from pallas_gateway.urls import AGENT_DETAILS, GATEWAY_STATE
 from pallas_gateway.web import refusals
 from pallas_gateway.web.access import caller_of, refusal, refusal_without
+from pallas_gateway.web.registry import model_of
 
 if TYPE_CHECKING:
     from mcp_types import Tool
@@ -59,13 +60,13 @@ async def _agent(gateway: Gateway, request: Request) -> Response:
         return refused
     if (agent := gateway.agents.get(name)) is None:
         return refusals.not_found(scope, refusals.no_agent(name))
-    return JSONResponse(cleaned_data(_details(agent, caller)), headers=_HEADERS)
+    return JSONResponse(cleaned_data(_details(agent, caller, model_of(gateway, agent))), headers=_HEADERS)
 
 
-def _details(agent: HostedAgent, caller: Caller) -> dict[str, Any]:
+def _details(agent: HostedAgent, caller: Caller, model: str | None) -> dict[str, Any]:
     """The details of an agent that a caller may see; null for those that are unknown before the agent is up."""
     runtime = agent.runtime
-    details: dict[str, Any] = {"name": agent.name, "servers": None}
+    details: dict[str, Any] = {"name": agent.name, "model": model, "servers": None}
     if runtime is not None:
         details["servers"] = [_server(one) for one in runtime.server_tools(caller)]
     if decide(caller, agent.name, Action.READ_INSTRUCTION, exists=True) is Decision.ALLOWED:

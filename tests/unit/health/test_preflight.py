@@ -353,8 +353,8 @@ class Flight:
     def up(self, provider: str) -> float | None:
         return self.metrics.registry.get_sample_value("pallas_llm_provider_up", {"provider": provider})
 
-    def latest(self) -> tuple[str, str | None] | None:
-        latest = self.preflight.latest()
+    def latest(self, provider: LlmProvider) -> tuple[str, str | None] | None:
+        latest = self.preflight.known(provider)
         return (latest.status, latest.error) if latest else None
 
 
@@ -390,33 +390,54 @@ async def test_all_providers_are_asked_at_once_and_each_is_a_line(caplog: pytest
     assert KEY not in caplog.text + repr([vars(record) for record in caplog.records])
 
 
-async def test_only_the_active_provider_counts() -> None:
+async def test_only_providers_whose_models_are_used_count() -> None:
     async with flight() as one:
         await one.preflight.run([CLAUDE, replace(OPENAI, model=None)])
-        assert one.latest() == ("ok", None)
+        assert one.latest(CLAUDE) == ("ok", None)
         assert (one.up("anthropic"), one.up("openai")) == (1, None)
 
 
-async def test_the_active_provider_that_failed_is_down() -> None:
+async def test_a_provider_that_failed_is_down() -> None:
     async with flight() as one:
         await one.preflight.run([OPENAI])
-        assert one.latest() == ("failed", "the key was refused (HTTP 401)")
+        assert one.latest(OPENAI) == ("failed", "the key was refused (HTTP 401)")
         assert one.up("openai") == 0
 
 
-@pytest.mark.parametrize("providers", [[], [replace(CLAUDE, model=None)]])
-async def test_without_an_active_provider_there_is_nothing_to_say(providers: list[LlmProvider]) -> None:
+async def test_an_agent_without_a_provider_has_no_result() -> None:
     async with flight() as one:
-        assert one.latest() is None
-        await one.preflight.run(providers)
-        assert one.latest() is None
+        assert one.preflight.known(None) is None
+        assert await one.preflight.result(None) is None
+        assert one.requests == []
+
+
+async def test_a_model_that_is_not_the_default_one_is_asked_for_once_and_waited_for() -> None:
+    gate = Gate()
+    async with flight(gate) as one:
+        asking = [asyncio.create_task(one.preflight.result(CLAUDE)) for _ in range(3)]
+        await gate.wait_for_entered()
+        assert one.latest(CLAUDE) is None
+        gate.open()
+        results = await asyncio.wait_for(asyncio.gather(*asking), 20)
+        assert {(result.status, result.model) for result in results if result} == {("ok", "claude-x")}
+        assert one.requests == ["api.anthropic.com"]
+
+
+async def test_a_provider_is_up_while_all_of_its_models_are() -> None:
+    other = replace(CLAUDE, model="claude-y", url="https://api.openai.com")
+    async with flight() as one:
+        await one.preflight.run([CLAUDE])
+        assert one.up("anthropic") == 1
+        await one.preflight.result(other)
+        assert one.up("anthropic") == 0
+        assert one.latest(CLAUDE) == ("ok", None)
 
 
 async def test_a_provider_that_was_not_checked_is_neither_up_nor_down(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="pallas.preflight")
     async with flight() as one:
         await one.preflight.run([BEDROCK])
-        assert one.latest() == ("not checked", "there is no check for this provider")
+        assert one.latest(BEDROCK) == ("not checked", "there is no check for this provider")
         assert one.up("bedrock") is None
     assert lines(caplog) == [("INFO", "bedrock")]
 
@@ -425,7 +446,7 @@ async def test_a_fresh_result_is_not_asked_for_again() -> None:
     async with flight() as one:
         await one.preflight.run([CLAUDE])
         for _ in range(3):
-            assert one.latest() == ("ok", None)
+            assert one.latest(CLAUDE) == ("ok", None)
         assert len(one.tasks) == 0
         assert one.requests == ["api.anthropic.com"]
 
@@ -438,14 +459,13 @@ async def test_an_old_result_is_given_and_renewed_behind_it_once(caplog: pytest.
         one.gate = Gate()
 
         for _ in range(5):
-            assert one.latest() == ("failed", "the key was refused (HTTP 401)")
+            assert one.latest(OPENAI) == ("failed", "the key was refused (HTTP 401)")
         await one.gate.wait_for_entered()
         one.gate.open()
         await one.tasks.wait_until_idle()
 
-        known = one.preflight.known
-        assert known is not None
-        assert known.status == "ok"
+        one.preflight._limits.stale_seconds = 300
+        assert one.latest(OPENAI) == ("ok", None)
         assert one.up("openai") == 1
         assert one.requests[2:] == ["api.openai.com"]  # the others are not asked again
     assert lines(caplog) == [("WARNING", "openai"), ("INFO", "openai")]
@@ -454,7 +474,7 @@ async def test_an_old_result_is_given_and_renewed_behind_it_once(caplog: pytest.
 async def test_a_result_that_stays_the_same_is_not_said_again(caplog: pytest.LogCaptureFixture) -> None:
     async with flight(stale_seconds=0.0) as one:
         await one.preflight.run([OPENAI])
-        one.latest()
+        one.latest(OPENAI)
         await one.tasks.wait_until_idle()
         assert len(one.requests) == 2
     assert lines(caplog) == [("WARNING", "openai")]
