@@ -42,14 +42,14 @@ class ConfigurationError(GatewayError):
 
 def nearest(word: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
     """Return the known word nearest to `word`, if one is similar enough; `likeness` is at most 1."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=likeness)), None)
+    words = list(known)
+    swapped = (one for one in words if sorted(one) == sorted(word))
+    return next(iter((*swapped, *difflib.get_close_matches(word, words, n=1, cutoff=likeness))), None)
 
 
 def misspelt(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` almost certainly misspells; for places where unknown words are allowed."""
-    words = list(known)
-    swapped = (one for one in words if sorted(one) == sorted(word))
-    return next(swapped, None) or nearest(word, words, likeness=0.8)
+    return nearest(word, known, likeness=0.8)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

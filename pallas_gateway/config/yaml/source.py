@@ -110,11 +110,40 @@ def _syntax_problem(error: yaml.YAMLError, file: str, text: str) -> Problem:
     if isinstance(error, yaml.MarkedYAMLError):
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else None
-        what = error.problem or error.context or what
+        what = _plainly(error.problem or error.context or what, mark, text)
     elif isinstance(error, yaml.reader.ReaderError):
         line = text.count("\n", 0, error.position) + 1
         what = error.reason
     return Problem(file, line, "", f"not valid YAML: {what}")
+
+
+_PLAINLY = (
+    ("'\\t'", "a tab stands where YAML allows only spaces; indent with spaces"),
+    ("<block end>", "this line begins in another column than the lines that it belongs with; indent all of them alike"),
+    ("could not find expected ':'", "a key has no colon after it; write 'key: value'"),
+    ("that cannot start any token", "a value that begins with this character stands in quotes"),
+    ("unexpected end of stream", "a quote is not closed"),
+    ("<stream end>", "a bracket or brace is not closed"),
+)
+"""Beginners' mistakes: a part of the parser's sentence, and the sentence instead."""
+
+
+def _plainly(what: str, mark: yaml.Mark | None, text: str) -> str:
+    """The parser's sentence in words that say what to do, for the mistakes that beginners make."""
+    if what.startswith("mapping values are not allowed") and mark is not None:
+        return _of_a_colon(text.splitlines()[: mark.line + 1], mark.column)
+    return next((plain for part, plain in _PLAINLY if part in what), what)
+
+
+def _of_a_colon(lines: list[str], column: int) -> str:
+    """The reason why no colon may stand at a column of the last of these lines."""
+    *before, here = lines
+    if ": " in here[:column]:
+        return "a value with ': ' in it stands in quotes"
+    used = [number for number, line in enumerate(before, start=1) if line.strip() and not line.lstrip().startswith("#")]
+    if used and ": " not in before[used[-1] - 1]:
+        return f"line {used[-1]} has no ': ' after its key"
+    return "this line is indented like a part of the value above it; indent it like the other keys"
 
 
 class _Builder:

@@ -198,6 +198,9 @@ def _import(module_name: str, folder: Path | None) -> Any:
 
 def _why_missing(module_name: str, folder: Path | None) -> str:
     """`no module 'agents.a' in /srv/project/agents`, or the folders in which its first package is missing."""
+    if "/" in module_name or module_name.endswith(".py"):
+        dotted = ".".join(part for part in module_name.removesuffix(".py").split("/") if part.strip("."))
+        return f"no module '{module_name}'; write '{dotted}': a module is named with dots, and without .py"
     package = module_name.rpartition(".")[0]
     while package and package not in sys.modules:
         package = package.rpartition(".")[0]

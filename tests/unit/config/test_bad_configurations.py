@@ -50,12 +50,66 @@ MISTAKES = [
     Mistake(
         "broken YAML",
         "name: demo\nagents: {jarvis\n",
-        ["agents.yaml:3: not valid YAML: expected ',' or '}', but got '<stream end>'"],
+        ["agents.yaml:3: not valid YAML: a bracket or brace is not closed"],
     ),
     Mistake(
         "a tab",
         "name: demo\n\tagents:\n",
-        ["agents.yaml:2: not valid YAML: found character '\\t' that cannot start any token"],
+        ["agents.yaml:2: not valid YAML: a tab stands where YAML allows only spaces; indent with spaces"],
+    ),
+    Mistake(
+        "a tab after a value",
+        "name: demo\n\thost: here\n",
+        ["agents.yaml:2: not valid YAML: a tab stands where YAML allows only spaces; indent with spaces"],
+    ),
+    Mistake(
+        "a colon in a value",
+        "name: demo\nagents:\n  one:\n    description: Answers: questions\n",
+        ["agents.yaml:4: not valid YAML: a value with ': ' in it stands in quotes"],
+    ),
+    Mistake(
+        "a key that is indented too far",
+        "name: demo\nagents:\n  one:\n    module: x\n\n     title: One\n",
+        [
+            "agents.yaml:6: not valid YAML: this line is indented like a part of the value above it; indent it like "
+            "the other keys"
+        ],
+    ),
+    Mistake(
+        "a key that is indented too little",
+        "name: demo\nagents:\n  one:\n    module: x\n   title: One\n",
+        [
+            "agents.yaml:5: not valid YAML: this line begins in another column than the lines that it belongs with; "
+            "indent all of them alike"
+        ],
+    ),
+    Mistake(
+        "a key without a colon",
+        "name: demo\nagents:\n  one\n    module: x\n",
+        ["agents.yaml:4: not valid YAML: line 3 has no ': ' after its key"],
+    ),
+    Mistake(
+        "a colon without a space",
+        "name:demo\nagents: {}\n",
+        ["agents.yaml:2: not valid YAML: line 1 has no ': ' after its key"],
+    ),
+    Mistake(
+        "the last key without a colon",
+        "name: demo\nagents\n",
+        ["agents.yaml:3: not valid YAML: a key has no colon after it; write 'key: value'"],
+    ),
+    Mistake(
+        "a quote that is not closed", 'name: "demo\nagents:\n', ["agents.yaml:3: not valid YAML: a quote is not closed"]
+    ),
+    Mistake(
+        "a value that begins with a sign",
+        "name: @demo\n",
+        ["agents.yaml:1: not valid YAML: a value that begins with this character stands in quotes"],
+    ),
+    Mistake(
+        "two letters that are swapped",
+        ONE + "    modle: openai.gpt-5\n",
+        ["agents.yaml:5: agents.jarvis.modle: unknown key (did you mean 'model'?)"],
     ),
     Mistake("an unknown anchor", "name: *other\n", ["agents.yaml:1: not valid YAML: found undefined alias 'other'"]),
     Mistake(

@@ -99,6 +99,15 @@ async def test_a_module_missing_from_its_package_is_missing(write: Write) -> Non
     assert (error.reason, str(error)) == ("module_missing", f"no module '{module}' in {folder}")
 
 
+@pytest.mark.parametrize("module", ["no_such_agents/ok.py", "./no_such_agents/ok.py", "no_such_agents/ok"])
+async def test_a_path_in_place_of_a_module_is_answered_with_the_module(module: str) -> None:
+    error = await failure(module)
+    assert (error.reason, str(error)) == (
+        "module_missing",
+        f"no module '{module}'; write 'no_such_agents.ok': a module is named with dots, and without .py",
+    )
+
+
 @pytest.mark.parametrize("source", ["quick = 1", "fast = None", "fast = 'yes'"])
 async def test_a_module_without_an_agent_program_says_what_to_define(write: Write, source: str) -> None:
     module = write("agent", source)
