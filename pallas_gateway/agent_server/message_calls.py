@@ -219,6 +219,7 @@ async def _reply(
         open_call.leave()
         if running.draining and not open_call.can_be_resumed:
             work.cancel()
+            await asyncio.wait({work})  # what it has spent is known at its end
             raise cut_off(stopping=True)
         return None
     if work.cancelled():

@@ -6,19 +6,18 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from mcp_types import TextContent
 
-from pallas_gateway.calls.call import Usage
+from pallas_gateway.calls.call import Spent
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pallas_gateway.calls.call import Call, Reply, TurnUsage
+    from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.errors import GatewayError
     from pallas_gateway.runtime.protocols import Instance
@@ -34,25 +33,12 @@ OTHERS = "(others)"
 _log = logging.getLogger("pallas.calls")
 
 
-@dataclass(slots=True)
-class Spent:
-    """The tokens and tools that a call has used, also if it fails; empty until it has an instance."""
-
-    turns: tuple[TurnUsage, ...] = ()
-    iterations: int = 0
-    tools: tuple[str, ...] = ()
-
-    def tell(self, instance: Instance) -> None:
-        """Keep what `instance` has used so far."""
-        self.turns, self.iterations, self.tools = instance.turns, instance.iterations, instance.tools
-
-
 class Account:
     """The account of one call; the agent puts the `reply` here when there is one."""
 
     def __init__(self, call: Call, metrics: Metrics) -> None:
         self.reply: Reply | None = None
-        self.spent = Spent()
+        self.spent = call.spent
         self._agent = call.agent
         self._metrics = metrics
 
@@ -62,7 +48,8 @@ class Account:
         try:
             yield
         finally:
-            self.spent.tell(instance)
+            spent = self.spent
+            spent.turns, spent.iterations, spent.tools = instance.turns, instance.iterations, instance.tools
             self._count_turns()
 
     def _count_turns(self) -> None:
@@ -132,8 +119,7 @@ def tools_used(names: Sequence[str]) -> dict[str, int]:
 
 
 def _fields_of(spent: Spent) -> dict[str, Any]:
-    tokens = sum((turn.usage for turn in spent.turns), Usage()).as_dict()
-    return {"iterations": spent.iterations, "tokens": tokens, "tools": tools_used(spent.tools)}
+    return {"iterations": spent.iterations, "tokens": spent.usage.as_dict(), "tools": tools_used(spent.tools)}
 
 
 def _about(call: Call, seconds: float) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.call import Call, Message, Usage, new_call_id
+from pallas_gateway.calls.call import Call, Message, new_call_id
 from pallas_gateway.calls.events import text_of
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.identity.secret import bearer_of
@@ -87,16 +87,20 @@ class Answered:
         return isinstance(self.outcome, GatewayError)
 
     def facts(self) -> dict[str, Any]:
-        """Return `_meta["pallas/call"]`: ids, stop reason, iterations, tokens by kind, duration in seconds."""
-        outcome, reply = self.outcome, self.reply
+        """Return `_meta["pallas/call"]`: ids, stop reason, iterations, tokens by kind, duration in seconds.
+
+        `stopped` is there if the answer is partial.
+        """
+        outcome, spent = self.outcome, self.reply or self.call.spent
         return {
             "agent": self.call.agent,
             "conversation_id": self.call.conversation_id,
             "call_id": self.call.call_id,
             "stop_reason": outcome.reason if isinstance(outcome, GatewayError) else outcome.stop_reason,
-            "iterations": reply.iterations if reply else 0,
-            "usage": (reply.usage if reply else Usage()).as_dict(),
+            "iterations": spent.iterations,
+            "usage": spent.usage.as_dict(),
             "duration_seconds": round(self.seconds, 3),
+            **({"stopped": self.reply.stopped} if self.reply and self.reply.stopped else {}),
         }
 
 

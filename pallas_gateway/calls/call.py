@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.secret import Secret
 
 Role = Literal["user", "assistant"]
+type Stop = Literal["deadline", "repeat", "oscillation", "max_iterations"]
 
 
 def new_call_id() -> str:
@@ -47,6 +48,20 @@ class Message:
     images: tuple[Image, ...] = ()
 
 
+@dataclass(slots=True)
+class Spent:
+    """The tokens and tools that a call has used, also if it fails; empty until it has an instance."""
+
+    turns: tuple[TurnUsage, ...] = ()
+    iterations: int = 0
+    tools: tuple[str, ...] = ()
+
+    @property
+    def usage(self) -> Usage:
+        """Tokens over all turns."""
+        return sum((turn.usage for turn in self.turns), Usage())
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One `tools/call` of an agent's message tool.
@@ -55,7 +70,8 @@ class Call:
     calls above this one: those of this gateway, whose nearest is `parent_call_id`, and those that a client states.
     `parameters` are those of the caller, until the agent that answers completes them by its defaults. `checkpoint` is
     where another process has left off, for a call that is resumed; `given` are answers to questions that it puts again,
-    by their ids. `began` is when, by the monotonic clock.
+    by their ids. `began` is when, by the monotonic clock. `spent` is what the call has used so far, the same object in
+    every copy of the call.
     """
 
     agent: str
@@ -71,6 +87,7 @@ class Call:
     checkpoint: str | None = field(default=None, repr=False)
     given: Mapping[str, Answer] = field(default_factory=dict, repr=False, compare=False)
     began: float = field(default_factory=monotonic, repr=False, compare=False)
+    spent: Spent = field(default_factory=Spent, repr=False, compare=False)
 
     @property
     def is_nested(self) -> bool:
@@ -132,8 +149,9 @@ class Reply:
 
     `content` holds MCP content blocks, text first. `stop_reason` is fast-agent's word (`endTurn`, `maxIterations`, …),
     for a failed call its `failure` (`llm_error`, …), and `content` is then one sentence for the user. `halted` holds
-    why loops were stopped (`repeat`, `oscillation`, `deadline`), `tools` each use of a tool by `server/tool`. What was
-    spent is known in every case. `ignored` names parameters that the model's provider did not get, `changed` those that
+    why loops were stopped (`repeat`, `oscillation`, `deadline`), those of agents that are used as tools included;
+    `stopped` is why the answer is partial. `tools` has each use of a tool by `server/tool`. What was spent is known in
+    every case. `ignored` names parameters that the model's provider did not get, `changed` those that
     were sent with another value than was asked for, and this one: a limit of the model, or `thinking` that is `off`
     because the model refuses a parameter while it thinks.
     """
@@ -147,6 +165,7 @@ class Reply:
     tools: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     changed: Mapping[str, Any] = field(default_factory=dict)
+    stopped: Stop | None = None
 
     @property
     def usage(self) -> Usage:

@@ -74,9 +74,10 @@ class LoopGuard:
 
 
 def explanation(reason: Reason, outcome: ToolOutcome, rounds: int) -> str:
-    """Return the text for the user about a halted loop."""
+    """Return the text about a halted loop, for the user, or for the model of an agent that called this one."""
     did = "called the same tool with the same result" if reason == "repeat" else "went back and forth between two steps"
     return (
         f"[Stopped: the agent {did} for {rounds} rounds without getting anywhere. Last it called "
-        f"'{outcome.tool}'. The server behind that tool may be at fault; the gateway's log has the details.]"
+        f"'{outcome.tool}'. Do not send the same message again: it will not help. The server behind that tool may be "
+        "at fault; the gateway's log has the details.]"
     )

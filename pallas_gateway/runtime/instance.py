@@ -256,6 +256,7 @@ class FastAgentInstance:
             iterations=self.iterations,
             turns=self.turns,
             halted=(*seen.halted, *reply.halted),
+            stopped=reply.stopped or (seen.stopped if reply.failure is None else None),
             tools=self.tools,
             **(self._parameters.outcome() if self._parameters is not None else {}),
         )

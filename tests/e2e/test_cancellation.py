@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -105,7 +106,10 @@ async def test_a_closed_stream_stops_whatever_the_call_was_doing(scene: str, ver
 
 
 @pytest.mark.parametrize("scene", SCENES)
-async def test_a_cancelled_notification_on_another_post_stops_the_call(scene: str, tmp_path: Path) -> None:
+async def test_a_cancelled_notification_on_another_post_stops_the_call(
+    scene: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pallas.calls")
     async with busy_stage(tmp_path) as (staged, gate):
         before = snapshot()
         async with calling(staged.url("root"), scene, version=INITIALIZE) as (client, call):
@@ -116,7 +120,11 @@ async def test_a_cancelled_notification_on_another_post_stops_the_call(scene: st
         await assert_nothing_left(before)
 
         assert reply.result["isError"]
-        assert reply.result["_meta"]["pallas/call"]["stop_reason"] == "cancelled"
+        facts = reply.result["_meta"]["pallas/call"]
+        assert facts["stop_reason"] == "cancelled"
+        [line] = [vars(one) for one in caplog.records if one.msg == "call ended" and vars(one)["agent"] == "root"]
+        assert (facts["iterations"], facts["usage"]) == (line["iterations"], line["tokens"])
+        assert facts["iterations"] > 0
         assert staged.served.metric("pallas_send_message_total", agent="root", outcome="error") == 1
 
 

@@ -8,6 +8,7 @@ import itertools
 import logging
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 from fastmcp import FastMCP
 from mcp_types import ImageContent
@@ -83,7 +84,7 @@ async def test_three_equal_rounds_end_the_call_without_another_llm_request(
     assert not watched.is_error
     assert watched.text.startswith("[Stopped: the agent called the same tool with the same result for 3 rounds")
     assert "echo" in watched.text
-    assert watched.call["stop_reason"] == "endTurn"
+    assert (watched.call["stop_reason"], watched.call["stopped"]) == ("endTurn", "repeat")
     assert watched.call["iterations"] == 3
     assert watched.call["usage"]["input"] == 30
     assert watched.progress[-2:] == ["tools/echo: started", "tools/echo: completed"]
@@ -110,8 +111,24 @@ async def test_two_alternating_rounds_end_the_call_at_twice_the_threshold(
         assert (aborted(staged, "solo", "oscillation"), aborted(staged, "solo", "repeat")) == (1, 0)
 
     assert "back and forth" in watched.text
-    assert watched.call["stop_reason"] == "endTurn"
+    assert (watched.call["stop_reason"], watched.call["stopped"]) == ("endTurn", "oscillation")
     assert [halt["reason"] for halt in halts(caplog)] == ["oscillation"]
+
+
+async def test_the_model_that_called_an_agent_whose_loop_was_halted_reads_not_to_call_it_again(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        if "tools__echo" in request.tools:
+            return echoing("same")
+        heard = [*request.tool_results.values()]
+        again = not heard or "Do not send the same message again: it will not help." not in heard[-1]
+        return call_tools([("worker__send_message", {"message": "work"})]) if again else say(heard[-1])
+
+    agents = {"boss": Agent(["worker"], settings={"depends_on": ["worker"]}), "worker": Agent(["tools"])}
+    async with stage(tmp_path, script, agents) as staged:
+        watched = await watch(staged.url("boss"))
+        assert len(staged.tools.recorder.calls("echo")) == 3
+    assert watched.text.startswith("[Stopped: the agent called the same tool with the same result for 3 rounds")
+    assert "stopped" not in watched.call  # the boss has finished
 
 
 @pytest.mark.parametrize(
@@ -279,8 +296,19 @@ async def test_the_limit_of_steps_gives_a_partial_answer_that_says_so(version: s
         assert len(staged.llm.requests) == 2
     assert not watched.is_error
     assert watched.text.startswith("Try 1.[Stopped: the agent reached its limit of steps")
-    assert watched.call["stop_reason"] == "maxIterations"
+    assert (watched.call["stop_reason"], watched.call["stopped"]) == ("maxIterations", "max_iterations")
     assert watched.call["iterations"] == 2
+
+
+async def test_programs_read_in_other_apis_too_why_an_answer_is_partial(tmp_path: Path) -> None:
+    gateway = {"openai_api": True, "threads": "sqlite:///threads.db"}
+    async with stage(tmp_path, stubborn, solo(), gateway=gateway) as staged, httpx.AsyncClient(timeout=60) as http:
+        base = staged.served.base_url
+        request = {"model": "solo", "messages": [{"role": "user", "content": "go"}]}
+        completion = (await http.post(f"{base}/v1/chat/completions", json=request)).json()
+        answer = (await http.post(f"{base}/api/v1/agents/solo/chat", json={"message": "go"})).json()
+    assert (completion["pallas"], completion["choices"][0]["finish_reason"]) == ({"stopped": "repeat"}, "stop")
+    assert (answer["stopped"], answer["stopReason"]) == ("repeat", "endTurn")
 
 
 async def test_a_single_turn_is_a_limit_too(tmp_path: Path) -> None:
@@ -378,7 +406,8 @@ async def test_a_call_that_takes_too_long_with_nothing_to_show_says_so(
     assert not watched.is_error
     assert watched.text.startswith("[Stopped: the agent did not finish within its 450.5 s")
     assert "no answer yet" in watched.text
-    assert (watched.call["stop_reason"], watched.call["iterations"]) == ("endTurn", 1)
+    assert (watched.call["stop_reason"], watched.call["stopped"]) == ("endTurn", "deadline")
+    assert watched.call["iterations"] == 1
     [halt] = halts(caplog)
     assert (halt["event"], halt["reason"], halt["call_id"]) == ("loop_halt", "deadline", watched.call["call_id"])
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fast_agent.llm.usage_tracking import UsageAccumulator
     from mcp_types import ContentBlock
 
-    from pallas_gateway.calls.call import Message
+    from pallas_gateway.calls.call import Message, Stop
 
 _SHOWN_ERROR_CHARACTERS = 300
 _CACHED_ON_REQUEST = frozenset({UsageSchema.ANTHROPIC, UsageSchema.BEDROCK})
@@ -78,7 +78,8 @@ def to_reply(answer: PromptMessageExtended) -> Reply:
             "llm_error", "The model could not answer: the agent that chooses who answers got no choice from it."
         )
     text_first = sorted(answer.content, key=lambda block: not isinstance(block, TextContent))
-    return Reply(tuple(text_first), stop_reason.value)
+    stopped: Stop | None = "max_iterations" if stop_reason is LlmStopReason.MAX_ITERATIONS else None
+    return Reply(tuple(text_first), stop_reason.value, stopped=stopped)
 
 
 def failed(reason: str, sentence: str) -> Reply:
@@ -97,7 +98,7 @@ def deadline_reply(seconds: float, latest_text: str) -> Reply:
     text += " This answer is partial.]" if latest_text else " There is no answer yet.]"
     parts = [latest_text, text] if latest_text else [text]
     content = tuple(TextContent(type="text", text=part) for part in parts)
-    return Reply(content, LlmStopReason.END_TURN.value, halted=("deadline",))
+    return Reply(content, LlmStopReason.END_TURN.value, halted=("deadline",), stopped="deadline")
 
 
 def turns_of(agents: Iterable[AgentProtocol], watched: Iterable[UsageAccumulator]) -> tuple[TurnUsage, ...]:

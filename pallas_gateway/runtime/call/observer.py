@@ -94,6 +94,7 @@ class Observer:
         self.accumulators: list[UsageAccumulator] = []
         self.iterations = 0
         self.halted: list[str] = []
+        self.stopped: Reason | None = None
         self.tools: list[str] = []
         self.latest_text = ""
         self._failed_turns: dict[str, PromptMessageExtended] = {}
@@ -173,7 +174,7 @@ class Observer:
             message.stop_reason = LlmStopReason.END_TURN
             return
         text = message.all_text()
-        if "[" not in str(getattr(loop.agent, "name", "")):  # else a clone, a tool of another agent: a tool error
+        if not _is_tool(loop.agent):  # else a failure is a tool error
             self._note_turn(loop, message, text)
         calls = [_tool_call(loop.agent, id_, request) for id_, request in (message.tool_calls or {}).items()]
         stop_reason = message.stop_reason.value if message.stop_reason else None
@@ -220,6 +221,8 @@ class Observer:
         """End the loop with the results of the tools: fast-agent does not ask the model again."""
         loop.halted = (reason, outcome)
         self.halted.append(reason)
+        if not _is_tool(loop.agent):  # else its caller may answer all the same
+            self.stopped = reason
         if runner.request_params is not None:
             runner.request_params.tool_result_mode = "passthrough"
             runner.request_params.max_iterations += 1  # otherwise a limit that is reached in this round has precedence
@@ -297,6 +300,11 @@ async def _say_if_partial(_: ToolRunner, message: PromptMessageExtended) -> None
     """Say in the answer of an agent that reached its limit that it is partial, for the user or the next agent."""
     if message.stop_reason is LlmStopReason.MAX_ITERATIONS:
         message.content = [*message.content, TextContent(type="text", text=STOPPED_AT_LIMIT)]
+
+
+def _is_tool(agent: object) -> bool:
+    """Return whether an agent is a clone, which another agent uses as a tool."""
+    return "[" in str(getattr(agent, "name", ""))
 
 
 def _tool_call(agent: Any, id_: str, request: CallToolRequest) -> ToolCall:

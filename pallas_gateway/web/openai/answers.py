@@ -77,9 +77,10 @@ class Answers:
         return [ended, {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(reply.usage)}]
 
     def _notes(self, reply: Reply) -> Json:
-        """What had no effect or was sent with another value, in the form of `_meta["pallas/params"]`."""
-        notes = params_meta(replace(reply, ignored=(*self.ignored, *reply.ignored)))
-        return {"pallas": {"params": notes}} if notes else {}
+        """What had no effect or was sent with another value, as `_meta["pallas/params"]`, and why it was stopped."""
+        params = params_meta(replace(reply, ignored=(*self.ignored, *reply.ignored)))
+        told = {name: value for name, value in (("params", params), ("stopped", reply.stopped)) if value}
+        return {"pallas": told} if told else {}
 
     def _chunk(self, delta: Json, finish: str | None = None) -> Json:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}

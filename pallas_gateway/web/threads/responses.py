@@ -66,6 +66,7 @@ class TurnResponse:
         questions = [answers.question(one) for one in turn.questions.values()]
         optional = {
             "params": params_meta(reply),
+            "stopped": reply.stopped,
             "turnsLeftOut": turn.left_out,
             "questions": questions,
             "traceUrl": self.trace_url(call),

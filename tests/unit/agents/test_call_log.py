@@ -10,12 +10,11 @@ from pallas_gateway.agents.accounting import (
     LONGEST_TOOL,
     MOST_TOOLS,
     OTHERS,
-    Spent,
     log_reply,
     log_unanswered,
     tools_used,
 )
-from pallas_gateway.calls.call import Call, Message, Reply, TurnUsage, Usage
+from pallas_gateway.calls.call import Call, Message, Reply, Spent, TurnUsage, Usage
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.secret import Secret
