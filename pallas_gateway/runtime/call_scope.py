@@ -74,6 +74,7 @@ class Requests:
     sent: int = 0
     is_answered: bool = False  # in this attempt
     failure: Exception | None = None  # of this attempt
+    patience: float | None = None  # seconds that the provider may take to begin its answer
 
     @classmethod
     def of_turn(cls) -> Requests:

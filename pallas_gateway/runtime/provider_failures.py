@@ -50,7 +50,7 @@ _LONGEST = 200
 _MESSAGES = ("message", "error", "detail", "errors")
 _MOST_CAUSES = 50
 _REFUSED = f"[Errno {errno.ECONNREFUSED}]"  # several addresses were tried, and asyncio keeps only the text of each
-_CUT = (httpx2.NetworkError, httpx2.RemoteProtocolError, ConnectionError)
+_CUT = (httpx2.NetworkError, httpx2.RemoteProtocolError, ConnectionError, EOFError)
 _NO_URL = ("UnsupportedProtocol", "InvalidUrlClientError", "NonHttpUrlClientError")
 _IN_HEADERS = "detected in headers"
 """Part of aiohttp's message; other clients fail earlier, when they encode headers as ASCII."""
@@ -177,7 +177,9 @@ def connection_words(error: BaseException) -> str | None:
     if any(isinstance(cause, ConnectionRefusedError) or _REFUSED in str(cause) for cause in causes):
         return f"{UNREACHED}: connection refused"
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
-        return f"{UNREACHED}: no connection in time"
+        # The libraries' transport on aiohttp raises this also for a connection that the server has closed.
+        is_late = any(isinstance(cause, TimeoutError) for cause in causes)
+        return f"{UNREACHED}: no connection in time" if is_late else CUT_OFF
     if any(isinstance(cause, httpx2.ConnectError) for cause in causes):
         return UNREACHED
     return CUT_OFF if any(isinstance(cause, _CUT) for cause in causes) else None

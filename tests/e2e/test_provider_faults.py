@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from dataclasses import replace
@@ -14,7 +15,16 @@ import pytest
 from pallas_gateway.limits import LlmLimits
 from pallas_gateway.runtime.provider_failures import CUT_OFF, INCOMPLETE, UNREACHED
 from tests.e2e.calling import Answer, answer_of, ask
-from tests.e2e.provider_matrix import BEDROCK, GEMINI, GENERIC, OPENAI, in_shared_gateways, over_providers
+from tests.e2e.provider_matrix import (
+    ANTHROPIC,
+    BEDROCK,
+    GEMINI,
+    GENERIC,
+    OPENAI,
+    RESPONSES,
+    in_shared_gateways,
+    over_providers,
+)
 from tests.e2e.providers import Provider, deltas_of, serving
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Reply, cut, end_early, error_event, garbage, hang, say, stream
@@ -182,6 +192,32 @@ async def test_a_model_that_falls_silent_is_a_timeout(shared: Served) -> None:
     assert text.endswith(": its provider sent nothing for 0.5 s")
     assert (reason, served.outcomes) == ("llm_timeout", (0, 1))
     assert deltas_of(call) == ["Once "]
+
+
+@in_shared_gateways("silence", [GENERIC, RESPONSES, ANTHROPIC])
+async def test_a_model_that_sends_only_pings_is_a_timeout(shared: Served) -> None:
+    async with shared.playing(lambda _: Reply(200, b"", "text/event-stream", pings=b": ping\n\n")) as served:
+        answer = await ask(served.gateway.url("impatient"))
+
+    text, reason = failure(answer)
+    assert text.endswith(": its provider sent nothing for 0.5 s")
+    assert (reason, served.outcomes) == ("llm_timeout", (0, 1))
+
+
+@over_providers("refused")
+async def test_a_server_that_closes_each_connection_is_said_to_cut_it_off(
+    provider: Provider, tmp_path: Path, hasty: None
+) -> None:
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    server = await asyncio.start_server(close, "127.0.0.1", 0)
+    async with server, serving(tmp_path, addressed(provider, server.sockets[0].getsockname()[1]), []) as served:
+        answer = await ask(served.url)
+
+    text, reason = failure(answer)
+    assert (text.partition(": ")[2].partition(": ")[2], reason) == (CUT_OFF, "llm_error")
 
 
 def failure(answer: Answer) -> tuple[str, str]:

@@ -32,6 +32,7 @@ from .waiting import Changes, Gate
 
 MODEL = "test-model"
 CREATED = 1_700_000_000  # every answer is made at the same second, so equal scripts give equal bytes
+PING_SECONDS = 0.05  # between two pings of a server that sends nothing else
 Json = dict[str, Any]
 
 
@@ -148,12 +149,13 @@ class CallTools:
 
 @dataclass(frozen=True)
 class Reply:
-    """Any HTTP response at all: failures and garbage."""
+    """Any HTTP response at all: failures and garbage. `pings` are sent after the body, again and again."""
 
     status: int
     body: bytes
     content_type: str
     headers: Mapping[str, str] = field(default_factory=dict)
+    pings: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -413,7 +415,13 @@ async def _unless_gone(answer: Coroutine[Any, Any, None], receive: Receive) -> b
 
 
 async def _play(turn: Played, request: LlmRequest, send: Send) -> None:
-    if isinstance(turn, Reply):
+    if isinstance(turn, Reply) and turn.pings:
+        await start_response(send, turn.status, content_type=turn.content_type, headers=turn.headers)
+        await send_part(send, turn.body)
+        while True:  # until the client leaves
+            await send_part(send, turn.pings)
+            await asyncio.sleep(PING_SECONDS)
+    elif isinstance(turn, Reply):
         await respond(send, turn.status, turn.body, content_type=turn.content_type, headers=turn.headers)
     elif request.is_streamed or isinstance(turn, (Cut, EndEarly, ErrorEvent)):
         await _play_stream(turn, request, send)

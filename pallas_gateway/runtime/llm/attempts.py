@@ -136,6 +136,7 @@ class _Attempts:
             for attempt in range(1, MOST_REQUESTS + 1):
                 began = monotonic()
                 self.requests.is_answered, self.requests.failure = False, None
+                self.requests.patience = self.patience
                 try:
                     return await ask()
                 except Exception as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.runtime.call_scope import Requests
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.provider_failures import ENDED_EARLY, INCOMPLETE, reported
 
@@ -36,6 +37,7 @@ BUSY_SECONDS = 0.005
 AFTER_LAST_SECONDS = 5.0
 """Longest wait for the end of the body after the last event; then the connection can be kept."""
 _LAST_RESPONSE_EVENTS = frozenset({"response.completed", "response.done", "response.incomplete"})
+_PINGS = ("ping", "keepalive")
 _FAILED_RESPONSE_EVENTS = frozenset({"error", "response.failed"})
 
 
@@ -50,17 +52,20 @@ def incomplete() -> CallFailedError:
 
 
 class WholeStream:
-    """A stream that fails if its last event is missing.
+    """A stream that fails if its last event is missing, or if it brings only pings.
 
-    `may_be_empty` is for streams that fast-agent requests again if they contain no event.
+    `may_be_empty` is for streams that fast-agent requests again if they contain no event. `patience` is the time in
+    which the first event must come, in seconds: pings of a server that never answers keep its connection alive, and
+    the libraries of some providers do not show them.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the times are for tests
         self,
         stream: Any,
         is_last: Callable[[Any], bool],
         *,
         may_be_empty: bool = False,
+        patience: float | None = None,
         after_last_seconds: float = AFTER_LAST_SECONDS,
         busy_seconds: float = BUSY_SECONDS,
     ) -> None:
@@ -69,6 +74,7 @@ class WholeStream:
         self._stream = stream
         self._is_last = is_last
         self._may_be_empty = may_be_empty
+        self._patience = patience
 
     def __getattr__(self, name: str) -> Any:
         """Forward to the stream."""
@@ -79,19 +85,23 @@ class WholeStream:
 
         Raises:
             CallFailedError: `llm_error`; the stream ended without its last event.
+            TimeoutError: it brought only pings for too long.
         """
         is_whole, event, busy = False, None, 0.0
         events = aiter(self._stream)
+        loop = asyncio.get_running_loop()
+        begin_by = loop.time() + self._patience if self._patience is not None else None
         while True:
-            following = anext(events)
             try:
-                event = await (asyncio.wait_for(following, self._after_last_seconds) if is_whole else following)
+                async with asyncio.timeout_at(loop.time() + self._after_last_seconds if is_whole else begin_by):
+                    event = await anext(events)
             except StopAsyncIteration:
                 break
             except TimeoutError:
                 if not is_whole:
                     raise
                 break
+            begin_by = begin_by if _is_ping(event) else None
             is_whole = is_whole or self._is_last(event)
             began = monotonic()
             yield event
@@ -105,6 +115,11 @@ class WholeStream:
             raise ended_early()
 
 
+def _is_ping(event: Any) -> bool:
+    """Return True for an event without content: by its type, or a chunk of a chat completion without choices."""
+    return getattr(event, "type", None) in _PINGS or getattr(event, "choices", event) in ([], None)
+
+
 def require_ends(llm_class: type[Any]) -> None:
     """Make a provider's class of fast-agent refuse streams without their last event; safe to call again."""
     reader = _READERS.get(llm_class.__name__)
@@ -115,7 +130,9 @@ def require_ends(llm_class: type[Any]) -> None:
 
     @wraps(original)
     async def process_stream(self: Any, stream: Any, *arguments: Any, **options: Any) -> Any:
-        whole = WholeStream(stream, reader(), may_be_empty=llm_class.__name__ in _ASKED_AGAIN)
+        whole = WholeStream(
+            stream, reader(), may_be_empty=llm_class.__name__ in _ASKED_AGAIN, patience=Requests.of_turn().patience
+        )
         return await original(self, whole, *arguments, **options)
 
     process_stream.original = original  # type: ignore[attr-defined]

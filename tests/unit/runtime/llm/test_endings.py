@@ -78,6 +78,31 @@ async def test_a_stream_ends_after_its_last_event_if_its_server_does_not_end_it(
     assert [event async for event in stream] == ["one", "end", "usage"]
 
 
+@pytest.mark.parametrize("ping", [None, SimpleNamespace(type="ping"), SimpleNamespace(choices=[])])
+async def test_a_stream_that_brings_only_pings_ends_in_time(ping: Any) -> None:
+    async def pinging() -> AsyncIterator[Any]:
+        while True:
+            await asyncio.sleep(0)
+            if ping is not None:  # else the library shows none
+                yield ping
+
+    with pytest.raises(TimeoutError):
+        async for _ in WholeStream(pinging(), is_end, patience=0.01):
+            pass
+
+
+async def test_a_stream_that_has_begun_may_pause() -> None:
+    gate = asyncio.Event()
+
+    async def pausing() -> AsyncIterator[str]:
+        yield "one"
+        await gate.wait()
+        yield "end"
+
+    asyncio.get_running_loop().call_later(0.05, gate.set)
+    assert [event async for event in WholeStream(pausing(), is_end, patience=0.01)] == ["one", "end"]
+
+
 async def test_other_tasks_run_between_the_events_of_a_stream() -> None:
     turns = 0
 
