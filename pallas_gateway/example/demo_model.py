@@ -3,7 +3,7 @@
 `decide` holds the rules:
 
 - For orders, sentences that begin with a tool's name such as `Book a room.`: call these tools, one after the other.
-- With tool results: quote them in the answer.
+- With tool results: answer with their texts, and name the servers that were searched.
 - For questions, and sentences such as `Tell me about …`: call a tool for each, all at once: `now` for the time,
   `search` for other questions, else the `send_message` of a peer.
 - Otherwise: a friendly sentence.
@@ -42,6 +42,7 @@ _ASKING = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _ASKED = ("__search", "__now", "__send_message")  # tools that questions are for
+_SUBJECT = re.compile(r"^[^:.]{1,40}: ")
 _ABOUT_TIME = re.compile(r"\b(?:what|which|current|today's) (?:time|date|day)\b|\btime is it\b|\btoday\b", re.I)
 
 
@@ -96,7 +97,7 @@ def decide(situation: Situation) -> Decision:
         order = orders[len(situation.outputs)]
         return Decision(f"Let me ask {_server(order.tool)}.", (order,))
     if situation.outputs:
-        return _answer("\n".join(_quoted(output) for output in situation.outputs), situation)
+        return _answer(_report(situation.outputs), situation)
     questions = _questions(situation.message)
     uses = [use for question in questions if (use := _tool_for(question, situation.tools))]
     if uses:
@@ -130,10 +131,20 @@ def _tool_for(question: str, tools: Sequence[str]) -> ToolUse | None:
     return None
 
 
-def _quoted(output: ToolOutput) -> str:
+def _report(outputs: Sequence[ToolOutput]) -> str:
+    parts = [_said(output) for output in outputs]
+    searched = dict.fromkeys(_server(one.tool) for one in outputs if one.tool.endswith("__search") and not one.is_error)
+    if searched:
+        parts.append(f"Source: {', '.join(searched)}.")
+    return "\n\n".join(parts)
+
+
+def _said(output: ToolOutput) -> str:
     if output.is_error:
-        return f"I asked {_server(output.tool)}, but it failed: {output.text}"
-    return f"I asked {_server(output.tool)}: “{output.text}”"
+        return f"I got no answer from {_server(output.tool)}: {output.text}"
+    if output.tool.endswith("__search"):  # notes, each a line with its subject before it
+        return "\n\n".join(_SUBJECT.sub("", note) for note in output.text.splitlines())
+    return f"It is {output.text}." if output.tool.endswith("__now") else output.text
 
 
 def _small_talk(images: int) -> str:

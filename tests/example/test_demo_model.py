@@ -62,17 +62,22 @@ DECISIONS: list[tuple[str, Situation, Decision]] = [
         Decision("I have no tool to look that up; get_health shows whether one is missing."),
     ),
     (
-        "a result is quoted",
-        Situation("What is MCP?", tools=LIBRARY, outputs=(ToolOutput("library__search", "A protocol."),)),
-        Decision("I asked library: “A protocol.”"),
+        "a result is the answer, with its source",
+        Situation("What is MCP?", tools=LIBRARY, outputs=(ToolOutput("library__search", "MCP: A protocol."),)),
+        Decision("A protocol.\n\nSource: library."),
     ),
     (
-        "every result is quoted, failures as such",
+        "the time is told in a sentence",
+        Situation("What time is it?", tools=LIBRARY, outputs=(ToolOutput("library__now", "Friday, 15:04 UTC"),)),
+        Decision("It is Friday, 15:04 UTC."),
+    ),
+    (
+        "every result is in the answer, failures as such",
         Situation(
             "What is MCP? Who are you?",
             outputs=(ToolOutput("research__send_message", "A."), ToolOutput("library__now", "Gone.", is_error=True)),
         ),
-        Decision("I asked research: “A.”\nI asked library, but it failed: Gone."),
+        Decision("A.\n\nI got no answer from library: Gone."),
     ),
     (
         "the first of several orders is carried out first",
@@ -85,9 +90,9 @@ DECISIONS: list[tuple[str, Situation, Decision]] = [
         Decision("Let me ask bookings.", (ToolUse("bookings__cancel"),)),
     ),
     (
-        "in the end the results of all are quoted",
+        "in the end the answer has the results of all",
         Situation("Book a room. Cancel the old bookings!", tools=BOOKINGS, outputs=BOOKED + BOOKED),
-        Decision("I asked bookings: “Booked.”\nI asked bookings: “Booked.”"),
+        Decision("Booked.\n\nBooked."),
     ),
     (
         "tools for questions take no orders",
@@ -147,7 +152,7 @@ async def test_calls_a_tool_then_answers_from_its_result_and_reports_tokens_of_b
     results = PromptMessageExtended(role="user", content=[], tool_results={call_id: result})
     answered = await llm.generate([question, asked, results], tools=TOOLS)
     assert answered.stop_reason == LlmStopReason.END_TURN
-    assert answered.last_text() == "I asked library: “A protocol.”"
+    assert answered.last_text() == "A protocol.\n\nSource: library."
 
     first, second = llm.usage_accumulator.turns
     assert first.model == second.model == "pallas-demo"

@@ -34,7 +34,8 @@ async def test_the_declared_agent_answers_by_the_agent_that_it_may_call(example:
     async with running(example) as served:
         guided = await watch(served.url("guide"), "What is a peer?")
 
-    assert guided.text.startswith("I asked research: “I asked library: “Peer: ")
+    assert guided.text.startswith("A peer is an agent ")
+    assert guided.text.endswith("\n\nSource: library.")
     assert "research/send_message: library/search: completed" in guided.progress
 
 
@@ -59,10 +60,10 @@ async def test_the_command_of_the_readme_asks_for_a_form_and_an_approval_at_the_
         await terminal.shows("Room (1-2) [1]:")
         await terminal.enter("2")
         await terminal.shows("desk: May the tool bookings/cancel run with these arguments?")
-        await terminal.shows("Decision (1-3):")
+        await terminal.shows("Decision (1-3, y: once, n: deny):")
         await terminal.enter("once")
-        await terminal.shows("I asked bookings: “The library room is booked for Ada (2 people).”")
-        await terminal.shows("I asked bookings: “Cancelled old bookings.”")
+        await terminal.shows("The library room is booked for Ada (2 people).")
+        await terminal.shows("Cancelled old bookings.")
         assert await terminal.ends() == 0
 
 
