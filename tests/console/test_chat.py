@@ -43,9 +43,9 @@ OVERFLOWING = """() => {
   const grows = page.scrollHeight > page.clientHeight || page.scrollWidth > page.clientWidth;
   return grows ? ['page', ...sideways] : sideways;
 }"""
-TRANSFER = """(box, [type, key]) => {
+TRANSFER = """(box, [type, key, picture]) => {
   const transfer = new DataTransfer();
-  transfer.items.add(new File(['x'], 'dot.png', {type: 'image/png'}));
+  transfer.items.add(new File([Uint8Array.from(picture)], 'dot.png', {type: 'image/png'}));
   const init = {[key]: transfer, bubbles: true, cancelable: true};
   box.dispatchEvent(type === 'drop' ? new DragEvent(type, init) : new ClipboardEvent(type, init));
 }"""
@@ -244,6 +244,7 @@ async def test_a_tool_runs_after_its_approval(talk: Talking, pages: Pages) -> No
     await expect(wipe).to_contain_text("completed")
     line = page.get_by_text("You allowed asking/wipe once.")
     await expect(line).to_be_visible()
+    assert await wipe.evaluate("tool => tool.previousElementSibling.textContent") == "You allowed asking/wipe once."
     await page.get_by_role("button", name="Inspect").click()
     await expect(page.get_by_role("dialog").get_by_text("You allowed asking/wipe once.", exact=True)).to_be_visible()
     await page.keyboard.press("Escape")
@@ -490,12 +491,17 @@ async def test_images_are_refused_for_a_model_without_vision(talk: Talking, page
     await expect(page.get_by_label("Add images")).to_be_disabled()
     page = await chat(pages, talk, "leaf")
     picture: FilePayload = {"name": "dot.png", "mimeType": "image/png", "buffer": PNG}
-    drawing: FilePayload = {**picture, "name": "a.svg", "mimeType": "image/svg+xml"}
+    drawing: FilePayload = {**picture, "name": "a.svg", "mimeType": "image/svg+xml", "buffer": b"<svg/>"}
     await page.get_by_label("Add images").set_input_files([picture, drawing])
     await expect(page.get_by_role("img", name="Image 1")).to_be_visible()
     await expect(page.get_by_role("alert")).to_contain_text("a.svg")
+    for name, content in (("text.png", b"no image"), ("cut.png", PNG[:20])):
+        wrong: FilePayload = {**picture, "name": name, "buffer": content}
+        await page.get_by_label("Add images").set_input_files([wrong])
+        await expect(page.get_by_role("alert")).to_have_text(f"“{name}” is no PNG, JPEG, GIF or WebP image.")
+    await expect(page.get_by_role("img")).to_have_count(1)
     for event, data in (("drop", "dataTransfer"), ("paste", "clipboardData")):
-        await page.get_by_role("textbox", name="Message").evaluate(TRANSFER, [event, data])
+        await page.get_by_role("textbox", name="Message").evaluate(TRANSFER, [event, data, list(PNG)])
     await expect(page.get_by_role("img")).to_have_count(3)
 
 
@@ -520,6 +526,10 @@ async def test_a_call_is_inspected(talk: Talking, pages: Pages) -> None:
     await inspect.click()
     dialog = page.get_by_role("dialog")
     await expect(dialog.get_by_role("row").filter(has_text="leaf/send_message")).to_be_visible()
+    footer = re.search(r"([\d,]+) tokens in, ([\d,]+) out", await log(page).inner_text())
+    assert footer
+    for name, count in zip(("Tokens in", "Tokens out"), footer.groups(), strict=True):
+        await expect(dialog.locator("div").filter(has_text=re.compile(f"^{name}{count}$"))).to_have_count(1)
     assert await findings(page) == []
     async with page.expect_download() as downloading:
         await dialog.get_by_role("button", name="Download the call").click()

@@ -13,6 +13,7 @@ from playwright.async_api import expect
 
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry import traces
+from pallas_gateway.web.front_page import documents
 from tests.console.pages import findings
 from tests.console.test_token import enter
 from tests.support.gateway import Agent, Running, running, write_project
@@ -57,6 +58,9 @@ async def test_the_links_lead_to_documents_of_the_gateway(served: Running, pages
     page = await pages.open(served.base_url, "#/gateway")
     links = page.get_by_role("region", name="Documentation").get_by_role("link")
     await expect(links.first).to_be_visible()
+    assert {f"/docs/{name}.md" for name in await links.all_text_contents()} == {
+        path for path in documents() if path.count("/") == 2
+    }
     for link in await links.all():
         answer = await page.request.get(await link.evaluate("link => link.href"))
         assert (answer.status, (await answer.text())[:2]) == (200, "# ")

@@ -46,6 +46,10 @@ async def test_a_conversation_is_kept_by_the_gateway_and_found_from_another_brow
     await expect(page.get_by_role("button", name="Retry")).to_have_count(0)
     other = await pages.open(talk.base_url, "#/agents/leaf")
     await expect(log(other)).to_contain_text("leaf heard one")
+    await other.get_by_role("button", name="Inspect").click()
+    await expect(other.get_by_text("The steps of this call are not known to this page")).to_be_visible()
+    await expect(other.get_by_role("dialog").get_by_text("Tokens in")).to_be_visible()
+    await other.keyboard.press("Escape")
     await send(other, "two")
     await answered(other, "leaf heard two")
     assert [one["content"] for one in talk.llm.requests[-1].messages[1:]] == ["one", "leaf heard one", "two"]

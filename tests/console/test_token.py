@@ -15,6 +15,7 @@ from tests.support.gateway import Agent, Running, running, write_project
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
 
     from playwright.async_api import Page
 
@@ -38,8 +39,9 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Run
 
 
 async def enter(page: Page, token: str, *, keep: bool = False) -> None:
-    await page.get_by_role("banner").get_by_role("button").click()
     dialog = page.get_by_role("dialog", name="Token")
+    if not await dialog.is_visible():  # the page asks for a token itself once it was refused
+        await page.get_by_role("banner").get_by_role("button").dispatch_event("click")
     await dialog.get_by_label("Bearer token").fill(token)
     if keep:
         await dialog.get_by_role("checkbox").check()
@@ -60,12 +62,48 @@ async def test_the_token_opens_the_agents_of_its_grants(served: Running, pages: 
     await expect(page.get_by_text("This token may view no agent of this gateway.")).to_be_visible()
 
 
-async def test_a_wrong_token_is_named_as_the_reason(served: Running, pages: Pages) -> None:
+async def test_a_wrong_token_is_tried_before_the_dialog_closes(served: Running, pages: Pages) -> None:
     pages.expected.append("status of 401")
     page = await pages.open(served.base_url)
     await enter(page, "wrong-secret")
-    await expect(page.get_by_role("alert")).to_contain_text("The gateway does not accept this token:")
+    dialog = page.get_by_role("dialog", name="Token")
+    await expect(dialog.get_by_role("alert")).to_contain_text("The gateway does not accept this token: ")
     assert await findings(page) == []
+    await enter(page, "narrow-secret")
+    await expect(dialog).to_have_count(0)
+    await expect(page.get_by_role("link", name="Echo", exact=True)).to_be_visible()
+
+
+async def test_the_page_asks_for_a_token_at_the_first_refusal_and_send_is_off_without_the_grant_to_run(
+    tmp_path: Path, pages: Pages
+) -> None:
+    pages.expected.append("status of 401")
+    keys = [
+        {"name": "viewer", "sha256": hash_of("viewer"), "grants": ["view:agents"]},
+        {"name": "runner", "sha256": hash_of("runner"), "grants": ["run:agents:echo"]},
+    ]
+    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"auth": {"tokens": keys}})) as one:
+        page = await pages.open(one.base_url, "#/agents/echo")
+        dialog = page.get_by_role("dialog", name="Token")
+        await expect(dialog).to_be_visible()
+        await dialog.get_by_role("button", name="Cancel").click()
+        await page.get_by_role("textbox", name="Message").fill("hi")
+        send = page.get_by_role("button", name="Send")
+        await expect(send).to_be_disabled()
+        await expect(send).to_have_accessible_description(
+            "Callers without a token may not run this agent. Set a token."
+        )
+        await page.evaluate("window.dispatchEvent(new Event('focus'))")
+        await enter(page, "viewer")
+        await expect(send).to_have_accessible_description(
+            "This token may not run the agent: it has no grant run:agents:echo."
+        )
+        await expect(send).to_be_disabled()
+        await expect(page.get_by_role("status").filter(has_text="it has no grant run:agents:echo")).to_be_visible()
+        await enter(page, "runner")
+        await expect(send).to_be_enabled()
+        await expect(page.get_by_role("textbox", name="Message")).to_have_value("hi")
+        await page.close()
 
 
 async def test_the_token_is_in_no_url_storage_or_log(

@@ -93,6 +93,7 @@ async def console(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Co
 async def test_an_agent_shows_its_instruction_and_the_tools_that_it_may_use(console: Console) -> None:
     document, servers = await console.lead("runner")
     assert (document["name"], document["instruction"]) == ("lead", "You are lead.")
+    assert document["may_run"] is True
     assert set(servers) == {"notes", "echo", "mine", "gone", "program"}
     assert "where" in [tool["name"] for tool in servers["program"]["tools"]]
     assert {tool["name"] for tool in servers["notes"]["tools"]} == {"add", "echo", "emit"}
@@ -147,7 +148,7 @@ async def test_an_agent_that_failed_has_no_servers_yet(console: Console) -> None
     answer = await console.get("/api/agents/broken", "operator")
     assert (answer.status_code, answer.json()) == (
         200,
-        {"name": "broken", "model": "passthrough", "servers": None},
+        {"name": "broken", "model": "passthrough", "servers": None, "may_run": False},
     )
 
 

@@ -1,7 +1,7 @@
 """The console's own endpoints: what it shows of an agent and of the gateway, and other clients have no use for.
 
-`GET /api/agents/{name}` returns the instruction of an agent, and the tools of its downstreams. `GET /api/gateway`
-returns the last reload, with its problems.
+`GET /api/agents/{name}` returns the model and the instruction of an agent, the tools of its downstreams, and `may_run`:
+True if the caller may run it. `GET /api/gateway` returns the last reload, with its problems.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ async def _agent(gateway: Gateway, request: Request) -> Response:
 def _details(agent: HostedAgent, caller: Caller, model: str | None) -> dict[str, Any]:
     """The details of an agent that a caller may see; null for those that are unknown before the agent is up."""
     runtime = agent.runtime
-    details: dict[str, Any] = {"name": agent.name, "model": model, "servers": None}
+    may_run = decide(caller, agent.name, Action.RUN, exists=True) is Decision.ALLOWED
+    details: dict[str, Any] = {"name": agent.name, "model": model, "servers": None, "may_run": may_run}
     if runtime is not None:
         details["servers"] = [_server(one) for one in runtime.server_tools(caller)]
     if decide(caller, agent.name, Action.READ_INSTRUCTION, exists=True) is Decision.ALLOWED:

@@ -6,6 +6,7 @@ all files (`/console/{version}/…`), so that these can be cached without limit.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from dataclasses import dataclass
 from functools import cache
@@ -82,6 +83,7 @@ async def _serve(scope: Scope, receive: Receive, send: Send) -> None:
 @dataclass(frozen=True, slots=True)
 class _File:
     content: bytes
+    compressed: bytes
     media_type: str
     etag: str
 
@@ -108,7 +110,8 @@ def _page() -> _File:
 
 
 def _file(content: bytes, suffix: str) -> _File:
-    return _File(content, _TYPES[suffix], f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+    etag = f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'  # weak: of both encodings
+    return _File(content, gzip.compress(content, mtime=0), _TYPES[suffix], etag)
 
 
 def _response(scope: Scope) -> Response:
@@ -129,11 +132,20 @@ def _response(scope: Scope) -> Response:
 
 def _unless_known(file: _File, request: Headers, caching: str) -> Response:
     """The file, or 304 if the client has it (RFC 9110, weak comparison)."""
-    headers = {"ETag": file.etag, "Cache-Control": caching}
+    headers = {"ETag": file.etag, "Cache-Control": caching, "Vary": "Accept-Encoding"}
     known = [tag.strip().removeprefix("W/") for tag in request.get("if-none-match", "").split(",")]
-    if file.etag in known or "*" in known:
+    if file.etag.removeprefix("W/") in known or "*" in known:
         return Response(status_code=304, headers=headers)
+    if _accepts_gzip(request):
+        return Response(file.compressed, media_type=file.media_type, headers=headers | {"Content-Encoding": "gzip"})
     return Response(file.content, media_type=file.media_type, headers=headers)
+
+
+def _accepts_gzip(request: Headers) -> bool:
+    # A client that lists gzip with the weight 0 refuses it; none that asks for a page does.
+    return "gzip" in [
+        coding.partition(";")[0].strip().lower() for coding in request.get("accept-encoding", "").split(",")
+    ]
 
 
 def _other_origins(configuration: Configuration) -> list[str]:

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { duration, harmless, safeLink, showsHost } from '../../../pallas_gateway/web/console/static/text.js';
+import { duration, harmless, safeLink, showsHost, visible } from '../../../pallas_gateway/web/console/static/text.js';
 
 test('control and direction characters are shown by their code points', () => {
   assert.equal(harmless('a\u202egnp.exe\u0000\tb\r\nc'), 'a⟨U+202E⟩gnp.exe⟨U+0000⟩\tb\nc');
@@ -29,4 +29,11 @@ test('a link shows its host by its own text only if that is an address at this v
 
 test('durations are short', () => {
   assert.deepEqual([0.25, 2.345, 125, null].map(duration), ['250 ms', '2.3 s', '2 min 5 s', '']);
+});
+
+test('what cannot be seen is shown by its code point, and all letters stay', () => {
+  const hidden = ['\u0000', '\r', '\u007f', '\u200b', '\u202e', '\ue000', '\u0378', '\u2028', '\u2029', '\ufe0f', '\u{e0041}', '\u{e0100}'];
+  for (const one of hidden) assert.equal(visible(`a${one}b`), `a⟨U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩b`);
+  const shown = 'Grüße,\n שלום, 你好 e\u0301 🙂';
+  assert.equal(visible(shown), shown);
 });

@@ -2,13 +2,8 @@
 
 import { html, render, signal, useEffect, useRef, useSignal } from './html.js';
 import { address, route } from './route.js';
-import { agentById, agents, checkedAt, isLost, isTokenKept, nextAttempt, registryError, startRounds, token } from './state.js';
-import { TokenDialog } from './views/token.js';
+import { agentById, agents, checkedAt, isAskingForToken, isLost, isTokenKept, nextAttempt, registryError, startRounds, token } from './state.js';
 import { Agents } from './views/agents.js';
-import { Chat } from './views/chat.js';
-import { Connect } from './views/connect.js';
-import { Details } from './views/details.js';
-import { Gateway } from './views/gateway.js';
 
 const VIEWS = [
   { path: 'agents', title: 'Agents' },
@@ -16,7 +11,84 @@ const VIEWS = [
   { path: 'gateway', title: 'Gateway' },
 ];
 
-const isAsking = signal(false);
+/**
+ * The other views are loaded when they are opened, each with all its files at once: names that are not listed here would be
+ * requested one after the other.
+ * @type {Record<string, {files: string[], load: () => Promise<any>}>}
+ */
+const LATER = {
+  Chat: {
+    files: [
+      'asked', 'browser_keeper', 'call_nodes', 'calls', 'conversations', 'dialog', 'download', 'forms', 'gateway_keeper', 'inlines', 'markdown',
+      'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
+      'views/activity', 'views/composer', 'views/conversation_list', 'views/fields', 'views/inspect', 'views/question', 'views/text', 'views/turn',
+    ],
+    load: async () => (await import('./views/chat.js')).Chat,
+  },
+  Connect: { files: ['clients'], load: async () => (await import('./views/connect.js')).Connect },
+  Details: {
+    files: ['clients', 'inlines', 'markdown', 'text', 'views/connect', 'views/text'],
+    load: async () => (await import('./views/details.js')).Details,
+  },
+  Gateway: { files: ['metrics', 'text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },
+  TokenDialog: { files: ['dialog'], load: async () => (await import('./views/token.js')).TokenDialog },
+};
+const loaded = signal(/** @type {Record<string, any>} */ ({}));
+
+/**
+ * Load a view with its files. A browser does not request a module again that it could not load: the page says so.
+ * @param {string} name
+ */
+async function load(name) {
+  if (name in loaded.peek()) return;
+  loaded.value = { ...loaded.peek(), [name]: null };
+  try {
+    for (const file of LATER[name].files) addLink('modulepreload', `${file}.js`);
+    const [view] = await Promise.all([LATER[name].load(), style()]);
+    loaded.value = { ...loaded.peek(), [name]: view };
+  } catch {
+    loaded.value = { ...loaded.peek(), [name]: Unloaded };
+  }
+}
+
+/** @type {Promise<unknown> | undefined} */
+let styled;
+
+/** Load the styles of the other views. */
+function style() {
+  styled ??= new Promise((resolve) => {
+    const link = addLink('stylesheet', 'chat.css');
+    link.onload = link.onerror = resolve;
+  });
+  return styled;
+}
+
+/**
+ * @param {string} rel
+ * @param {string} file
+ */
+function addLink(rel, file) {
+  const link = document.createElement('link');
+  Object.assign(link, { rel, href: new URL(file, import.meta.url).href });
+  document.head.append(link);
+  return link;
+}
+
+function Unloaded() {
+  return html`<div class="empty">
+    <p role="alert">This view could not be loaded. The gateway cannot be reached, or has been updated.</p>
+    <p><button type="button" onClick=${() => location.reload()}>Reload the page</button></p>
+  </div>`;
+}
+
+/** @param {{name: string, of?: Record<string, any>}} props */
+function Later({ name, of = {} }) {
+  useEffect(() => {
+    load(name);
+  }, [name]);
+  const Loaded = loaded.value[name];
+  return Loaded ? html`<${Loaded} ...${of} />` : html`<p class="empty" role="status">Loading the view…</p>`;
+}
 
 function Header() {
   const view = route.value[0];
@@ -29,7 +101,7 @@ function Header() {
             html`<a href=${address(path)} aria-current=${path === view ? 'page' : undefined}>${title}</a>`,
         )}
       </nav>
-      <button class="quiet" onClick=${() => (isAsking.value = true)}>
+      <button class="quiet" onClick=${() => (isAskingForToken.value = true)}>
         ${token.value ? (isTokenKept.value ? 'Token kept' : 'Token set') : 'Set token'}
       </button>
     </header>
@@ -54,15 +126,15 @@ function View() {
   const [view, id, part] = route.value;
   if (view === 'agents' && id) {
     const agent = agentById(id);
-    if (agent && part === 'details') return html`<${Details} key=${id} agent=${agent} />`;
-    if (agent) return html`<${Chat} key=${id} agent=${agent} />`;
+    if (agent && part === 'details') return html`<${Later} key=${`details ${id}`} name="Details" of=${{ agent }} />`;
+    if (agent) return html`<${Later} key=${id} name="Chat" of=${{ agent }} />`;
     if (agents.value) return html`<${Missing} text=${`There is no agent “${id}” here, or the token may not view it.`} />`;
     if (!registryError.value) return html`<p class="empty" role="status">Loading the agents…</p>`;
     return isLost.value ? null : html`<p class="notice error" role="alert">${registryError.value.message}</p>`;
   }
   if (view === 'agents') return html`<${Agents} />`;
-  if (view === 'connect') return html`<${Connect} />`;
-  if (view === 'gateway') return html`<${Gateway} />`;
+  if (view === 'connect') return html`<${Later} key="connect" name="Connect" />`;
+  if (view === 'gateway') return html`<${Later} key="gateway" name="Gateway" />`;
   return html`<${Missing} text="There is no such view." />`;
 }
 
@@ -87,7 +159,7 @@ function App() {
     <${Header} />
     ${isLost.value && html`<${Connection} />`}
     <main id="main" ref=${main} tabindex="-1"><${View} /></main>
-    ${isAsking.value && html`<${TokenDialog} onClose=${() => (isAsking.value = false)} />`}
+    ${isAskingForToken.value && html`<${Later} name="TokenDialog" of=${{ onClose: () => (isAskingForToken.value = false) }} />`}
   `;
 }
 
@@ -103,5 +175,13 @@ function titleOf() {
   return name ? `${name} - Pallas Gateway` : 'Pallas Gateway';
 }
 
+/** The view of the address at which the page is opened is loaded with the agents. */
+function loadFirst() {
+  const [view, id, part] = route.value;
+  const name = view === 'agents' && id ? (part === 'details' ? 'Details' : 'Chat') : { connect: 'Connect', gateway: 'Gateway' }[view];
+  if (name) load(name);
+}
+
+loadFirst();
 startRounds();
 render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById('app')));

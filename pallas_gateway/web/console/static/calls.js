@@ -7,7 +7,7 @@
  * as raw entries and change nothing else.
  */
 
-import { ANSWERED } from './asked.js';
+import { ANSWERED, waitingTools } from './asked.js';
 import { beginOf, isTurn, object, wait } from './call_nodes.js';
 import { outcomeOf } from './outcome.js';
 
@@ -20,7 +20,7 @@ export const DEEPEST = 64;
  * @typedef {{kind: 'tool', key: string, id: string, server: string | null, name: string, args: unknown,
  *   state: 'running' | 'completed' | 'failed' | 'unknown', result: string | null, truncated: boolean,
  *   seconds: number | null, began: number, ended: number | null, entries: Entry[], calls: Map<string, Tool>,
- *   waits: Wait[], isAsking: boolean, version: number}} Tool
+ *   waits: Wait[], isAsking: boolean, approval: string, version: number}} Tool
  * @typedef {{kind: 'wait', id: unknown, began: number, ended: number | null}} Wait a question that waits for its answer
  * @typedef {{kind: 'raw', key: string, event: unknown, why: string, version: number}} Raw
  * @typedef {{kind: 'answer', key: string, text: string}} Answered an answer of the caller
@@ -62,8 +62,7 @@ export class CallTree {
       return;
     }
     if (message?.method === ANSWERED && typeof params?.text === 'string') {
-      this.root.entries.push({ kind: 'answer', key: this._key(), text: params.text });
-      this._touch(this.root);
+      this._answer(params.text, params.origin);
       return;
     }
     this._raw(this.root, message, 'unknown message');
@@ -104,6 +103,18 @@ export class CallTree {
     const changed = this.changed;
     this.changed = new Set();
     return changed;
+  }
+
+  /**
+   * Take an answer of the caller: an approval stands before the tool that it lets run.
+   * @param {string} text
+   * @param {any} origin of the question
+   */
+  _answer(text, origin) {
+    const approved = origin?.kind === 'approval' ? [...waitingTools(this.root, [origin])].find((tool) => !tool.approval) : undefined;
+    if (approved) approved.approval = text;
+    else this.root.entries.push({ kind: 'answer', key: this._key(), text });
+    this._touch(approved ?? this.root);
   }
 
   /**
@@ -249,7 +260,7 @@ export class CallTree {
     return {
       kind: 'tool', key: this._key(), id: call.id, server: typeof call.server === 'string' ? call.server : null,
       name: call.name, args: call.arguments ?? {}, state: 'running', result: null, truncated: false, seconds: null,
-      began: at, ended: null, entries: [], calls: new Map(), waits: [], isAsking: false, version: 0,
+      began: at, ended: null, entries: [], calls: new Map(), waits: [], isAsking: false, approval: '', version: 0,
     };
   }
 

@@ -15,7 +15,7 @@ import { harmless } from './text.js';
  */
 
 const SECRET = /pass(word|phrase)|secret|token|api[_-]?key|credential/i;
-const EMAIL = /^[^\s@]+@[^\s@]+\.[^\s@]+$/;
+const EMAIL = /^[^\s@]+@[^\s@.]+(?:\.[^\s@.]+)+$/;
 
 /**
  * Return the fields of a schema, in its order.

@@ -175,7 +175,7 @@ class InlineReader {
   bare() {
     if (this.depth >= DEEPEST || (this.at > 0 && WORD.test(this.text[this.at - 1]))) return false;
     BARE.lastIndex = this.at;
-    const found = BARE.exec(this.text)?.[0].replace(/[.,;:!?*_~)\]]+$/, '');
+    const found = BARE.exec(this.text)?.[0].replace(/(?<![.,;:!?*_~)\]])[.,;:!?*_~)\]]+$/, '');
     const link = found ? safeLink(found) : null;
     if (!found || !link) return false;
     this.add({ type: 'link', ...link, children: [found] });

@@ -20,7 +20,7 @@ const DEEPEST = 8;
 const MOST_COLUMNS = 30;
 
 // No pattern may try a run of equal characters at each of its places: the page would stand still.
-const FENCE = /^ {0,3}(`{3,}(?!`)|~{3,}(?!~))\s*([^\s`]{0,40})[^`]{0,200}$/;
+const FENCE = /^ {0,3}(`{3,}(?!`)|~{3,}(?!~))\s*(?!\s)([^\s`]{0,40})[^`]{0,200}$/;
 const HEADING = /^ {0,3}(#{1,6})\s/;
 const RULE = /^ {0,3}(?:(?:-\s*){3,}|(?:\*\s*){3,}|(?:_\s*){3,})$/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])( +|$)/;

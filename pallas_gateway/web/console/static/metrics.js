@@ -3,7 +3,7 @@
 /** @typedef {{name: string, labels: Record<string, string>, value: number}} Sample */
 
 const SAMPLE = /^([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)/;
-const LABEL = /([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"/g;
+const LABEL = /(?<!\w)([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"/g;
 /** @type {Record<string, string>} */
 const ESCAPES = { n: '\n' };
 

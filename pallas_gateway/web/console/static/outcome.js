@@ -8,7 +8,7 @@
  */
 
 // The sentence that the gateway adds to an answer that it had to end.
-const STOPPED = /\[Stopped: [^\]]*\]\s*$/;
+const STOPPED = '[Stopped: ';
 
 /**
  * Return what the result of `tools/call` says.
@@ -36,7 +36,17 @@ export function outcomeOf(result) {
 export function partial(outcome) {
   if (outcome.isError) return '';
   if (outcome.facts.stop_reason === 'maxTokens') return 'the model reached its limit of tokens';
-  return STOPPED.test(outcome.text.slice(-600)) ? 'the gateway stopped the call' : '';
+  const begin = outcome.text.lastIndexOf(STOPPED);
+  return begin >= 0 && /^[^\]]*\]\s*$/.test(outcome.text.slice(begin)) ? 'the gateway stopped the call' : '';
+}
+
+/**
+ * Return the tokens of a call: `in` has those from and to the cache, `out` those of reasoning.
+ * @param {Record<string, number> | undefined} usage
+ */
+export function tokensOf(usage = {}) {
+  const [input, fromCache, toCache, out, reasoning] = ['input', 'cache_read', 'cache_write', 'output', 'reasoning'].map((kind) => Number(usage[kind]) || 0);
+  return { in: input + fromCache + toCache, out, fromCache, toCache, reasoning };
 }
 
 /**

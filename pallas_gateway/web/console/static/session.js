@@ -11,6 +11,9 @@ import { DELETED, GatewayKeeper } from './gateway_keeper.js';
 import { McpError } from './mcp.js';
 import { checkedAt, refresh, token } from './state.js';
 
+/** A message that nothing is written of yet. */
+export const EMPTY = { message: '', images: [], params: {} };
+
 /** @type {Map<string, Session>} */
 const sessions = new Map();
 
@@ -62,6 +65,8 @@ export class Session {
     /** True while the turns of the open conversation are read. */
     this.isReading = signal(false);
     this.problem = signal('');
+    /** @type {any} the message that is being written */
+    this.draft = signal(EMPTY);
     /** True if the list, or the open conversation, could not be read. */
     this.isUnread = false;
     /** @type {Map<string, ShownCall>} running calls by turn, of any conversation */

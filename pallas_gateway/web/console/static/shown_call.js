@@ -102,7 +102,7 @@ export class ShownCall {
     if (!question.sent.value) return;
     this.questions.value = this.questions.value.filter((/** @type {Question} */ one) => one !== question);
     const text = answerText(question.params, question.origin, question.answer);
-    this._take({ method: ANSWERED, params: { id: question.id, text } });
+    this._take({ method: ANSWERED, params: { id: question.id, text, origin: question.origin } });
   }
 
   /** Forget the events, which come from the beginning again. */

@@ -5,8 +5,7 @@
 
 import { batch, computed, signal } from './html.js';
 import { getHealth, getJson, isUnreachable } from './mcp.js';
-import { WELL_KNOWN, agentsOf } from './registry.js';
-import { readRegistry, registries } from './registries.js';
+import { WELL_KNOWN, agentsOf, readRegistry, registries } from './registries.js';
 import { Pauses, whenShown } from './waiting.js';
 
 const TOKEN_KEY = 'pallas.token';
@@ -14,7 +13,7 @@ const ROUND_SECONDS = 60;
 const STARTING_SECONDS = 3;
 const ANSWER_SECONDS = 20; // a gateway that takes longer is not there
 
-/** @typedef {import('./registry.js').Agent} Agent */
+/** @typedef {import('./registries.js').Agent} Agent */
 /** @typedef {{answer: any, at: Date | null, problem: import('./mcp.js').McpError | null}} Health the last `get_health`, its time, and why the latest request has no answer */
 /** @typedef {'ok' | 'degraded' | 'error' | 'starting' | 'unknown'} Status */
 
@@ -32,11 +31,39 @@ export const checking = signal(false);
 export const checkedAt = signal(/** @type {Date | null} */ (null));
 /** True while the gateway cannot be reached. */
 export const isLost = computed(() => isUnreachable(registryError.value));
+/** True while the page asks for a token. */
+export const isAskingForToken = signal(false);
+/** @type {string | null} the token that was refused when the page last asked for another one */
+let refusedToken = null;
 /** The time of the next attempt to reach it, in milliseconds. */
 export const nextAttempt = signal(0);
 const pauses = new Pauses();
 
 export const isTokenKept = computed(() => token.value !== '' && storedToken() === token.value);
+
+/**
+ * Return why the gateway refuses a token; an empty text if it accepts it.
+ *
+ * @param {string} value
+ */
+export async function refusalOf(value) {
+  try {
+    await getJson(`..${WELL_KNOWN}`, { token: value, signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) });
+    return '';
+  } catch (error) {
+    if (isUnreachable(error)) return 'The gateway cannot be reached now.';
+    return `The gateway does not accept this token: ${/** @type {Error} */ (error).message}`;
+  }
+}
+
+/** Ask for a token once for each that is refused, or for none. */
+function askForToken() {
+  const own = (agents.value ?? []).filter(({ registry }) => registry === '');
+  const problems = [registryError.value, ...own.map(({ id }) => health.value[id]?.problem)];
+  if (refusedToken === token.value || !problems.some((problem) => problem?.status === 401)) return;
+  refusedToken = token.value;
+  isAskingForToken.value = true;
+}
 
 /**
  * Use a token, or none.
@@ -173,6 +200,7 @@ async function runRound(asked) {
   } finally {
     if (current()) {
       checking.value = false;
+      askForToken();
       scheduleNext();
     }
   }

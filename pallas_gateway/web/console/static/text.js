@@ -9,6 +9,8 @@
 // line and paragraph separators, and the byte order mark.
 // eslint-disable-next-line no-control-regex
 const UNSAFE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
+// Controls, formats, tags, surrogates, private and unassigned characters, line and paragraph separators, variation selectors.
+const INVISIBLE = /(?!\n)[\p{C}\p{Zl}\p{Zp}\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}]/gu;
 const SAFE_PROTOCOLS = ['http:', 'https:', 'mailto:'];
 
 /**
@@ -18,12 +20,20 @@ const SAFE_PROTOCOLS = ['http:', 'https:', 'mailto:'];
  */
 export function harmless(text) {
   const whole = typeof text === 'string' ? text : String(text ?? '');
-  return whole.replaceAll('\r\n', '\n').replace(UNSAFE, visible);
+  return whole.replaceAll('\r\n', '\n').replace(UNSAFE, codePoint);
+}
+
+/**
+ * Return a text with all characters that cannot be seen shown by their code points, but for line feeds.
+ * @param {string} text
+ */
+export function visible(text) {
+  return text.replace(INVISIBLE, codePoint);
 }
 
 /** @param {string} character */
-function visible(character) {
-  return `⟨U+${character.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩`;
+function codePoint(character) {
+  return `⟨U+${Number(character.codePointAt(0)).toString(16).toUpperCase().padStart(4, '0')}⟩`;
 }
 
 /**

@@ -84,6 +84,7 @@ function ToolCard({ tool }) {
   const args = shown(tool.args);
   const waits = tool.isAsking && tool.state === 'running';
   return html`
+    ${tool.approval && html`<p class="answered">${harmless(tool.approval)}</p>`}
     <div class="tool" role="group" aria-label=${name}>
       <p class="tool-head">
         <code>${name}</code>

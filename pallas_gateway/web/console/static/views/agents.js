@@ -1,12 +1,13 @@
 /** All agents as cards: state, reason, model, downstreams. */
 
-import { html, useRef, useSignal } from '../html.js';
+import { html, signal, useRef, useSignal } from '../html.js';
 import { address } from '../route.js';
 import { agents, checkedAt, checking, downstreamsOf, health, isLost, reasonOf, refresh, registryError, statusOf, token } from '../state.js';
-import { Badge } from './badge.js';
-import { Registries } from './registries.js';
+import { registries } from '../registries.js';
 
 /** @typedef {import('../state.js').Agent} Agent */
+/** @type {import('../vendor/preact-signals.js').Signal<any>} the list of other registries, once it is opened */
+const Registries = signal(null);
 
 const NO_WRONG_TOKEN = 'The gateway does not accept this token: ';
 
@@ -32,8 +33,22 @@ export function Agents() {
     <ul class="cards" ref=${list} onKeyDown=${(/** @type {KeyboardEvent} */ event) => arrows(event, list.current)}>
       ${found.map((agent) => html`<${Card} key=${agent.id} agent=${agent} />`)}
     </ul>
-    <${Registries} />
+    <details class="registries" onToggle=${openRegistries}>
+      <summary>Other registries${registries.value.length > 0 && ` (${registries.value.length})`}</summary>
+      ${Registries.value && html`<${Registries.value} />`}
+    </details>
   `;
+}
+
+/** An agent's state as text. */
+/** @param {{id: string}} props */
+export function Badge({ id }) {
+  const status = statusOf(id);
+  return html`<span class=${`badge ${status}`}>${status}</span>`;
+}
+
+async function openRegistries() {
+  Registries.value ??= (await import('./registries.js')).Registries;
 }
 
 /** @param {{found: number, search: string}} props */

@@ -1,11 +1,12 @@
 /** The conversations with one agent. */
 
 import { html, useEffect, useLayoutEffect, useRef, useSignal } from '../html.js';
+import { McpError, getJson } from '../mcp.js';
 import { address } from '../route.js';
-import { sessionOf } from '../session.js';
-import { checkAgent, isLost, reasonOf, statusOf } from '../state.js';
+import { EMPTY, sessionOf } from '../session.js';
+import { checkAgent, checkedAt, isLost, reasonOf, statusOf, tokenFor } from '../state.js';
 import { harmless } from '../text.js';
-import { Badge } from './badge.js';
+import { Badge } from './agents.js';
 import { Composer } from './composer.js';
 import { ConversationActions, ConversationList } from './conversation_list.js';
 import { TurnView } from './turn.js';
@@ -15,13 +16,12 @@ const BLOCKED_SECONDS = 3;
 const IN_PLACE = 'Sending replaces the message and all that follows it.';
 const IN_A_COPY = 'Sending begins a copy of the conversation, without the message and all that follows it.';
 const LOST = 'The gateway cannot be reached.';
-const EMPTY = { message: '', images: [], params: {} };
 
 /** @param {{agent: import('../state.js').Agent}} props */
 export function Chat({ agent }) {
   const session = sessionOf(agent);
   const editing = useSignal(/** @type {number | null} */ (null));
-  const draft = useSignal(EMPTY);
+  const { draft } = session;
   const calls = session.calls.value;
   const conversation = session.open.value;
   const running = session.isRunning;
@@ -110,15 +110,49 @@ function HealthNotice({ agent, blocked }) {
  */
 function useBlock(agent) {
   const status = statusOf(agent.id);
+  const refused = useRefusal(agent);
   const isBlocked = status === 'error' || status === 'starting';
   useEffect(() => {
     if (!isBlocked) return undefined;
     const timer = setInterval(() => checkAgent(agent), BLOCKED_SECONDS * 1000);
     return () => clearInterval(timer);
   }, [isBlocked, agent.id]);
+  if (refused) return refused;
   if (!isBlocked) return '';
   const what = status === 'starting' ? 'This agent is starting.' : 'This agent takes no messages now.';
   return `${what} ${reasonOf(agent.id)}`.trim();
+}
+
+/**
+ * Return why the caller may not run the agent; an empty text if it may, or if the gateway does not say.
+ * @param {import('../state.js').Agent} agent
+ */
+function useRefusal(agent) {
+  const mayRun = useSignal(true);
+  const used = tokenFor(agent);
+  useEffect(() => {
+    let isGone = false;
+    mayRun.value = true;
+    mayRunAt(agent, used).then((may) => isGone || (mayRun.value = may));
+    return () => {
+      isGone = true;
+    };
+  }, [agent.id, used, checkedAt.value]);
+  if (mayRun.value) return '';
+  return used ? `This token may not run the agent: it has no grant run:agents:${agent.name}.` : 'Callers without a token may not run this agent. Set a token.';
+}
+
+/**
+ * @param {import('../state.js').Agent} agent
+ * @param {string} used
+ */
+async function mayRunAt(agent, used) {
+  try {
+    const details = await getJson(`${agent.registry || '..'}/api/agents/${encodeURIComponent(agent.name)}`, { token: used });
+    return details?.may_run !== false;
+  } catch (error) {
+    return !(error instanceof McpError && [401, 403].includes(error.status)); // otherwise the call says why
+  }
 }
 
 /**

@@ -5,8 +5,11 @@ import { fieldsOf, read } from '../forms.js';
 import { parametersOf } from '../parameters.js';
 import { Fields } from './fields.js';
 
-const TYPES = ['image/png', 'image/jpeg', 'image/gif', 'image/webp'];
+/** @type {Record<string, RegExp>} the first bytes of images by their type */
+const BEGINNINGS = { 'image/png': /^\x89PNG\r\n/, 'image/jpeg': /^\xff\xd8\xff/, 'image/gif': /^GIF8[79]a/, 'image/webp': /^RIFF[^]{4}WEBP/ };
+const TYPES = Object.keys(BEGINNINGS);
 const LARGEST_IMAGE = 20_000_000;
+const NO_IMAGE = 'is no PNG, JPEG, GIF or WebP image.';
 const NO_VISION = 'The model of this agent accepts no images.';
 
 /**
@@ -30,15 +33,16 @@ export function Composer({ draft, agent, blocked, running, editing, onSend, onSt
   const add = async (/** @type {Iterable<File>} */ files) => {
     problem.value = '';
     for (const file of files) {
-      const wrong = refusal(file, agent);
-      if (wrong) problem.value = wrong;
-      else change({ images: [...draft.value.images, await imageOf(file)] });
+      const image = refusal(file, agent) ? null : await imageOf(file);
+      if (image) change({ images: [...draft.value.images, image] });
+      else problem.value = refusal(file, agent) || `“${file.name}” ${NO_IMAGE}`;
     }
   };
   const submit = () => {
     if (blocked || running || !draft.value.message.trim()) return;
     const values = params.read();
     if (!values) return;
+    problem.value = '';
     onSend({ ...draft.value, params: values });
     box.current?.focus(); // the button that was used is gone
   };
@@ -84,7 +88,8 @@ export function Composer({ draft, agent, blocked, running, editing, onSend, onSt
       <div class="actions">
         ${running
           ? html`<button type="button" class="primary" key="stop" onClick=${() => (onStop(), box.current?.focus())}>Stop</button>`
-          : html`<button type="submit" class="primary" key="send" disabled=${blocked !== '' || !draft.value.message.trim()}>Send</button>`}
+          : html`<button type="submit" class="primary" key="send" disabled=${blocked !== '' || !draft.value.message.trim()} title=${blocked || undefined} aria-describedby=${blocked ? `${id}-blocked` : undefined}>Send</button>`}
+        ${blocked && html`<span class="unseen" id=${`${id}-blocked`}>${blocked}</span>`}
         <label class=${`button quiet ${mayPickImages ? '' : 'off'}`} title=${mayPickImages ? undefined : NO_VISION}>
           Add images
           <input class="hidden" type="file" multiple accept=${TYPES.join(',')} disabled=${!mayPickImages} onChange=${(/** @type {any} */ event) => (add([...event.target.files]), (event.target.value = ''))} />
@@ -124,6 +129,7 @@ function useParameters(agent) {
   const problem = useSignal('');
   const open = async (/** @type {any} */ event) => {
     if (!event.target.open || fields.value) return;
+    problem.value = '';
     try {
       fields.value = fieldsOf(await parametersOf(agent));
     } catch (error) {
@@ -154,18 +160,34 @@ function useParameters(agent) {
  */
 function refusal(file, agent) {
   if (agent.capabilities.vision === false) return NO_VISION;
-  if (!TYPES.includes(file.type)) return `“${file.name}” is no PNG, JPEG, GIF or WebP image.`;
   return file.size > LARGEST_IMAGE ? `“${file.name}” is larger than ${LARGEST_IMAGE / 1_000_000} MB.` : '';
 }
 
 /**
+ * Return the image in a file, with the type that its content has; null if a browser cannot show it.
  * @param {File} file
- * @returns {Promise<import('../conversations.js').Image>}
+ * @returns {Promise<import('../conversations.js').Image | null>}
  */
-function imageOf(file) {
+async function imageOf(file) {
+  const begin = String.fromCharCode(...new Uint8Array(await file.slice(0, 12).arrayBuffer()));
+  const type = TYPES.find((one) => BEGINNINGS[one].test(begin));
+  if (!type) return null;
+  try {
+    (await createImageBitmap(file)).close();
+  } catch {
+    return null; // its beginning is an image's, and the rest is not
+  }
+  return { data: await base64Of(file), mime_type: type };
+}
+
+/**
+ * @param {File} file
+ * @returns {Promise<string>}
+ */
+function base64Of(file) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
-    reader.onload = () => resolve({ data: String(reader.result).replace(/^[^,]*,/, ''), mime_type: file.type });
+    reader.onload = () => resolve(String(reader.result).replace(/^[^,]*,/, ''));
     reader.onerror = () => reject(reader.error);
     reader.readAsDataURL(file);
   });

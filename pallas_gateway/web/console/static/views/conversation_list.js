@@ -20,6 +20,9 @@ export function ConversationList({ session }) {
     return () => wide.removeEventListener('change', fit);
   }, []);
   const problem = useSignal('');
+  useEffect(() => {
+    problem.value = '';
+  }, [session.open.value]);
   const choose = async (/** @type {any} */ event) => {
     const file = event.target.files[0];
     event.target.value = '';

@@ -5,8 +5,7 @@ import { getJson, isUnreachable, request } from '../mcp.js';
 import { address } from '../route.js';
 import { checkedAt, downstreamsOf, health, isLost, reasonOf, statusOf, tokenFor } from '../state.js';
 import { harmless, shown } from '../text.js';
-import { Badge } from './badge.js';
-import { DownstreamTable, Facts } from './agents.js';
+import { Badge, DownstreamTable, Facts } from './agents.js';
 import { Copy } from './connect.js';
 import { Plain } from './text.js';
 

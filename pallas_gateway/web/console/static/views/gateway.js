@@ -17,7 +17,10 @@ const SENTENCES = /** @type {Record<string, string>} */ ({
   'not ready': 'The gateway is not ready.',
 });
 
-const DOCUMENTS = ['console', 'clients', 'connect', 'configuration', 'operating', 'security', 'asking', 'parameters', 'providers'];
+const DOCUMENTS = [
+  'console', 'clients', 'connect', 'chat', 'openai-api', 'threads', 'asking', 'parameters', 'configuration', 'declared-agents', 'providers', 'security',
+  'token-exchange', 'deploy', 'operating', 'performance', 'upgrading', 'architecture', 'upstream',
+];
 
 const ready = signal(/** @type {any} */ (null));
 const samples = signal(/** @type {Sample[] | null} */ (null));

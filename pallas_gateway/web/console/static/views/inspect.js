@@ -6,10 +6,12 @@ import { html, useMemo, useSignal } from '../html.js';
 import { download } from '../download.js';
 import { snippets } from '../snippets.js';
 import { duration, harmless, safeLink, shown } from '../text.js';
+import { tokensOf } from '../outcome.js';
 import { waterfall } from '../waterfall.js';
 import { Plain } from './text.js';
 
 const MOST_ROWS = 500;
+const NOT_KEPT = 'The steps of this call are not known to this page: of earlier calls, only messages and answers are kept.';
 
 /**
  * @param {{call: import('../shown_call.js').ShownCall, agent: import('../state.js').Agent, args: Record<string, any>,
@@ -61,15 +63,23 @@ function TraceLink({ url }) {
 
 /** @param {Record<string, number> | undefined} usage */
 function tokens(usage) {
-  const names = /** @type {Record<string, string>} */ ({ input: 'Input tokens', output: 'Output tokens', cache_read: 'From cache', cache_write: 'To cache', reasoning: 'Reasoning' });
-  return Object.fromEntries(Object.entries(usage ?? {}).filter(([kind, count]) => kind in names && (count > 0 || kind === 'input' || kind === 'output')).map(([kind, count]) => [names[kind], Number(count).toLocaleString()]));
+  const { in: read, out, ...parts } = tokensOf(usage);
+  if (!read && !out) return {};
+  const some = /** @type {Record<string, number>} */ ({ 'of these from cache': parts.fromCache, 'of these to cache': parts.toCache });
+  const shares = Object.entries({ ...some, 'of the output reasoning': parts.reasoning }).filter(([, count]) => count > 0);
+  return Object.fromEntries([['Tokens in', read], ['Tokens out', out], ...shares].map(([name, count]) => [name, count.toLocaleString()]));
+}
+
+/** @param {import('../shown_call.js').ShownCall} call */
+function hadTurns({ outcome: { value } }) {
+  return Boolean(value) && (value.facts.iterations !== 0 || tokensOf(value.facts.usage).in > 0);
 }
 
 /** @param {{call: import('../shown_call.js').ShownCall}} props */
 function Waterfall({ call }) {
   const rows = useMemo(() => waterfall(call.tree.root), [call]);
   const end = Math.max(1, ...rows.slice(0, MOST_ROWS).map((row) => row.ended ?? row.began));
-  if (!rows.length) return html`<p class="hint">The call had no LLM turn.</p>`;
+  if (!rows.length) return html`<p class="hint">${hadTurns(call) ? NOT_KEPT : 'The call had no LLM turn.'}</p>`;
   return html`
     <div class="scroll waterfall" tabindex="0" role="group" aria-label="Waterfall">
       <table>

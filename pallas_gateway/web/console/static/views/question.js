@@ -2,7 +2,7 @@
 
 import { html, useLayoutEffect, useMemo, useRef, useSignal } from '../html.js';
 import { approvalIn, fieldsOf, read } from '../forms.js';
-import { harmless, safeLink } from '../text.js';
+import { harmless, safeLink, visible } from '../text.js';
 import { Fields, initialValues } from './fields.js';
 import { Plain } from './text.js';
 
@@ -101,8 +101,8 @@ function PageBody({ params, message, answer, sent }) {
 function ApprovalBody({ approval, answer, sent }) {
   const decide = (/** @type {string} */ decision) => answer({ action: 'accept', content: { decision } });
   return html`
-    <p class="asked">May <strong>${harmless(approval.agent)}</strong> run the tool <code>${harmless(approval.tool)}</code>?</p>
-    <${Plain} text=${approval.args} label="Arguments" />
+    <p class="asked">May <strong>${visible(approval.agent)}</strong> run the tool <code>${visible(approval.tool)}</code>?</p>
+    <${Plain} text=${visible(approval.args)} label="Arguments" />
     <div class="actions">
       <button type="button" class="primary" disabled=${sent} onClick=${() => decide('once')}>Allow once</button>
       <button type="button" disabled=${sent} onClick=${() => decide('call')}>Allow for this call</button>

@@ -23,8 +23,6 @@ export function Registries() {
     refreshAgain();
   };
   return html`
-    <details class="registries">
-      <summary>Other registries${registries.value.length > 0 && ` (${registries.value.length})`}</summary>
       <p class="hint">Agents of other gateways are shown beside those of this one. A token is kept in memory.</p>
       <ul>
         ${registries.value.map((one) => html`<${Entry} key=${one.url} url=${one.url} onRemove=${() => remove(one.url)} />`)}
@@ -41,7 +39,6 @@ export function Registries() {
         <button type="submit">Add registry</button>
       </form>
       ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
-    </details>
   `;
 }
 

@@ -2,17 +2,25 @@
 
 import { Dialog } from '../dialog.js';
 import { html, useId, useSignal } from '../html.js';
-import { isTokenKept, setToken, token } from '../state.js';
+import { isTokenKept, refusalOf, registryError, setToken, token } from '../state.js';
 
 /** @param {{onClose: () => void}} props */
 export function TokenDialog({ onClose }) {
   const value = useSignal(token.value);
   const keep = useSignal(isTokenKept.value);
   const id = useId();
+  const problem = useSignal(registryError.value?.status === 401 && token.value ? `The gateway does not accept this token: ${registryError.value.message}` : '');
+  const trying = useSignal(false);
   /** @param {Event} event */
-  const submit = (event) => {
+  const submit = async (event) => {
     event.preventDefault();
-    setToken(value.value.trim(), { keep: keep.value });
+    if (trying.value) return;
+    const [tried, isKept] = [value.value.trim(), keep.value];
+    trying.value = true;
+    problem.value = await refusalOf(tried);
+    trying.value = false;
+    if (problem.value) return;
+    setToken(tried, { keep: isKept });
     onClose();
   };
   const forget = () => {
@@ -24,8 +32,9 @@ export function TokenDialog({ onClose }) {
       <form onSubmit=${submit}>
         <p class="hint">
           The key or token with which this page calls the gateway. It is kept in memory, and forgotten when the page is
-          closed or reloaded.
+          closed or reloaded.${!token.value && registryError.value?.status === 401 && ' The gateway requires one.'}
         </p>
+        ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
         <label for=${id}>Bearer token</label>
         <input
           id=${id}
@@ -33,7 +42,7 @@ export function TokenDialog({ onClose }) {
           autocomplete="off"
           spellcheck=${false}
           value=${value.value}
-          onInput=${(/** @type {any} */ event) => (value.value = event.target.value)}
+          onInput=${(/** @type {any} */ event) => ((value.value = event.target.value), (problem.value = ''))}
         />
         <label class="check">
           <input
@@ -44,7 +53,7 @@ export function TokenDialog({ onClose }) {
           Keep it in this tab, also when the page is reloaded
         </label>
         <div class="actions">
-          <button class="primary" type="submit">Use token</button>
+          <button class="primary" type="submit">${trying.value ? 'Trying the token…' : 'Use token'}</button>
           <button type="button" onClick=${forget} disabled=${!token.value}>Forget token</button>
           <button type="button" onClick=${onClose}>Cancel</button>
         </div>

@@ -2,7 +2,7 @@
 
 import { html, useEffect, useSignal } from '../html.js';
 import { answersOf } from '../asked.js';
-import { partial } from '../outcome.js';
+import { partial, tokensOf } from '../outcome.js';
 import { isLost } from '../state.js';
 import { cut, duration, harmless } from '../text.js';
 import { Entries } from './activity.js';
@@ -135,11 +135,10 @@ function notesOf(notes) {
 /** @param {{call: ShownCall}} props */
 function Facts({ call }) {
   const facts = call.outcome.value?.facts ?? {};
-  const usage = facts.usage ?? {};
-  const read = ['input', 'cache_read', 'cache_write'].reduce((sum, kind) => sum + (Number(usage[kind]) || 0), 0);
+  const tokens = tokensOf(facts.usage);
   const parts = [
     facts.iterations && `${facts.iterations} LLM ${facts.iterations === 1 ? 'turn' : 'turns'}`,
-    (read > 0 || usage.output > 0) && `${read.toLocaleString()} tokens in, ${Number(usage.output ?? 0).toLocaleString()} out`,
+    (tokens.in > 0 || tokens.out > 0) && `${tokens.in.toLocaleString()} tokens in, ${tokens.out.toLocaleString()} out`,
     facts.stop_reason !== 'endTurn' && harmless(facts.stop_reason),
     duration(facts.duration_seconds),
   ].filter(Boolean);
