@@ -194,6 +194,7 @@ class ProgramLimits:
 
     Attributes:
         start_seconds: A process must be initialised within this time, and a connection waits so long for one.
+        patience_seconds: A connection waits so long before the oldest question of calls that have a process is closed.
         rehearse_seconds: A process that was initialised lists its tools before it is used; it is used after this time
             without an answer.
         list_seconds: Longest time for the lists of a process that has been initialised.
@@ -205,6 +206,7 @@ class ProgramLimits:
     """
 
     start_seconds: float = 20.0
+    patience_seconds: float = 5.0
     rehearse_seconds: float = 5.0
     list_seconds: float = 10.0
     replace_seconds: float = 1.0

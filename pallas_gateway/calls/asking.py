@@ -140,6 +140,7 @@ class Questions:
         self._watch = watch or _Unwatched()
         self._is_outermost = not isinstance(asker, Questions)  # its limits hold for the whole path
         self._put = 0
+        self._open: dict[asyncio.Timeout, float] = {}  # since when, the oldest first
         self._given = dict(given or {})
         self._not_asked: dict[str, list[str]] = {}
 
@@ -203,10 +204,24 @@ class Questions:
         with self._waiting(), self.pauses.paused():
             try:
                 has_deadline = self._is_outermost and not self._rules.client_may_leave
-                async with asyncio.timeout(self._rules.seconds if has_deadline else None):
-                    return await self._asker.put(self._named(question))
+                async with asyncio.timeout(self._rules.seconds if has_deadline else None) as deadline:
+                    self._open[deadline] = monotonic()
+                    try:
+                        return await self._asker.put(self._named(question))
+                    finally:
+                        del self._open[deadline]
             except TimeoutError:
                 return EXPIRED
+
+    @property
+    def oldest(self) -> float | None:
+        """Return when the oldest open question was asked, in monotonic seconds; None if none is open."""
+        return next(iter(self._open.values()), None)
+
+    def close_oldest(self) -> None:
+        """Close the oldest open question as one that was not answered in time."""
+        for deadline in list(self._open)[:1]:
+            deadline.reschedule(asyncio.get_running_loop().time())
 
     def _named(self, question: Question) -> Question:
         """Return the question with its path, and with the name of the asker, which the outermost call adds."""

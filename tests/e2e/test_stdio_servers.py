@@ -18,6 +18,8 @@ from pallas_gateway.runtime.downstreams.program_process import ProgramProcess
 from pallas_gateway.runtime.protocols import StdioProgram
 from tests.e2e.calling import health
 from tests.e2e.stdio_world import holding, world
+from tests.e2e.test_questions import Person, accept, client_of, told
+from tests.support.clients import MODERN_VERSION
 from tests.support.gateway import until_idle
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.stdio_processes import children, distinct, is_running
@@ -389,6 +391,21 @@ async def test_a_process_declares_what_the_caller_of_its_call_supports(tmp_path:
         assert await it.ask("where") == str(listed)  # it had declared that no caller can be asked, and was left alone
         declared = [note["params"]["capabilities"].get("elicitation") for note in it.processes.notes("initialize")]
         assert declared[:2] == [None, {"form": {}, "url": {}}]
+
+
+@pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
+async def test_a_call_that_waits_for_its_caller_makes_way_for_calls_that_wait_for_a_process(
+    mode: str, tmp_path: Path, limits: Limits
+) -> None:
+    async with world(tmp_path, max_processes=1, warm=0) as it:
+        person = Person(None)
+        async with client_of(it.served.url("user"), person, mode) as client:
+            asking = asyncio.create_task(told(client, "ask"))
+            await person.wait_for(1)
+            limits.runtime.programs.patience_seconds = 0.05
+            assert (await it.ask("where")).isdigit()
+            person.answer_now(accept(name="Ada"))
+            assert '"action": "cancel"' in await asking
 
 
 async def test_processes_stay_ready_when_a_reload_changes_only_agents(tmp_path: Path) -> None:

@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.program_greeting import DISCOVER, INITIALIZE, Greeting
 from pallas_gateway.runtime.downstreams.program_process import ProgramBusyError, ProgramError, ProgramProcess
 from pallas_gateway.runtime.protocols import ProgramState
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
+    from pallas_gateway.calls.asking import Questions
     from pallas_gateway.limits import ProgramLimits
     from pallas_gateway.runtime.protocols import StdioProgram
 
@@ -33,6 +35,7 @@ class _Demand:
 
     greeting: Greeting
     is_listing: bool
+    questions: Questions  # of its call
     process: asyncio.Future[ProgramProcess] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -60,6 +63,7 @@ class ProgramPool:
         self._starting: dict[ProgramProcess, str] = {}
         self._ready: dict[ProgramProcess, asyncio.TimerHandle] = {}  # greeted, with the timers that end them
         self._lent: set[ProgramProcess] = set()  # to listings, which give them back
+        self._users: dict[ProgramProcess, Questions] = {}  # of the calls that have a process
         self._kept_warm: dict[str, Greeting] = {}
         self._demands: deque[_Demand] = deque()
         self._failures = 0
@@ -89,7 +93,7 @@ class ProgramPool:
             ProgramBusyError: all processes are in use.
             ProgramError: it cannot be started, or has failed just now.
         """
-        demand = _Demand(greeting, is_listing)
+        demand = _Demand(greeting, is_listing, current_scope.get().questions)
         self._demands.append(demand)
         self._serve(demand)
         if not demand.process.done() and (self._is_closed or monotonic() < self._retry_at):
@@ -97,13 +101,36 @@ class ProgramPool:
             raise ProgramError(self._why_failed)
         self._work()
         try:
-            await asyncio.wait({demand.process}, timeout=self._limits.start_seconds)
+            await self._until_served(demand)
             if not demand.process.done() and greeting.key not in self._starting.values():
                 raise ProgramBusyError(f"all {self._settings.max_processes} processes of its program are in use")
             return await asyncio.shield(demand.process)
         except BaseException:
             self._withdraw(demand)
             raise
+
+    async def _until_served(self, demand: _Demand) -> None:
+        """Wait for a process, `start_seconds` at most; a call that waits for its caller has to make way meanwhile."""
+        left = self._limits.start_seconds
+        while left > 0 and not demand.process.done():
+            pause = min(left, self._limits.patience_seconds)
+            await asyncio.wait({demand.process}, timeout=pause)
+            left -= pause
+            if left > 0 and not demand.process.done() and not demand.is_listing:
+                self._close_oldest_question(demand)
+
+    def _close_oldest_question(self, demand: _Demand) -> None:
+        """Close the oldest question of the calls that have all processes, so that its call goes on and ends."""
+        if len(self._all) < self._settings.max_processes or demand.greeting.key in self._starting.values():
+            return
+        asking = {one.oldest: one for one in self._users.values() if one is not demand.questions and one.oldest}
+        if asking:
+            oldest = min(asking)
+            _log.info(
+                "question closed for a process",
+                extra={"server": self.server, "agent": asking[oldest].agent, "seconds": round(monotonic() - oldest, 1)},
+            )
+            asking[oldest].close_oldest()
 
     def note_greeting(self, greeting: Greeting) -> None:
         """Keep the era, and a greeting of the 2026-07-28 era for clients that make no handshake."""
@@ -120,6 +147,7 @@ class ProgramPool:
     def give_back(self, process: ProgramProcess, *, is_used: bool) -> None:
         """End the connection to a process. One that a call has used is ended, unless it is shared."""
         self._lent.discard(process)
+        self._users.pop(process, None)
         is_clean = process.is_usable and process.greeting is not None
         if is_clean and self.is_shared:
             if not process.connections:
@@ -214,6 +242,8 @@ class ProgramPool:
             del self._ready[found]
         if demand.is_listing:
             self._lent.add(found)
+        elif not self.is_shared:
+            self._users[found] = demand.questions
         self._demands.remove(demand)
         demand.process.set_result(found)
 
