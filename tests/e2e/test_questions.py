@@ -508,6 +508,19 @@ async def test_callers_without_a_token_leave_half_of_the_places_to_others_where_
     assert waits == ([True, False, True] if has_auth else [True, True, False])
 
 
+@EACH_MODE
+async def test_the_model_reads_what_it_means_that_a_server_was_restarted_while_it_asked(
+    mode: str, tmp_path: Path
+) -> None:
+    async with (
+        asking_downstream("modern") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}) as served,
+        client_of(served.url("user"), Person(accept(name="Ada")), mode) as client,
+    ):
+        answer = await told(client, "forget")
+    assert answer.startswith("The question of this tool could not be completed: its server does not know the call")
+
+
 async def test_a_call_that_asks_too_often_is_declined_and_the_model_reads_why(limits: Limits, tmp_path: Path) -> None:
     limits.gateway.questions = QuestionLimits(of_one_call=1)
     person = Person(accept(name="Ada"))

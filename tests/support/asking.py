@@ -1,7 +1,8 @@
 """Downstreams that ask: by `elicitation/create` in the initialize era, by `InputRequiredResult` in that of 2026-07-28.
 
 Each has the tools `name` (a form), `pay` (a page to open), `sample` (asks for a model), `wipe` (is destructive)
-and `hang` (never answers); that of the initialize era also `consent` (requires pages by an error).
+and `hang` (never answers); that of the initialize era also `consent` (requires pages by an error), that of 2026-07-28
+`forget` (asks, and does not know its question later).
 `answers` has the answers.
 """
 
@@ -14,10 +15,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from mcp import MCPError
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.exceptions import MCPDeprecationWarning, UrlElicitationRequiredError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
+    INVALID_PARAMS,
     CreateMessageRequest,
     CreateMessageRequestParams,
     ElicitRequest,
@@ -59,6 +62,7 @@ def asking_server(era: Era, answers: list[dict[str, Any]]) -> MCPServer:
     _add_wipe(server)
     _add_hang(server)
     if era == "modern":
+        _add_forget(server)
         _ask_in_results(server, answers)
     else:
         _ask_in_requests(server, answers)
@@ -121,6 +125,16 @@ def _add_hang(server: MCPServer) -> None:
         """Never answer."""
         await asyncio.Event().wait()
         return ""
+
+
+def _add_forget(server: MCPServer) -> None:
+    @server.tool(structured_output=False)
+    def forget(ctx: Context) -> InputRequiredResult:
+        """Ask by a form, and refuse the answer as a server does that was restarted meanwhile."""
+        if ctx.input_responses is not None:
+            raise MCPError(INVALID_PARAMS, "Invalid or expired requestState", {"reason": "invalid_request_state"})
+        form = ElicitRequest(params=ElicitRequestFormParams(message=FORM, requested_schema=SCHEMA))
+        return InputRequiredResult(input_requests={"q": form}, request_state="forgotten")
 
 
 def _ask_in_results(server: MCPServer, answers: list[dict[str, Any]]) -> None:

@@ -20,6 +20,7 @@ from fast_agent.tools import elicitation
 from mcp import MCPError
 from mcp.client.session import ClientSession
 from mcp_types import (
+    INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     URL_ELICITATION_REQUIRED,
     ElicitationCapability,
@@ -57,6 +58,11 @@ _NOT_ASKED = (
     "answer, or write in your answer what is needed."
 )
 _ONE_OF_THEM = "This tool call, or another one of its server that ran at the same time, had a question: "
+_LOST = (
+    "The question of this tool could not be completed: its server does not know the call any more, because it was "
+    "restarted or the answer came too late. It may have done a part of its work. Call the tool again only if that may "
+    "be done twice."
+)
 _NOT_GIVEN = {"decline": "The caller declined to answer.", "cancel": "The caller did not answer."}
 RELIED_ON: ReliedOn = (
     (MCPClientCallbackRuntime, "_resolve_elicitation_handler", ("self",)),
@@ -195,8 +201,8 @@ def _repeated_after_pages(request: Callable[..., Awaitable[Any]]) -> Callable[..
         except MCPError as error:
             if not isinstance(asker, _PutToCaller):
                 raise
-            if _could_not_ask(error):
-                asker.tell_model(_NOT_ASKED)
+            if (text := _meaning(error)) is not None:
+                asker.tell_model(text)
             if error.code != URL_ELICITATION_REQUIRED or not await asker.pages_accepted(error):
                 raise
         try:
@@ -209,12 +215,15 @@ def _repeated_after_pages(request: Callable[..., Awaitable[Any]]) -> Callable[..
     return repeated
 
 
-def _could_not_ask(error: MCPError) -> bool:
-    """Return whether a server of 2026-07-28 has a question for a caller that cannot be asked it."""
-    if error.code != MISSING_REQUIRED_CLIENT_CAPABILITY or not isinstance(error.data, dict):
-        return False
-    required = error.data.get("requiredCapabilities")
-    return isinstance(required, dict) and "elicitation" in required
+def _meaning(error: MCPError) -> str | None:
+    """Return what an error of a server of 2026-07-28 about a question means to the model; None for any other error."""
+    data = error.data if isinstance(error.data, dict) else {}
+    required = data.get("requiredCapabilities")
+    if error.code == MISSING_REQUIRED_CLIENT_CAPABILITY and isinstance(required, dict) and "elicitation" in required:
+        return _NOT_ASKED
+    # The server refuses its own state: the call that asked has ended with its process.
+    is_lost = error.code == INVALID_PARAMS and data.get("reason") == "invalid_request_state"
+    return _LOST if is_lost else None
 
 
 def _inner_agent(name: str | None) -> str | None:
