@@ -186,6 +186,8 @@ def _load(module_name: str, folder: Path | None) -> FastAgent:
 
 def _import(module_name: str, folder: Path | None) -> Any:
     importlib.invalidate_caches()
+    if module_name.startswith("."):  # a path: Python has no relative import here
+        raise AgentStartError(_why_missing(module_name, folder), reason="module_missing")
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
