@@ -60,7 +60,7 @@ FAULTS: Mapping[str, tuple[Callable[[ScriptedProvider], Turn], str]] = {
     ),
     "a page": (lambda _: PAGE, "its provider answered 502 (try again later)"),
     "garbage": (lambda _: garbage(), INCOMPLETE),
-    "silence": (lambda _: hang(Gate()), "its provider sent nothing for 0.2 s"),
+    "silence": (lambda _: hang(Gate()), "its provider sent nothing for 2 s"),
 }
 OWN_WORDS = {
     ("google", "reported"): "its provider answered 503 (try again later): too many for ****",  # its events have one
@@ -76,7 +76,7 @@ async def test_every_failure_is_reported_in_the_same_words(
     caplog.set_level(logging.WARNING, logger="pallas.runtime")
     reasons = {}
     async with serving(
-        tmp_path, provider, lambda _: fault(served.llm), params="max_tokens=500, streaming_timeout=0.2"
+        tmp_path, provider, lambda _: fault(served.llm), params="max_tokens=500, streaming_timeout=2"
     ) as served:
         for name, (fault, _) in FAULTS.items():  # noqa: B007  the script is the current one
             reasons[name] = (await ask(served.url)).text
