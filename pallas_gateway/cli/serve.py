@@ -37,7 +37,9 @@ def serve(
     public_url: Annotated[str | None, typer.Option(help="Base of every URL that clients see.")] = None,
     *,
     per_port: Annotated[bool, typer.Option("--per-port", help="Each agent at /mcp on its own port.")] = False,
-    agent: Annotated[str | None, typer.Option(help="Serve this agent alone, at /mcp on its own port.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="Serve this agent alone, at /mcp on its own port, on every interface.")
+    ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Reload when a file of the project changes.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="Processes that serve the same ports, each all agents.")] = 1,
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pallas_gateway.runtime import fast_paths
+
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pallas_gateway"
 DOCUMENTS = (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md")
@@ -35,6 +37,27 @@ def test_the_index_of_decisions_lists_each_of_them() -> None:
     folder = ROOT / "docs" / "decisions"
     listed = re.findall(r"^\| \[\d{4}\]\(([^)]+)\)", (folder / "README.md").read_text(), re.MULTILINE)
     assert listed == sorted(file.name for file in folder.glob("0*.md"))
+
+
+def test_the_decisions_name_functions_and_fast_paths_that_exist() -> None:
+    path = (ROOT / "docs/decisions/0003-path-of-a-call.md").read_text()
+    rows = re.findall(r"^\| (?:`(\w+)/`|the package itself) \| (.+) \|$", path, re.MULTILINE)
+    steps = [
+        (PACKAGE / package / f"{module}.py", function)
+        for package, row in rows
+        for module, functions in re.findall(r"`([\w/]+)`: ([^;]+)", row)
+        for function in re.findall(r"`(?:\w+\.)?(\w+)`", functions)
+    ]
+    gone = [(str(file), name) for file, name in steps if not re.search(rf"(def|class) {name}\b", file.read_text())]
+    assert gone == []
+    assert f"| modules on the path | 33 | {len({file for file, _ in steps})} |" in path
+    assert f"| functions on the path | 69 | {len(steps)} |" in path
+
+    speed = (ROOT / "docs/decisions/0002-fast-paths.md").read_text()
+    measured = {
+        name for cell in re.findall(r"^\| (`[^|]+) \|", speed, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)
+    }
+    assert measured == {one.name for one in fast_paths.PATHS}
 
 
 def anchors(file: Path) -> set[str]:

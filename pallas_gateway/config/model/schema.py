@@ -46,7 +46,7 @@ class GatewaySettings(Section):
     """The process that hosts the agents: its addresses and limits."""
 
     host: Host | None = None
-    """Address to bind. Default: `127.0.0.1`, in per-port mode `0.0.0.0`."""
+    """Address to bind. Default: `127.0.0.1`, with `--per-port` and `--agent` `0.0.0.0`."""
 
     port: BindPort | None = None
     """Port to bind; 0 takes any free port. Default: `registry_port`. Not used in per-port mode."""

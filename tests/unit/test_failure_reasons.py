@@ -1,0 +1,51 @@
+"""The documents list every reason of a failed call, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from pallas_gateway.calls.parameters import BadParametersError
+from pallas_gateway.errors import AgentUnavailableError
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("agents", "agent_server", "calls", "runtime", "hosting")
+RAISED = {"CallRefusedError", "CallFailedError"}
+BY_DEFAULT = {AgentUnavailableError.reason, BadParametersError.reason}
+RETURNED = {"runtime_error"}
+"""By `runtime/failures.py`, as the first of a pair."""
+
+
+def raised_in(tree: ast.AST) -> set[str]:
+    """The constant reasons with which the exceptions of calls are made."""
+    made = (one for one in ast.walk(tree) if isinstance(one, ast.Call) and isinstance(one.func, ast.Name))
+    reasons = (
+        key.value for one in made if ast.unparse(one.func) in RAISED for key in one.keywords if key.arg == "reason"
+    )
+    return {
+        part.value
+        for value in reasons
+        for part in ast.walk(value)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    }
+
+
+def in_code() -> set[str]:
+    files = (file for name in PACKAGES for file in (ROOT / "pallas_gateway" / name).rglob("*.py"))
+    return {reason for file in files for reason in raised_in(ast.parse(file.read_text()))} | BY_DEFAULT | RETURNED
+
+
+def listed(document: str, begins: str, ends: str) -> set[str]:
+    text = (ROOT / "docs" / document).read_text()
+    found = re.search(f"{re.escape(begins)}(.*?){re.escape(ends)}", text, re.DOTALL)
+    assert found is not None, f"docs/{document} has no list that begins with '{begins}'"
+    return set(re.findall(r"`(\w+)`", found[1]))
+
+
+def test_the_page_for_clients_lists_every_reason_of_a_failed_call() -> None:
+    assert listed("clients.md", "Of a failed call, `stop_reason` is the reason:", "\n\n") == in_code()
+
+
+def test_the_log_of_calls_lists_every_reason_of_a_failed_call() -> None:
+    assert listed("operating.md", "| `reason`, `error` | of any other: one word (", "), and the sentence") == in_code()
