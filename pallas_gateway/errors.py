@@ -19,9 +19,13 @@ STOPPING = "The gateway is stopping; try again in a moment."
 
 
 class GatewayError(Exception):
-    """Base of everything the gateway raises on purpose; `reason` names the kind of failure."""
+    """Base of everything the gateway raises on purpose; `reason` names the kind of failure.
+
+    `exit_code` is that of a command that it ends: 2 if a start fails again until an operator changes something.
+    """
 
     reason = "internal_error"
+    exit_code = 1
 
     def __init__(self, message: str, *, reason: str | None = None) -> None:
         super().__init__(message)

@@ -24,7 +24,6 @@ from pallas_gateway.cli.output import CANCELLED, problem
 from pallas_gateway.cli.schema import schema
 from pallas_gateway.cli.serve import serve
 from pallas_gateway.cli.token import token
-from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 
@@ -67,13 +66,10 @@ def run(command: Callable[[], object]) -> None:
     except ConfigurationError as error:
         for one in error.problems:
             problem(str(one))
-        sys.exit(2)
-    except UsageError as error:
-        problem(str(error))
-        sys.exit(2)
+        sys.exit(error.exit_code)
     except GatewayError as error:
         problem(str(error))
-        sys.exit(1)
+        sys.exit(error.exit_code)
     except KeyboardInterrupt:  # while loading: a running command handles it
         problem(CANCELLED)
         sys.exit(1)

@@ -26,6 +26,7 @@ class UsageError(GatewayError):
     """An argument names something that does not exist or is of the wrong kind; the exit code is 2."""
 
     reason = "bad_usage"
+    exit_code = 2
 
 
 class NoMessageError(GatewayError):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """Serve as the `Start` on stdin says; exits with 1 if that is not possible."""
+    """Serve as the `Start` on stdin says; exits with the code of the error if that is not possible."""
     start = read(sys.stdin.buffer)
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
@@ -36,7 +36,7 @@ def main() -> None:
         except GatewayError as error:  # also from an import, before the channel is open
             to_parent.setblocking(True)
             to_parent.sendall(line_of(Failed(str(error))))
-            sys.exit(1)
+            sys.exit(error.exit_code)
 
 
 def _run(start: Start) -> None:

@@ -33,6 +33,7 @@ class ConfigurationError(GatewayError):
     """The configuration cannot be used; holds all problems in the order of the file."""
 
     reason = "bad_configuration"
+    exit_code = 2
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         """Keep the problems in the given order; the message is one line for each."""

@@ -79,6 +79,7 @@ class TlsError(GatewayError):
     """The configured certificate and key cannot be used."""
 
     reason = "bad_tls"
+    exit_code = 2
 
 
 def check_tls(configuration: Configuration) -> None:

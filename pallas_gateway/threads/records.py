@@ -189,6 +189,7 @@ class ThreadsSchemaError(GatewayError):
     """The database's tables are newer than this version of the gateway, which must be updated."""
 
     reason = "threads_schema_newer"
+    exit_code = 2
 
 
 def columns_of(outcome: Outcome) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.used_states import UsedStates
+from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
@@ -49,9 +50,13 @@ _log = logging.getLogger("pallas.workers")
 
 
 class WorkersError(GatewayError):
-    """The workers cannot serve; the message has the reason."""
+    """The workers cannot serve; the message has the reason, and the exit code is that of the worker."""
 
     reason = "workers_failed"
+
+    def __init__(self, message: str, exit_code: int | None = None) -> None:
+        super().__init__(message)
+        self.exit_code = 2 if exit_code == ConfigurationError.exit_code else 1
 
 
 class WorkerManager:
@@ -169,13 +174,13 @@ class WorkerManager:
                 if self._stop.is_set():
                     return
                 if not self._ready and ended.signal is None:
-                    raise WorkersError(f"worker {number} could not start: {ended}")
+                    raise WorkersError(f"worker {number} could not start: {ended}", ended.code)
                 deaths, pause = self._restart(deaths, ended.seconds)
                 self._note_end(number, ended, pause)
                 await _until(self._stop, pause)
                 _call_back(self.before_replacing)
         except GatewayError as error:
-            self._fail(str(error))
+            self._fail(str(error), error.exit_code)
         except Exception as error:
             self._fail(f"worker {number} could not be kept running: {error}")
             raise
@@ -293,9 +298,9 @@ class WorkerManager:
             _log.error("worker killed at stop", extra={"worker": worker.number, "pid": worker.pid})
             worker.kill()
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, why: str, exit_code: int | None = None) -> None:
         if self._failure is None:  # later failures are the same, or follow from it
-            self._failure = WorkersError(why)
+            self._failure = WorkersError(why, exit_code)
         self._stop.set()
 
     async def _watch(self, seconds: float) -> None:

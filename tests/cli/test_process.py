@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -91,6 +93,21 @@ def test_a_gateway_whose_reader_is_gone_serves_and_ends_with_0(tmp_path: Path) -
         finally:
             process.kill()
     assert "Broken pipe" in said
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_database_of_a_newer_gateway_ends_serve_with_the_code_of_bad_configuration(
+    workers: str, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "threads.db")) as database:
+        database.execute("CREATE TABLE pallas_threads_version AS SELECT '9999' AS version_num")
+        database.commit()
+    gateway = {"threads": f"sqlite:///{tmp_path}/threads.db"}
+    project = write_project(tmp_path / "project", {"echo": Agent()}, gateway=gateway)
+    with started(["serve", "--workers", workers], project.path) as program:
+        ran = program.end(READY_SECONDS)
+    assert (ran.code, ran.out) == (2, "")  # with which systemd does not start it again
+    assert "update this one" in ran.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("asked", "code"), [("schema", 0), ("check", 2)])

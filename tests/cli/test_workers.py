@@ -90,7 +90,7 @@ def test_a_real_worker_tells_why_it_cannot_start(tmp_path: Path) -> None:
         (project.path / name).write_text("no certificate")
     with started(["serve", "--workers", "2"], project.path) as program:
         ran = program.end(60)
-    assert (ran.code, ran.out) == (1, "")
+    assert (ran.code, ran.out) == (2, "")
     [line] = ran.err.splitlines()
     assert "could not start: gateway.tls: " in line
 

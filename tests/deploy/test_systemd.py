@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pallas_gateway.cli.usage import UsageError
 from pallas_gateway.config.model.schema import GatewaySettings
+from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.limits import LifeLimits, RuntimeLimits
+from pallas_gateway.serving.hypercorn_server import TlsError
+from pallas_gateway.serving.sockets import BindError
+from pallas_gateway.threads.records import ThreadsSchemaError
 from tests.deploy.adapting import adapted, shipped
 from tests.support_programs import program
 
@@ -45,6 +50,14 @@ def test_the_unit_is_exposed_to_little(unit: Path) -> None:
     assert done.returncode == 0, done.stdout
     exposure = float(done.stdout.partition("exposure level for pallas-gateway.service: ")[2].split()[0])
     assert exposure < MOST_EXPOSURE
+
+
+def test_the_unit_is_not_started_again_after_an_error_that_only_an_operator_mends() -> None:
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.read_string(shipped(UNIT))
+    codes = {error.exit_code for error in (ConfigurationError, TlsError, ThreadsSchemaError, UsageError)}
+    assert codes == {int(parser["Service"]["RestartPreventExitStatus"])}
+    assert BindError.exit_code not in codes
 
 
 def test_what_the_unit_waits_is_longer_than_what_the_gateway_takes() -> None:
