@@ -20,6 +20,7 @@ from pallas_gateway.config.loading.rules import OF_INSTRUCTIONS
 from pallas_gateway.config.model.agents import MAKINGS
 from pallas_gateway.config.problems import Problem, suggesting
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.serving import certificates
 from pallas_gateway.urls import Addresses
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ def inspect(
     found = Findings(frozenset(one.path for one in known))
     for problem in (*_unset_variables(fastagent.unset), *_url_problems(fastagent), *_tls_problems(configuration)):
         found.add(problem)
+    if (why := certificates.warning_of(configuration)) is not None:
+        found.warn(configuration.problem(certificates.SETTING, why))
     if not any(one.path.partition(".")[0] in ("gateway", "auth") for one in known):  # else it was read only in part
         for warning in exposure_warnings(configuration):
             found.warn(warning.as_problem)
@@ -134,7 +137,7 @@ def _tls_problems(configuration: Configuration) -> list[Problem]:
     try:
         check_tls(configuration)
     except TlsError as error:
-        return [configuration.problem("gateway.tls.certfile", str(error))]
+        return [configuration.problem(certificates.SETTING, str(error))]
     return []
 
 

@@ -16,7 +16,7 @@ from pallas_gateway.cli.exposure import warn_of_exposure
 from pallas_gateway.cli.output import print_announcement, print_stop_hint, stdout_for_results_only, table_lines
 from pallas_gateway.cli.project import ConfigOption, load_project
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.serving import process
+from pallas_gateway.serving import certificates, process
 from pallas_gateway.telemetry import logs
 from pallas_gateway.urls import CONSOLE, WELL_KNOWN, for_this_machine
 
@@ -104,6 +104,7 @@ def _warn(configuration: Configuration) -> None:
             extra = {"variable": unset.variable, "key": unset.path, "file": unset.file, "line": unset.line}
             _log.warning("downstream header variable not set", extra=extra)
     warn_of_exposure(configuration)
+    certificates.warn_of_end(configuration)
 
 
 def announcement(gateway: Gateway) -> str:

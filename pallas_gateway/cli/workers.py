@@ -20,6 +20,7 @@ from pallas_gateway.cli.project import load_project
 from pallas_gateway.config.loading.configuration import applicable
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.serving import certificates
 from pallas_gateway.serving.service_manager import ServiceManager
 from pallas_gateway.serving.sockets import bind_public, wants_same_ports
 from pallas_gateway.workers.manager import WorkerManager
@@ -138,4 +139,5 @@ def _usable(present: Configuration, wanted: Configuration) -> Configuration:
     if not wants_same_ports(present, configuration):
         raise PortsError("the ports of agents change, which needs a restart with several workers")
     check_tls(configuration)
+    certificates.warn_of_end(configuration)
     return configuration

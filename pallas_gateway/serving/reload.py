@@ -18,6 +18,7 @@ from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.runtime.files import stamps
+from pallas_gateway.serving import certificates
 from pallas_gateway.serving.file_watch import FileWatch
 from pallas_gateway.serving.hypercorn_server import check_tls
 from pallas_gateway.telemetry.redaction import cleaned
@@ -134,6 +135,7 @@ class Reloader:
             gone = {port: routes for port, routes in before.items() if port not in listeners.routes}
             self._entrance.app = create_app(self._gateway, {**gone, **listeners.routes})
             use_certificate()
+            certificates.measure_end(configuration, self._gateway.metrics)
             if listeners.sockets:
                 self._listening.keep(sockets.pop_all())
             await self._listening.open(listeners, configuration)

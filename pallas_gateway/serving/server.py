@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.serving import certificates
 from pallas_gateway.serving.hypercorn_server import check_tls
 from pallas_gateway.serving.ports import Listening, SwappableApp
 from pallas_gateway.serving.reload import Reloader
@@ -96,6 +97,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             configuration = configuration.with_bound_port(next(iter(listeners.sockets)))
         bypass_proxies()
         gateway = Gateway(configuration, Addresses(configuration), runtime, shared.running if shared else None, limits)
+        certificates.measure_end(configuration, gateway.metrics)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gateway)
             service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))

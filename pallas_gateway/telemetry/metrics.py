@@ -165,6 +165,12 @@ class Metrics:
         self.threads_database_up = self._gauge(
             "pallas_threads_database_up", "1 while the database of threads can be used.", "kind", across="livemin"
         )
+        self.certificate_expires = self._gauge(
+            "pallas_certificate_expires_seconds",
+            "When the certificate expires, in seconds since 1970.",
+            "setting",
+            across="livemin",
+        )
         self.fast_path = self._gauge(
             "pallas_fast_path", "1 for a fast path that is on, 0 for one that is off.", "name", across="livemin"
         )

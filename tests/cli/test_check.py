@@ -18,6 +18,7 @@ from pallas_gateway.cli.project import make_ready, read_project
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.limits import RuntimeLimits
 from tests.cli.program import READY_SECONDS, Command, started
+from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.gateway import Agent, Project, module_source, write_project
 
 
@@ -674,6 +675,17 @@ def test_a_certificate_that_is_not_there_is_one_line(key: str, there: str, run: 
     assert line.endswith(
         f"gateway.tls.{key}: no file '{'cert' if key == 'certfile' else 'key'}.pem' in the folder of agents.yaml"
     )
+
+
+@pytest.mark.parametrize(("days", "says"), [(-1, "expired at"), (5, "in 5.0 days; renew it"), (90, None)])
+def test_a_certificate_that_ends_soon_is_a_warning(days: int, says: str | None, run: Command, folder: Path) -> None:
+    write_certificate(folder, days=days)
+    project_in(folder, gateway={"tls": TLS_FILES})
+    ran = run("check")
+    assert ran.code == 0
+    warned = [line for line in ran.err.splitlines() if "gateway.tls.certfile: warning: " in line]
+    assert [says in line for line in warned if says] == [True] * (says is not None)
+    assert len(warned) == (says is not None)
 
 
 def test_a_certificate_that_is_none_is_a_problem(run: Command, folder: Path) -> None:

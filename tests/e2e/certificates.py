@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 TLS_FILES = {"certfile": "cert.pem", "keyfile": "key.pem"}  # for `gateway.tls`
 
 
-def write_certificate(path: Path) -> ssl.SSLContext:
-    """Write `TLS_FILES`, self-signed for `localhost` and its address; returns a context that trusts it."""
+def write_certificate(path: Path, *, days: float = 90) -> ssl.SSLContext:
+    """Write `TLS_FILES`, self-signed for `localhost` and its address; returns a context that trusts it.
+
+    It expires after `days`, or expired that long ago if they are negative.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
@@ -26,8 +29,8 @@ def write_certificate(path: Path) -> ssl.SSLContext:
     certificate = (
         x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now - datetime.timedelta(days=90))
+        .not_valid_after(now + datetime.timedelta(days=days))
         .add_extension(names, critical=False)
         .sign(key, hashes.SHA256())
     )

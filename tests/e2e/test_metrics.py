@@ -86,6 +86,8 @@ TABLE = {
     "pallas_auth_refused_total": row("counter", "reason", reason=" ".join(AUTH_REFUSALS)),
 }
 TOKENS = "pallas_llm_tokens_total"
+OF_OTHER_GATEWAYS = {"pallas_certificate_expires_seconds", "pallas_threads_database_up"}
+"""Metrics without samples in this run: of gateways with a certificate, or a database."""
 STAYS_AT_0 = {
     "pallas_auth_refused_total",
     "pallas_calls_in_flight",
@@ -149,7 +151,7 @@ def test_a_metric_of_the_table_is_there_with_its_type_and_labels_and_has_moved(n
 
 
 def test_there_is_no_metric_beyond_the_table(run: Metered) -> None:
-    assert set(run.after["registry"].families) == set(TABLE)
+    assert set(run.after["registry"].families) == set(TABLE) | OF_OTHER_GATEWAYS
     assert "_created" not in run.after["registry"].text
 
 
@@ -258,7 +260,7 @@ def test_health_sets_its_gauges(run: Metered) -> None:
 
 @pytest.mark.parametrize("query", [*QUERIES, *QUESTIONS, *ALERTS.values(), *DASHBOARD])
 def test_a_query_of_the_reference_document_or_dashboard_asks_for_what_is_there(query: str, run: Metered) -> None:
-    assert unknown_in(query, run.after["registry"]) == []
+    assert set(unknown_in(query, run.after["registry"])) <= OF_OTHER_GATEWAYS
 
 
 def test_every_query_of_the_reference_has_an_answer(single_port: Metered, tmp_path: Path) -> None:

@@ -177,7 +177,8 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(tmp_path: Path)
         https = served.url("echo").replace("http:", "https:")
         assert (await ask(https, tls=before)).text == "hello"
 
-        renewed = write_certificate(tmp_path)
+        end = served.metric("pallas_certificate_expires_seconds", setting="gateway.tls")
+        renewed = write_certificate(tmp_path, days=200)
         (tmp_path / TLS_FILES["certfile"]).rename(tmp_path / "other.pem")
         await served.reload()  # half of a renewal: nothing changes
         assert served.metric("pallas_config_last_reload_successful") == 0
@@ -187,6 +188,8 @@ async def test_a_renewed_certificate_is_shown_to_new_connections(tmp_path: Path)
         await served.reload()
         assert served.metric("pallas_config_last_reload_successful") == 1
         assert (await ask(https, tls=renewed)).text == "hello"
+        renewed_end = served.metric("pallas_certificate_expires_seconds", setting="gateway.tls")
+        assert renewed_end == pytest.approx(end + 110 * 86400, abs=600)
         with pytest.raises(httpx.ConnectError) as refused:
             await connect(https, before)
         assert "certificate" in str(refused.value).lower()
