@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,13 +21,19 @@ if TYPE_CHECKING:
 
     from tests.support.asgi import Message, Receive, Scope, Send
     from tests.support.downstreams import Era, StatelessDownstream
+    from tests.support.gateway import Limits
 
 LARGE = b'{"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "' + bytes(2**26) + b'"}]}}'
 BOMB = gzip.compress(LARGE)
 
 
+@pytest.fixture(autouse=True)
+def a_busy_machine_may_be_slow_to_list_tools(limits: Limits) -> None:
+    limits.runtime.attach_seconds = limits.runtime.listings.ask_seconds = 20
+
+
 @dataclass(frozen=True)
-class Refusal:
+class CallAnswer:
     """An answer to a tool call."""
 
     status: int
@@ -34,8 +41,8 @@ class Refusal:
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def answering_calls(tools: StatelessDownstream, status: int, body: bytes, headers: Mapping[str, str]) -> list[str]:
-    """Have a server answer each `tools/call` like this; return the encodings that its client accepts."""
+def answering_calls(tools: StatelessDownstream, given: CallAnswer, *, at_most: float = inf) -> list[str]:
+    """Have a server answer each `tools/call`, or the first ones, like this; return its accepted encodings."""
     app = tools.recorder.app
     accepted: list[str] = []
     assert app is not None
@@ -45,9 +52,10 @@ def answering_calls(tools: StatelessDownstream, status: int, body: bytes, header
             await app(scope, receive, send)
             return
         first = await receive()
-        if b'"tools/call"' in first.get("body", b""):
+        if b'"tools/call"' in first.get("body", b"") and len(accepted) < at_most:
             accepted.append(headers_of(scope).get("accept-encoding", ""))
-            await respond(send, status, body, headers={"content-type": "application/json", **headers})
+            headers = {"content-type": "application/json", **given.headers}
+            await respond(send, given.status, given.body, headers=headers)
             return
         await app(scope, _after(first, receive), send)
 
@@ -77,7 +85,7 @@ async def test_an_answer_that_grows_beyond_the_limit_is_a_tool_error_with_the_re
     body: bytes, encodings: str, reason: str, era: Era, tmp_path: Path
 ) -> None:
     async with stateless_downstream(era=era) as tools, world(tmp_path, use(ADD), tools=tools.url) as it:
-        accepted = answering_calls(tools, 200, body, {"Content-Encoding": encodings})
+        accepted = answering_calls(tools, CallAnswer(200, body, {"Content-Encoding": encodings}))
         answer = await ask(it.url)
         [result] = it.tool_results()
 
@@ -95,7 +103,7 @@ async def test_an_event_may_be_larger_than_the_limit_of_the_mcp_library(era: Era
     }
     event = f"event: message\ndata: {json.dumps({'jsonrpc': '2.0', 'id': 1, 'result': result})}\n\n".encode()
     async with stateless_downstream(era=era) as tools, world(tmp_path, use(ADD), tools=tools.url) as it:
-        answering_calls(tools, 200, event, {"content-type": "text/event-stream"})
+        answering_calls(tools, CallAnswer(200, event, {"content-type": "text/event-stream"}))
         await ask(it.url)
 
     assert [json.loads(one) for one in it.tool_results()] == [{"result": 3}]
@@ -106,24 +114,24 @@ async def test_an_event_may_be_larger_than_the_limit_of_the_mcp_library(era: Era
     ("refusal", "reason"),
     [
         (
-            Refusal(401, headers={"WWW-Authenticate": 'Bearer error_description="expired"'}),
+            CallAnswer(401, headers={"WWW-Authenticate": 'Bearer error_description="expired"'}),
             "HTTP 401 Unauthorized: expired",
         ),
-        (Refusal(403, b'{"error": "no such right"}'), "HTTP 403 Forbidden: no such right"),
+        (CallAnswer(403, b'{"error": "no such right"}'), "HTTP 403 Forbidden: no such right"),
         (
-            Refusal(429, b'{"detail": "slow down"}', {"Retry-After": "7"}),
+            CallAnswer(429, b'{"detail": "slow down"}', {"Retry-After": "7"}),
             "HTTP 429 Too Many Requests: slow down (try again in 7 s)",
         ),
-        (Refusal(500, b"<html>traceback</html>"), "HTTP 500 Internal Server Error"),
-        (Refusal(503, b'{"error": {"message": "stopping"}}'), "HTTP 503 Service Unavailable: stopping"),
+        (CallAnswer(500, b"<html>traceback</html>"), "HTTP 500 Internal Server Error"),
+        (CallAnswer(503, b'{"error": {"message": "stopping"}}'), "HTTP 503 Service Unavailable: stopping"),
     ],
     ids=["401", "403", "429", "500", "503"],
 )
 async def test_a_refused_tool_call_tells_the_model_the_status_and_the_reason(
-    refusal: Refusal, reason: str, era: Era, tmp_path: Path
+    refusal: CallAnswer, reason: str, era: Era, tmp_path: Path
 ) -> None:
     async with stateless_downstream(era=era) as tools, world(tmp_path, use(ADD), tools=tools.url) as it:
-        answering_calls(tools, refusal.status, refusal.body, refusal.headers)
+        answering_calls(tools, refusal)
         await ask(it.url)
         [result] = it.tool_results()
 

@@ -23,6 +23,7 @@ from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.answers import with_limits
 from pallas_gateway.runtime.downstreams.credentials import CallAuth
 from pallas_gateway.runtime.downstreams.manager import TTL, LazyConnectionManager
+from pallas_gateway.runtime.downstreams.repeats import RepeatingAuth
 from pallas_gateway.runtime.downstreams.timeouts import allow_silence
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def _authorise_each_request() -> None:
         prepared = original(server_config, **options)
         if prepared.oauth_provider is not None or server_config.name is None or _has_credentials(server_config.url):
             return prepared  # with an `Auth`, the HTTP client would ignore credentials in the URL
-        auth = CallAuth(server_config.name, has_own_authorization=bool(prepared.user_auth_keys))
+        of_call = CallAuth(server_config.name, has_own_authorization=bool(prepared.user_auth_keys))
+        auth = RepeatingAuth(server_config.name, of_call)
         return PreparedHttpAuth(prepared.headers, auth, prepared.user_auth_keys)  # type: ignore[arg-type]  # any Auth
 
     client_gateway._prepare_headers_and_auth = prepare_headers_and_auth

@@ -10,12 +10,14 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+import httpx2
 from fast_agent.core.exceptions import ServerInitializationError, walk_exception_chain
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
 from mcp.client.session import ClientSession
 
 from pallas_gateway.runtime import fast_paths
+from pallas_gateway.runtime.downstreams import repeats
 from pallas_gateway.runtime.downstreams.listed_connections import (
     PrimedConnection,
     break_cycles,
@@ -27,7 +29,6 @@ from pallas_gateway.runtime.downstreams.shutdown import BoundedShutdown
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
-    import httpx2
     from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context
     from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
@@ -99,7 +100,14 @@ class LazyConnectionManager(BoundedShutdown):
         if (stateless := self._stateless_server(server_name, **options)) is not None:
             return cast("ServerConnection", stateless)
         async with self._alone(server_name):
-            return await super().get_server(server_name, **options)
+            try:
+                return await super().get_server(server_name, **options)
+            except ServerInitializationError as error:
+                is_refused = any(isinstance(one, httpx2.ConnectError) for one in walk_exception_chain(error))
+                if server_name not in self.listings or not is_refused:
+                    raise
+                await repeats.pause(server_name, "connection refused", repeats.REFUSED_WAIT_SECONDS)
+                return await super().get_server(server_name, **options)
 
     async def reconnect_server(self, server_name: str, **options: Any) -> ServerConnection:
         """Replace the connection to a server; as `get_server`."""

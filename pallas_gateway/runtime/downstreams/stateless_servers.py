@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
+import httpx2
 from fast_agent.mcp.client_connection import MCPClientConnection
 from mcp.client import Client, streamable_http
 from mcp.client.session import ClientSession
@@ -20,13 +21,13 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, ErrorData, JSONRPCRequest
 
+from pallas_gateway.runtime.downstreams import repeats
 from pallas_gateway.runtime.downstreams.answers import EVENT_BYTES
 from pallas_gateway.runtime.downstreams.listed_connections import break_cycles
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    import httpx2
     from fast_agent.config import MCPServerSettings
     from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
     from mcp_types import JSONRPCMessage, ServerCapabilities
@@ -82,6 +83,7 @@ def stateless_server(
     if listing.http_client is None or listing.discovered is None:
         raise TypeError("a listing of another kind of server")
     dispatcher = PostDispatcher(config.url or "", listing.http_client)
+    dispatcher.server = config.name or ""
     dispatcher.session = session = ClientSession(
         dispatcher=dispatcher,
         read_timeout_seconds=config.read_timeout_seconds,
@@ -106,6 +108,7 @@ class PostDispatcher(JSONRPCDispatcher):
     """
 
     session: ClientSession
+    server = ""
 
     def __init__(self, url: str, http_client: httpx2.AsyncClient) -> None:
         super().__init__(cast("Any", None), cast("Any", None))
@@ -143,14 +146,21 @@ class PostDispatcher(JSONRPCDispatcher):
         headers = metadata if isinstance(metadata, ClientMessageMetadata) else None
         sent = SessionMessage(message=message, metadata=metadata)
         try:
-            with anyio.CancelScope() as reading:
-                answer = cast("Any", _Answer(self, reading))
-                await self._transport._handle_post_request(
-                    RequestContext(self._http_client, None, sent, headers, answer)
-                )
+            try:
+                await self._post(sent, headers)
+            except httpx2.ConnectError:  # nothing was sent
+                if message.method != "tools/call":
+                    raise
+                await repeats.pause(self.server, "connection refused", repeats.REFUSED_WAIT_SECONDS)
+                await self._post(sent, headers)
         except Exception as error:
             raise MCPError(code=CONNECTION_CLOSED, message=_CLOSED) from error
         self._resolve_pending(message.id, ErrorData(code=CONNECTION_CLOSED, message=_CLOSED))  # if nothing else has
+
+    async def _post(self, sent: SessionMessage, headers: ClientMessageMetadata | None) -> None:
+        with anyio.CancelScope() as reading:
+            answer = cast("Any", _Answer(self, reading))
+            await self._transport._handle_post_request(RequestContext(self._http_client, None, sent, headers, answer))
 
     def _spawn(self, fn: Callable[..., Awaitable[Any]], *args: object, sender_ctx: Any) -> None:
         del sender_ctx  # the handlers run in the sender's task
