@@ -3,6 +3,7 @@
 import asyncio
 
 import httpx
+import pytest
 
 from pallas_gateway.hosting.gateway import http_client
 from tests.support.asgi import Receive, Scope, Send, plain_lifespan, read_body, respond
@@ -49,3 +50,24 @@ async def test_the_cookies_of_one_server_do_not_come_along_to_another() -> None:
             await client.get(f"{listener.base_url}{path}")
         assert client.cookies == httpx.Cookies()
     assert [request.headers.get("cookie") for request in recorder.requests] == [None, None]
+
+
+async def test_the_companys_proxy_is_used_but_for_hosts_of_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await plain_lifespan(receive, send)
+        else:
+            await read_body(receive)
+            await respond(send, 200, "{}")
+
+    recorder = Recorder(proxy)
+    async with serve_app(recorder) as listener:
+        monkeypatch.setenv("HTTP_PROXY", listener.base_url)
+        monkeypatch.setenv("http_proxy", listener.base_url)
+        monkeypatch.setenv("NO_PROXY", "direct.invalid")
+        monkeypatch.setenv("no_proxy", "direct.invalid")
+        async with http_client() as client:
+            assert (await client.get("http://login.invalid/jwks.json")).status_code == 200
+            with pytest.raises(httpx.ConnectError):
+                await client.get("http://tools.direct.invalid/mcp")
+    assert [request.headers["host"] for request in recorder.requests] == ["login.invalid"]
