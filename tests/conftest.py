@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,6 +39,14 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def every_message_fits_the_protocol() -> Iterator[None]:
+    """Fail a test in which the gateway sent what the protocol's schemas do not allow; see `protocol_messages`."""
+    yield
+    if (messages := sys.modules.get("tests.support.protocol_messages")) is not None:
+        assert messages.MISFITS.take() == []
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -30,6 +30,7 @@ from mcp_types import (
     Tool,
 )
 
+from .protocol_messages import from_server
 from .waiting import Changes
 
 MODERN_VERSION = "2026-07-28"
@@ -377,6 +378,12 @@ class RawClient:
         }
 
     async def _exchange(self, call: RawCall, body: dict[str, Any], headers: dict[str, str]) -> RawReply:
+        reply = await self._exchange_unchecked(call, body, headers)
+        for message in reply.messages:
+            from_server(message, body, headers)
+        return reply
+
+    async def _exchange_unchecked(self, call: RawCall, body: dict[str, Any], headers: dict[str, str]) -> RawReply:
         async with self.http.stream("POST", self.url, content=json.dumps(body).encode(), headers=headers) as response:
             call.took_headers()
             text = ""

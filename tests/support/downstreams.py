@@ -28,6 +28,7 @@ from .asgi import (
     respond_json,
 )
 from .listener import reserved_port, serve_app
+from .protocol_messages import to_server
 from .waiting import Changes, Gate
 
 Era = Literal["both", "initialize", "modern"]
@@ -118,6 +119,7 @@ class Recorder:
             return
         query = scope["query_string"].decode("latin-1")
         request = HttpRequest(scope["method"], scope["path"], headers_of(scope), _decoded(body), query, body)
+        to_server(body, request.headers)
         self.requests.append(request)
         self.open.append(request)
         self._changes.announce()

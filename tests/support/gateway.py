@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from pallas_gateway.agent_server.transport import Transport
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.limits import ConnectionLimits, GatewayLimits, RuntimeLimits
 from pallas_gateway.runtime.runtime import FastAgentRuntime
 from pallas_gateway.serving.reload import Reloads
 from pallas_gateway.serving.server import serve
 from tests.support.configuration import load_deployment
+from tests.support.protocol_messages import checked_answers
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.gateway import Gateway
 
 _packages = itertools.count()
+Transport.handle = checked_answers(Transport.handle)  # type: ignore[method-assign,assignment]
 
 
 @dataclass

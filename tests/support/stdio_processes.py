@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.protocol_messages import MISFITS
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class Processes:
 
     def settings(self, *faults: str, **settings: Any) -> dict[str, Any]:
         """The settings of the server; see `stdio_program` for the faults."""
+        MISFITS.look_into(self.folder)
         args = ["-I", "-S", str(PROGRAM), str(self.folder), self.era, *faults]
         return {"transport": "stdio", "command": sys.executable, "args": args, **settings}
 

@@ -26,8 +26,10 @@ class Program:
         self.has_changed = False
 
     def note(self, **what: Any) -> None:
-        line = json.dumps({"pid": os.getpid(), **what}) + "\n"
-        descriptor = os.open(self.folder / "notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self.write("notes", json.dumps({"pid": os.getpid(), **what}) + "\n")
+
+    def write(self, name: str, line: str) -> None:
+        descriptor = os.open(self.folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(descriptor, line.encode())
         os.close(descriptor)
 
@@ -48,6 +50,7 @@ class Program:
             if self.has("garbage"):
                 print("Welcome!\n{\n[1]\n" + json.dumps({"jsonrpc": "2.0", "method": "x"}))
             message = json.loads(line)
+            self.write("messages", line)
             if message.get("params", {}) is None:
                 continue  # as servers on release 1 of the TypeScript SDK do
             if "method" in message and "id" in message:
