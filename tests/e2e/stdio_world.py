@@ -79,6 +79,7 @@ async def world(
     agents: tuple[str, ...] = ("user",),
     script: Any = None,
     gateway: Mapping[str, Any] | None = None,
+    approve: tuple[str, ...] = (),
     **settings: Any,
 ) -> AsyncIterator[World]:
     """Serve agents with one stdio server; at the end none of its processes is left."""
@@ -87,7 +88,7 @@ async def world(
     async with scripted_llm(script or uses_the_tools_it_is_told) as llm:
         project = write_project(
             path,
-            {name: Agent(servers=["p"]) for name in agents},
+            {name: Agent(servers=["p"], settings={"approve": list(approve)}) for name in agents},
             llm_url=llm.base_url,
             servers={"p": processes.settings(*faults, **settings)},
             gateway=gateway,

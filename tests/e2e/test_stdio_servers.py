@@ -394,18 +394,23 @@ async def test_a_process_declares_what_the_caller_of_its_call_supports(tmp_path:
 
 
 @pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
+@pytest.mark.parametrize(
+    ("tools", "read"),
+    [("ask", '"action": "cancel"'), ("where count", "the caller did not give it")],
+    ids=["question", "approval"],
+)
 async def test_a_call_that_waits_for_its_caller_makes_way_for_calls_that_wait_for_a_process(
-    mode: str, tmp_path: Path, limits: Limits
+    tools: str, read: str, mode: str, tmp_path: Path, limits: Limits
 ) -> None:
-    async with world(tmp_path, max_processes=1, warm=0) as it:
+    async with world(tmp_path, max_processes=1, warm=0, approve=("p/count",)) as it:
         person = Person(None)
         async with client_of(it.served.url("user"), person, mode) as client:
-            asking = asyncio.create_task(told(client, "ask"))
+            asking = asyncio.create_task(told(client, tools))
             await person.wait_for(1)
             limits.runtime.programs.patience_seconds = 0.05
             assert (await it.ask("where")).isdigit()
-            person.answer_now(accept(name="Ada"))
-            assert '"action": "cancel"' in await asking
+            person.answer_now(accept(decision="once"))
+            assert read in await asking
 
 
 async def test_processes_stay_ready_when_a_reload_changes_only_agents(tmp_path: Path) -> None:
