@@ -181,7 +181,12 @@ class FastAgentHost:
 
     def server_tools(self, caller: Caller) -> tuple[ServerTools, ...]:
         """The tools of each downstream; see `AgentRuntime.server_tools`."""
-        return tuple(self._server_tools(one, caller) for one in self._downstreams.values())
+        found = tuple(self._server_tools(one, caller) for one in self._downstreams.values())
+        if not self._spec.ask_caller:
+            return found
+        with entered(_for_askable()):  # servers may offer them more tools
+            more = [self._server_tools(one, caller) for one in self._downstreams.values()]
+        return tuple(one if one.tools is not None else other for one, other in zip(more, found, strict=True))
 
     def _server_tools(self, downstream: Downstream, caller: Caller) -> ServerTools:
         name, tools, why = downstream.name, None, None

@@ -13,6 +13,7 @@ import pytest_asyncio
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.identity.static_keys import hash_of
+from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, module_source, running, write_project
 from tests.support.listener import reserved_port
@@ -207,3 +208,18 @@ async def test_per_port_the_endpoints_are_on_the_registrys_port(tmp_path: Path) 
                 there = await http.get(f"http://127.0.0.1:{own}/api/agents/echo_1")
     assert (here.status_code, here.json()["instruction"]) == (200, "You are echo_1.")
     assert there.status_code == 404
+
+
+async def test_tools_that_only_some_callers_are_offered_are_shown(tmp_path: Path) -> None:
+    async with changing_downstream("plain", era="modern") as server:
+        server.tools["asks"] = ChangingTool(asks=True)
+        project = write_project(tmp_path, {"user": Agent(["n"])}, servers={"n": {"url": server.url}})
+        async with running(project) as served:
+            runtime = served.gateway.agents["user"].runtime
+            assert runtime is not None
+
+            def shown() -> list[str]:
+                (found,) = runtime.server_tools(ANONYMOUS)
+                return [tool.name for tool in found.tools or ()]
+
+            await eventually(lambda: shown() == ["plain", "asks"], what="the listing")
