@@ -94,7 +94,7 @@ async def talking(path: Path, **gateway: Any) -> AsyncGenerator[tuple[Stage, Plo
         "desk": Agent(source=DESK),
         "pipeline": Agent(source=PIPELINE),
         "strict": Agent(settings={"caller_params": ["temperature"], "model_capabilities": {"vision": False}}),
-        "hasty": Agent(settings={"call_timeout_seconds": 0.2}),
+        "hasty": Agent(settings={"call_timeout_seconds": 2}),
     }
     async with (
         stage(path, plot, agents, gateway={**ON, **gateway}) as staged,

@@ -317,12 +317,12 @@ async def test_peer_is_waited_for_as_long_as_its_entry_allows(tmp_path: Path) ->
     with reserved_port() as port:
         async with scripted_llm(script) as llm:
             project = family(tmp_path, llm, f"http://localhost:{port}/mcp", port=port)
-            limit = {"read_timeout_seconds": 1}
+            limit = {"read_timeout_seconds": 3}
             project.edit(lambda settings: settings["mcp"]["servers"]["peer"].update(limit), "fastagent.config.yaml")
             async with running(project) as served:
                 answer = await ask(served.url("parent"), "hello?")
                 await until_idle(served)
                 cancelled = served.metric("pallas_send_message_total", agent="peer", outcome="error")
 
-    assert answer.text == "told: Failed to call_tool 'send_message' on server 'peer': no answer within 1 s"
+    assert answer.text == "told: Failed to call_tool 'send_message' on server 'peer': no answer within 3 s"
     assert cancelled == 1

@@ -551,7 +551,7 @@ async def test_a_message_that_is_refused_before_the_agent_runs_leaves_no_new_thr
 
 
 async def test_a_call_that_says_nothing_until_its_deadline_is_no_answer(tmp_path: Path) -> None:
-    async with serving(tmp_path, agents={"solo": Agent(settings={"call_timeout_seconds": 0.5})}) as api:
+    async with serving(tmp_path, agents={"solo": Agent(settings={"call_timeout_seconds": 2})}) as api:
         failed = await api.chat("wait")
         thread_id = failed.json()["threadId"]
         async with api.http.stream(
