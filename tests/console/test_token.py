@@ -85,7 +85,7 @@ async def test_the_page_asks_for_a_token_at_the_first_refusal_and_send_is_off_wi
     async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"auth": {"tokens": keys}})) as one:
         page = await pages.open(one.base_url, "#/agents/echo")
         dialog = page.get_by_role("dialog", name="Token")
-        await expect(dialog).to_be_visible()
+        await expect(dialog.get_by_text("The gateway requires one.")).to_be_visible()
         await dialog.get_by_role("button", name="Cancel").click()
         await page.get_by_role("textbox", name="Message").fill("hi")
         send = page.get_by_role("button", name="Send")
@@ -94,6 +94,8 @@ async def test_the_page_asks_for_a_token_at_the_first_refusal_and_send_is_off_wi
             "Callers without a token may not run this agent. Set a token."
         )
         await page.evaluate("window.dispatchEvent(new Event('focus'))")
+        await enter(page, "wrong")  # the registry is open: it looks at no token
+        await expect(dialog.get_by_role("alert")).to_contain_text("The gateway does not accept this token: ")
         await enter(page, "viewer")
         await expect(send).to_have_accessible_description(
             "This token may not run the agent: it has no grant run:agents:echo."

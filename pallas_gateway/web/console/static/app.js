@@ -36,7 +36,7 @@ const LATER = {
 const loaded = signal(/** @type {Record<string, any>} */ ({}));
 
 /**
- * Load a view with its files. A browser does not request a module again that it could not load: the page says so.
+ * Load a view with its files. One that could not be loaded is loaded after the next round that the gateway answers.
  * @param {string} name
  */
 async function load(name) {
@@ -73,6 +73,12 @@ function addLink(rel, file) {
   document.head.append(link);
   return link;
 }
+
+checkedAt.subscribe(() => {
+  const views = Object.entries(loaded.peek());
+  loaded.value = Object.fromEntries(views.filter(([, view]) => view !== Unloaded));
+  for (const [name, view] of views) if (view === Unloaded) load(name);
+});
 
 function Unloaded() {
   return html`<div class="empty">

@@ -47,20 +47,28 @@ export const isTokenKept = computed(() => token.value !== '' && storedToken() ==
  * @param {string} value
  */
 export async function refusalOf(value) {
+  const options = { token: value, signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) };
   try {
-    await getJson(`..${WELL_KNOWN}`, { token: value, signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) });
+    const [agent] = agentsOf(await getJson(`..${WELL_KNOWN}`, options));
+    if (agent) await getHealth(agent.url, options); // an open registry looks at no token
     return '';
   } catch (error) {
     if (isUnreachable(error)) return 'The gateway cannot be reached now.';
+    if (/** @type {import('./mcp.js').McpError} */ (error).status !== 401) return ''; // what it may not do is said where it is tried
     return `The gateway does not accept this token: ${/** @type {Error} */ (error).message}`;
   }
 }
 
-/** Ask for a token once for each that is refused, or for none. */
-function askForToken() {
+/** Return the refusal of the latest round for want of a token, or for a wrong one; null if there is none. */
+export function tokenRefusal() {
   const own = (agents.value ?? []).filter(({ registry }) => registry === '');
   const problems = [registryError.value, ...own.map(({ id }) => health.value[id]?.problem)];
-  if (refusedToken === token.value || !problems.some((problem) => problem?.status === 401)) return;
+  return problems.find((problem) => problem?.status === 401) ?? null;
+}
+
+/** Ask for a token once for each that is refused, or for none. */
+function askForToken() {
+  if (refusedToken === token.value || !tokenRefusal()) return;
   refusedToken = token.value;
   isAskingForToken.value = true;
 }

@@ -70,7 +70,7 @@ function Notice({ found, search }) {
 
 function roundText() {
   if (checking.value) return 'Checking…';
-  if (!checkedAt.value) return '';
+  if (!checkedAt.value || isLost.value) return ''; // the time of the last answer is said above all views
   return `${registryError.value ? 'Last answer at' : 'Checked at'} ${checkedAt.value.toLocaleTimeString()}`;
 }
 

@@ -19,7 +19,7 @@ const SENTENCES = /** @type {Record<string, string>} */ ({
 
 const DOCUMENTS = [
   'console', 'clients', 'connect', 'chat', 'openai-api', 'threads', 'asking', 'parameters', 'configuration', 'declared-agents', 'providers', 'security',
-  'token-exchange', 'deploy', 'operating', 'performance', 'upgrading', 'architecture', 'upstream',
+  'token-exchange', 'deploy', 'company', 'operating', 'performance', 'upgrading', 'architecture', 'upstream',
 ];
 
 const ready = signal(/** @type {any} */ (null));
@@ -41,7 +41,7 @@ export function Gateway() {
           <h2 id="gateway-state">State</h2>
           <span class=${`badge ${WORDS[status] ?? 'unknown'}`}>${status ?? 'unknown'}</span>
         </div>
-        <p>${isLost.value ? lastAnswer() : (SENTENCES[status] ?? 'Loading the state…')}</p>
+        <p>${isLost.value ? 'Not known now.' : (SENTENCES[status] ?? 'Loading the state…')}</p>
         <${NotUp} rows=${isLost.value ? {} : ready.value?.not_up} />
         <${LastReload} />
       </section>
@@ -53,10 +53,6 @@ export function Gateway() {
       </section>
     </div>
   `;
-}
-
-function lastAnswer() {
-  return checkedAt.value ? `Not known now. Last answer at ${checkedAt.value.toLocaleTimeString()}` : 'Not known now.';
 }
 
 /** @param {{rows: Record<string, {state: string, reason: string | null}> | undefined}} props */

@@ -2,14 +2,15 @@
 
 import { Dialog } from '../dialog.js';
 import { html, useId, useSignal } from '../html.js';
-import { isTokenKept, refusalOf, registryError, setToken, token } from '../state.js';
+import { isTokenKept, refusalOf, setToken, token, tokenRefusal } from '../state.js';
 
 /** @param {{onClose: () => void}} props */
 export function TokenDialog({ onClose }) {
   const value = useSignal(token.value);
   const keep = useSignal(isTokenKept.value);
   const id = useId();
-  const problem = useSignal(registryError.value?.status === 401 && token.value ? `The gateway does not accept this token: ${registryError.value.message}` : '');
+  const refusal = tokenRefusal();
+  const problem = useSignal(refusal && token.value ? `The gateway does not accept this token: ${refusal.message}` : '');
   const trying = useSignal(false);
   /** @param {Event} event */
   const submit = async (event) => {
@@ -32,7 +33,7 @@ export function TokenDialog({ onClose }) {
       <form onSubmit=${submit}>
         <p class="hint">
           The key or token with which this page calls the gateway. It is kept in memory, and forgotten when the page is
-          closed or reloaded.${!token.value && registryError.value?.status === 401 && ' The gateway requires one.'}
+          closed or reloaded.${refusal && !token.value && ' The gateway requires one.'}
         </p>
         ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
         <label for=${id}>Bearer token</label>
