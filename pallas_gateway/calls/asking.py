@@ -210,6 +210,7 @@ class Questions:
                         return await self._asker.put(self._named(question))
                     finally:
                         del self._open[deadline]
+                        del deadline  # a task that is cancelled here has this frame, and the deadline has the task
             except TimeoutError:
                 return EXPIRED
 
