@@ -113,7 +113,7 @@ async def test_servers_that_do_not_answer_and_filters_that_match_nothing_are_pro
             f"agents.yaml:{first}: agents.one.tools.0: 'tools__ad' matches no tool of the server (did you mean 'add'?)",
             f"agents.yaml:{second}: agents.one.tools.2: 'library__zzz' matches no tool of the server",
             at("absent") + "command 'no-such-command' not found",
-            at("broken") + "HTTP 503",
+            at("broken") + "HTTP 503 Service Unavailable",
             at("dead") + "connection refused",
         ]
     )
