@@ -49,6 +49,7 @@ async def test_each_agent_is_a_link_with_its_state_and_reason(served: Running, p
 
     await expect(echo.get_by_text("ok", exact=True)).to_be_visible()
     await expect(echo.get_by_text("Repeats what it reads.")).to_be_visible()
+    await expect(echo.get_by_role("definition").filter(has_text="passthrough")).to_be_visible()
     await expect(broken.get_by_text("error", exact=True)).to_be_visible()
     await expect(broken.get_by_text("no key")).to_be_visible()
 

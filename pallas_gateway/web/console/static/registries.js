@@ -111,6 +111,7 @@ function stored() {
  * @property {string} publicUrl the same as clients see it
  * @property {{model?: string, vision?: boolean, context_window?: number, max_output_tokens?: number}} capabilities
  * @property {boolean} needsToken
+ * @property {string} model its own, as its registry names it; empty if it does not
  * @property {string} registry the URL of its gateway; empty for this one
  * @property {boolean} hasThreads its gateway keeps conversations
  */
@@ -167,6 +168,7 @@ function textsOf(server, name) {
     title: String(full.title ?? server.title ?? name),
     description: String(full.description ?? server.description ?? ''),
     version: String(server.version ?? ''),
+    model: String(full.model ?? server.capabilities?.model ?? ''),
   };
 }
 

@@ -89,17 +89,18 @@ function Card({ agent }) {
       ${agent.description !== agent.title && html`<p>${agent.description}</p>`}
       ${reason && html`<p class=${`notice ${status}`}>${reason}</p>`}
       ${status === 'unknown' && known?.at && html`<p class="hint">Last answer at ${known.at.toLocaleTimeString()}</p>`}
-      <${Facts} agent=${agent} llm=${known?.answer?.llm} />
+      <${Facts} agent=${agent} known=${known?.answer} />
       <${Downstreams} rows=${downstreamsOf(agent.id)} />
     </li>
   `;
 }
 
-/** @param {{agent: Agent, llm: any}} props */
-export function Facts({ agent, llm }) {
-  const { model, vision, context_window: context } = agent.capabilities;
+/** @param {{agent: Agent, known: any}} props `known`: the last `get_health` */
+export function Facts({ agent, known }) {
+  const llm = known?.llm;
+  const { vision, context_window: context } = agent.capabilities;
   const facts = [
-    ['Model', model ?? llm?.model],
+    ['Model', known?.agent?.model ?? agent.model],
     ['Provider', llm && (llm.status === 'ok' ? llm.provider : `${llm.provider} (${llm.status})`)],
     ['Images', vision === undefined ? null : vision ? 'accepted' : 'not accepted'],
     ['Context', context && `${context.toLocaleString()} tokens`],
@@ -156,7 +157,7 @@ function Downstream({ row }) {
  * @param {string} search
  */
 function matches(agent, search) {
-  const text = `${agent.title} ${agent.name} ${agent.description} ${agent.capabilities.model ?? ''} ${statusOf(agent.id)}`;
+  const text = `${agent.title} ${agent.name} ${agent.description} ${agent.model} ${statusOf(agent.id)}`;
   return search
     .toLowerCase()
     .split(/\s+/)

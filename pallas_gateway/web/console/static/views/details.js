@@ -31,7 +31,7 @@ export function Details({ agent }) {
       <section class="card" aria-label="Agent">
         <p>${agent.description}</p>
         ${reason && html`<p class=${`notice ${statusOf(agent.id)}`}>${reason}</p>`}
-        <${Facts} agent=${agent} llm=${known?.llm} />
+        <${Facts} agent=${agent} known=${known} />
         <div class="copied">
           <code>${agent.publicUrl}</code>
           <${Copy} text=${agent.publicUrl} what="the MCP URL" />
