@@ -51,6 +51,7 @@ _MESSAGES = ("message", "error", "detail", "errors")
 _MOST_CAUSES = 50
 _REFUSED = f"[Errno {errno.ECONNREFUSED}]"  # several addresses were tried, and asyncio keeps only the text of each
 _CUT = (httpx2.NetworkError, httpx2.RemoteProtocolError, ConnectionError, EOFError)
+_CLOSED = ("ServerDisconnectedError",)  # of aiohttp
 _NO_URL = ("UnsupportedProtocol", "InvalidUrlClientError", "NonHttpUrlClientError")
 _IN_HEADERS = "detected in headers"
 """Part of aiohttp's message; other clients fail earlier, when they encode headers as ASCII."""
@@ -178,8 +179,8 @@ def connection_words(error: BaseException) -> str | None:
         return f"{UNREACHED}: connection refused"
     if any(isinstance(cause, httpx2.ConnectTimeout) for cause in causes):
         # The libraries' transport on aiohttp raises this also for a connection that the server has closed.
-        is_late = any(isinstance(cause, TimeoutError) for cause in causes)
-        return f"{UNREACHED}: no connection in time" if is_late else CUT_OFF
+        is_cut = any(isinstance(cause, ConnectionError) or type(cause).__name__ in _CLOSED for cause in causes)
+        return CUT_OFF if is_cut else f"{UNREACHED}: no connection in time"
     if any(isinstance(cause, httpx2.ConnectError) for cause in causes):
         return UNREACHED
     return CUT_OFF if any(isinstance(cause, _CUT) for cause in causes) else None

@@ -7,6 +7,7 @@ import json
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -345,7 +346,7 @@ async def test_refusing_downstream_costs_its_tools_only(status: int, forwards: b
         assert found["status"] == "ok"
     else:
         assert (found["status"], found["message"]) == ("degraded", "Unreachable: refusing")
-        assert found["downstream"][0]["error"] == f"HTTP {status}"
+        assert found["downstream"][0]["error"] == f"HTTP {status} {HTTPStatus(status).phrase}"
     assert {request.path for request in server.recorder.requests} == {"/mcp"}  # nobody began an OAuth registration
 
 
