@@ -24,6 +24,8 @@ from pallas_gateway.limits import ConnectionLimits, GatewayLimits, RuntimeLimits
 from pallas_gateway.runtime.runtime import FastAgentRuntime
 from pallas_gateway.serving.reload import Reloads
 from pallas_gateway.serving.server import serve
+from pallas_gateway.web.openai.api import OpenAiApi
+from tests.support.api_types import checked_openai
 from tests.support.configuration import load_deployment
 from tests.support.protocol_messages import checked_answers
 from tests.support.waiting import eventually
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 _packages = itertools.count()
 Transport.handle = checked_answers(Transport.handle)  # type: ignore[method-assign,assignment]
+OpenAiApi.__call__ = checked_openai(OpenAiApi.__call__)  # type: ignore[method-assign,assignment]
 
 
 @dataclass
