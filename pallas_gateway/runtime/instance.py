@@ -30,7 +30,11 @@ from pallas_gateway.runtime.call.parameters import AppliedParameters
 from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.downstreams.connecting import attach
-from pallas_gateway.runtime.downstreams.credentials import refuses_caller, token_endpoint_waited_for
+from pallas_gateway.runtime.downstreams.credentials import (
+    refusal_for_others,
+    refuses_caller,
+    token_endpoint_waited_for,
+)
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.manager import connections_of, install, keep_order, tools_of
 from pallas_gateway.runtime.failures import failure_of, one_line
@@ -118,7 +122,8 @@ class Connections:
             why = f"no answer within {seconds:g} s{f' from {slow}' if slow else ''}"
             self._log.went_down(name, why, of_caller=bool(slow))
         except Exception as error:  # noqa: BLE001  the call goes on without a downstream that fails
-            self._log.went_down(name, one_line(error), of_caller=refuses_caller(name, error))
+            is_refused, for_others = refuses_caller(name, error), refusal_for_others(name, error)
+            self._log.went_down(name, one_line(error), of_caller=is_refused, for_others=for_others)
         else:
             self._is_there(name)
             self._log.listed(name, tools_of(aggregator, name))

@@ -77,3 +77,16 @@ async def test_a_server_that_refuses_every_callers_token_is_not_well(
     assert found["status"] == "refuses"
     assert found["error"].startswith(f"the last 3 calls: HTTP {status} ")
     assert up(it.served, "notes") == 1
+
+
+async def test_what_a_server_says_of_one_caller_is_not_shown_to_others(tmp_path: Path, limits: Limits) -> None:
+    limits.gateway.health.fresh_seconds = 0
+    async with refusing(403, words="ann.bowles may not read the payroll") as server:
+        forwards = {"url": server.url, "forward_inbound_auth": True}
+        async with world(tmp_path, named_tools, notes=forwards) as it:
+            for _ in range(3):
+                await ask(it.url, bearer="token-of-ann")
+            document = await health(it.url)
+
+    assert document["message"] == "Refuses callers: notes (the last 3 calls: HTTP 403 Forbidden)"
+    assert "ann.bowles" not in str(document)

@@ -257,14 +257,16 @@ class Refusing:
 
 
 @asynccontextmanager
-async def refusing(status: int, headers: Mapping[str, str] | None = None) -> AsyncGenerator[Refusing]:
-    """Answer `status` to everything (401, 403, 503, a 307 with its Location…)."""
+async def refusing(
+    status: int, headers: Mapping[str, str] | None = None, *, words: str | None = None
+) -> AsyncGenerator[Refusing]:
+    """Answer `status` to everything (401, 403, 503, a 307 with its Location…), with these words."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await plain_lifespan(receive, send)
         else:
-            await respond_json(send, status, {"error": f"always {status}"}, headers)
+            await respond_json(send, status, {"error": words or f"always {status}"}, headers)
 
     recorder = Recorder(app)
     async with serve_app(recorder) as listener:

@@ -17,6 +17,7 @@ from fast_agent.core.exceptions import walk_exception_chain
 from mcp import MCPError
 
 from pallas_gateway.errors import TokenExchangeError
+from pallas_gateway.http_answers import refusal
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.identity.token_exchange import endpoint_of
 from pallas_gateway.runtime.call_scope import current_scope
@@ -55,17 +56,31 @@ def why_without_token(server_name: str) -> TokenExchangeError | None:
 
 def refuses_caller(server_name: str, error: BaseException) -> bool:
     """Return True if a server that receives the current call's token has refused it, or no token could be had."""
+    if not _receives_token(server_name):
+        return False
+    is_unsent = any(isinstance(one, TokenExchangeError) for one in walk_exception_chain(error))
+    return is_unsent or _status_of(error) in _REFUSALS
+
+
+def refusal_for_others(server_name: str, error: BaseException) -> str | None:
+    """Return the refusal of a server that receives the current call's token as other callers may read it.
+
+    Its own words are left out, because they may be about the caller. None for another error or server.
+    """
+    status = _status_of(error) if _receives_token(server_name) else None
+    return refusal(status, httpx2.Headers()) if status is not None else None
+
+
+def _receives_token(server_name: str) -> bool:
     presented = current_scope.get().presented
     downstream = presented.downstreams.get(server_name) if presented else None
-    if downstream is None or not downstream.forwards_bearer:
-        return False
-    chain = [*walk_exception_chain(error)]
-    statuses = [one.error.data.get(STATUS) for one in chain if isinstance(one, MCPError) and _has_status(one)]
-    return any(one in _REFUSALS for one in statuses) or any(isinstance(one, TokenExchangeError) for one in chain)
+    return downstream is not None and downstream.forwards_bearer
 
 
-def _has_status(error: MCPError) -> bool:
-    return isinstance(error.error.data, dict) and STATUS in error.error.data
+def _status_of(error: BaseException) -> int | None:
+    """The status of the refusal behind an error."""
+    data = (one.error.data for one in walk_exception_chain(error) if isinstance(one, MCPError))
+    return next((one[STATUS] for one in data if isinstance(one, dict) and STATUS in one), None)
 
 
 async def bearer_for_peer(peer: Downstream) -> Secret | None:

@@ -46,10 +46,14 @@ class DownstreamLog:
         self._report = report
         self._failed: set[str] = set()
 
-    def went_down(self, name: str, why: str, *, of_caller: bool = False) -> None:
-        """Log that `name` could not be reached, if that is new; `of_caller`: because it refused the caller's token."""
+    def went_down(self, name: str, why: str, *, of_caller: bool = False, for_others: str | None = None) -> None:
+        """Log that `name` could not be reached, if that is new.
+
+        `of_caller`: because it refused the caller's token. `for_others` is the reason that other callers may read, if
+        that is not `why`.
+        """
         self._failed.add(name)
-        self._report(name, why, refused=of_caller)
+        self._report(name, for_others or why, refused=of_caller)
         if (unsaid := self._outages.down(name, monotonic())) is not None:
             ids = {"agent": self._agent, "server": name, "error": why}
             extra = {**ids, "changes": unsaid} if unsaid else ids
