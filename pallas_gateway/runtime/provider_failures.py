@@ -41,9 +41,9 @@ _ADVICE: Mapping[int, str] = {
 _OF_A_SERVER = " (try again later)"
 _OF_A_REDIRECT = " (check its address: the answer redirects to another one, which is not followed)"
 _OF_IMAGES = " (send no images: the model takes none, so declare `vision: false` for it)"
-_NO_IMAGES = re.compile(
-    r"\b(?:image|vision|multimodal)\b.* (?:not |un)support|\b(?:not support|unsupported|missing)\b.*\b(?:image|vision)",
-    re.IGNORECASE,
+_NO_IMAGES = (
+    re.compile(r"\b(?:image|vision|multimodal)", re.IGNORECASE),
+    re.compile(r"not support|\bunsupported|\bmissing data", re.IGNORECASE),
 )
 """Words of model servers (llama.cpp, Ollama) about an image that their model cannot take, sent with status 500."""
 _LONGEST = 200
@@ -193,7 +193,7 @@ def _answered(status: int, said: str | None) -> str:
 def _advice_on(status: int, said: str) -> str:
     if status < HTTPStatus.BAD_REQUEST:
         return _OF_A_REDIRECT
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and _NO_IMAGES.search(said):
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and all(word.search(said) for word in _NO_IMAGES):
         return _OF_IMAGES
     return _ADVICE.get(status, _OF_A_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "")
 

@@ -179,7 +179,7 @@ def test_only_images_of_foreign_types_are_left_out() -> None:
 
 @pytest.mark.parametrize(
     ("images", "found"),
-    [((), None), ((IMAGE, IMAGE), None), ((IMAGE, GIF, GIF), (1, GIF)), ((GIF, IMAGE), (0, GIF))],
+    [((), None), ((IMAGE, IMAGE), None), ((IMAGE, GIF, GIF), (2, GIF)), ((GIF, IMAGE), (1, GIF))],
 )
 def test_the_first_image_of_a_foreign_type_is_found(images: tuple[Image, ...], found: tuple[int, Image] | None) -> None:
     assert first_foreign_image(Message("user", "see", images), {"image/png"}) == found

@@ -100,6 +100,7 @@ def test_a_file_of_four_lines_gets_every_documented_default() -> None:
         "ask_seconds": 300,
         "max_open_questions": 256,
         "state_keys": (),
+        "health_seconds": 60,
         "drain_seconds": 30,
         "max_relay_depth": 3,
         "max_nesting": 8,
