@@ -156,9 +156,9 @@ async def assert_all_of_it_is_said(drill: Drill) -> None:
         assert answers[name].meta["stop_reason"] == "llm_error"
     assert answers["archive"].is_error
     assert "no key for the archive" in answers["archive"].text
-    assert statuses(healths) == {"worker": "degraded", "boss": "degraded", "archive": "error", "fine": "degraded"}
+    assert statuses(healths) == {"worker": "degraded", "boss": "degraded", "archive": "error", "fine": "ok"}
     assert healths["worker"]["message"] == "Unreachable: tools; LLM: generic: connection refused"
-    assert healths["fine"]["message"] == "LLM: generic: connection refused"
+    assert "message" not in healths["fine"]  # it uses another provider
     assert "no key for the archive" in healths["archive"]["message"]
     metric = drill.served.metric
     for name, outcome in (("worker", "error"), ("boss", "error"), ("archive", "error"), ("fine", "ok")):
@@ -218,7 +218,7 @@ async def test_what_hangs_ends_in_time_and_holds_up_nobody(tmp_path: Path, limit
                 began = monotonic()
                 healths = await drill.healths()
                 assert monotonic() - began < 3.5 + 2  # which is what a busy machine adds
-                expected = {"worker": "degraded", "boss": "degraded", "archive": "error", "fine": "degraded"}
+                expected = {"worker": "degraded", "boss": "degraded", "archive": "error", "fine": "ok"}
                 assert statuses(healths) == expected
                 assert "LLM: generic: no answer within 0.5 s" in healths["boss"]["message"]
                 await drill.assert_serving(not_up={"archive"})

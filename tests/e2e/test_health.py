@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from time import monotonic
@@ -56,15 +57,28 @@ ATTEMPTS = 3
 """A busy machine may be late once; a probe that waits too long is late each time."""
 
 
+INITIALIZED = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "slow", "version": "1"},
+}
+NO_METHOD = {"code": -32601, "message": "no such method"}
+
+
 @asynccontextmanager
 async def answering_when(gate: Gate) -> AsyncIterator[str]:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await plain_lifespan(receive, send)
             return
-        await read_body(receive)
+        asked = json.loads(await read_body(receive) or b"{}")
         await gate.enter()
-        await respond(send, 200, '{"jsonrpc": "2.0", "id": 1, "result": {}}')
+        if "id" not in asked:
+            await respond(send, 202, "")
+            return
+        results = {"initialize": INITIALIZED, "tools/list": {"tools": []}}
+        answer = {"result": results[asked["method"]]} if asked["method"] in results else {"error": NO_METHOD}
+        await respond(send, 200, json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}))
 
     async with serve_app(app) as listener:
         yield f"{listener.base_url}/mcp"

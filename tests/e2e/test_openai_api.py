@@ -413,7 +413,7 @@ async def test_the_bytes_of_a_stream(tmp_path: Path) -> None:
             rest = [line async for line in lines]
 
     assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
-    assert response.headers["cache-control"] == "no-cache, no-transform"
+    assert response.headers["cache-control"] == "no-store, no-transform"
     assert response.headers["x-accel-buffering"] == "no"
     data = [line.removeprefix("data: ") for line in [*before, *rest] if line.startswith("data:")]
     assert data[-1] == "[DONE]"

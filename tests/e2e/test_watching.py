@@ -275,17 +275,19 @@ async def test_a_2026_client_gets_messages_only_of_the_level_it_asks_for(
 
 
 @pytest.mark.parametrize("version", INITIALIZE_VERSIONS)
-async def test_an_older_client_gets_messages_always(version: str, tmp_path: Path) -> None:
+async def test_an_older_client_gets_messages_unless_it_has_set_a_higher_level(version: str, tmp_path: Path) -> None:
     async with (
-        stage(tmp_path, script_of(solo=[say("hello")])) as staged,
+        stage(tmp_path, script_of(solo=[say("hello"), say("again")])) as staged,
         raw_client(staged.url("solo"), protocol_version=version) as client,
     ):
         await client.initialize()
-        await client.request("logging/setLevel", {"level": "error"})  # accepted, and nowhere to remember it
         reply = await client.call_tool("send_message", {"message": "hi"})
+        await client.request("logging/setLevel", {"level": "error"})
+        quiet = await client.call_tool("send_message", {"message": "hi"})
 
     check_order(reply)
     assert [one["params"]["data"] for one in reply.notifications] == [chunk("solo", 1, "hello")]
+    assert list(quiet.notifications) == []
 
 
 # --- live text -------------------------------------------------------------------------------------------------------

@@ -84,4 +84,4 @@ async def test_with_a_base_url_preflight_and_calls_ask_that_server_by_chat_compl
 
     assert (ran.code, ran.out) == (0, "heard: Hello\n")
     assert [request.model for request in llm.requests] == ["gpt-6.1-sol"]
-    assert [headers["authorization"] for headers in llm.model_list_headers] == ["Bearer k"]
+    assert {headers["authorization"] for headers in llm.model_list_headers} == {"Bearer k"}
