@@ -13,10 +13,10 @@ from mcp_types import CancelledNotificationParams, EmptyResult, JSONRPCRequest, 
 from pallas_gateway.agent_server.tools import GET_HEALTH
 from pallas_gateway.agents.answering import records_of
 from pallas_gateway.calls.cancellation import RequestKey
-from pallas_gateway.calls.json_size import has_too_many_values
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.identity.secret import bearer_of
+from pallas_gateway.json_size import has_too_many_values
 from pallas_gateway.limits import QuestionLimits
 
 if TYPE_CHECKING:

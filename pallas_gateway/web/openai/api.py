@@ -12,11 +12,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from pallas_gateway.agents.answering import Arrival, serve_call
-from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.errors import STOPPING
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
+from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.web import access, bodies, refusals
 from pallas_gateway.web.connection import while_connected
 from pallas_gateway.web.guards import host_and_origin_guard

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from pallas_gateway.calls.conversation import current_message, is_text, refuse_too_many
 from pallas_gateway.calls.forms import size_of
-from pallas_gateway.calls.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, parse
 from pallas_gateway.calls.questions import Answer
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import bodies

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.calls.json_size import MOST_VALUES, has_too_many_values
+from pallas_gateway.json_size import MOST_VALUES, has_too_many_values
 
 texts = st.text(st.sampled_from('a",[]{}\\:u\n\u2028é'), max_size=8)
 json_values = st.recursive(
