@@ -2,7 +2,7 @@
 
 Both libraries decompress everything that an answer holds, once for each encoding that it names: a few hundred bytes can
 become gigabytes, and nothing else runs meanwhile. With the limits, an answer has one encoding, gzip, is decompressed in
-pieces, and has a largest size.
+pieces, and has a largest size and number of JSON values: parsed, each of those takes many times its bytes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import httpx2
 
+from pallas_gateway.json_size import MOST_VALUES_OF_SERVERS, ValueCounter
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ async def limit(
         and response.status_code == HTTPStatus.OK
         and response.headers.get("Content-Type", "").lower().startswith(_EVENTS)
     )
+    if is_stream:
+        response.headers["Content-Type"] = _EVENTS  # in UTF-8, as all events are, whatever charset it states
     response.stream = _Limited(response.stream, encoding, None if is_stream else most_bytes)
 
 
@@ -83,11 +86,13 @@ def pieces(raw: bytes, gzip: Any) -> Iterator[bytes]:
     """Decompress `raw`, as the next part of a body, in pieces of a limited size.
 
     Raises:
-        zlib.error: it is not compressed by gzip.
+        zlib.error: it is not compressed by gzip, or goes on after the end of that, which zlib would collect.
     """
     if gzip is None:
         yield raw
         return
+    if gzip.eof and raw:
+        raise zlib.error("data after the end")
     while piece := gzip.decompress(raw, _PIECE_BYTES):
         yield piece
         raw = gzip.unconsumed_tail
@@ -136,6 +141,7 @@ class _Limited(httpx.AsyncByteStream, httpx2.AsyncByteStream):
         if gzip is None and self._encoding not in ("", "identity"):
             raise AnswerError(f"its answer has the encoding {self._encoding[:_LONGEST_QUOTE]!r}, not gzip")
         length, busy = 0, 0.0
+        values = ValueCounter(MOST_VALUES_OF_SERVERS, is_events=self._most_bytes is None)
         async with aclosing(aiter(self._stream)) as stream:  # left open, asyncio would close it in a task of its own
             async for raw in stream:
                 began = monotonic()
@@ -143,6 +149,8 @@ class _Limited(httpx.AsyncByteStream, httpx2.AsyncByteStream):
                     length += len(piece)
                     if self._most_bytes is not None and length > self._most_bytes:
                         raise AnswerError(f"its answer is larger than {_size(self._most_bytes)}")
+                    if values.exceeds(piece):
+                        raise AnswerError(f"its answer holds more than {MOST_VALUES_OF_SERVERS:,} JSON values")
                     yield piece
                     if busy + monotonic() - began > BUSY_SECONDS:
                         await asyncio.sleep(0)

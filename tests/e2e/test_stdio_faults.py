@@ -52,6 +52,14 @@ async def test_a_program_that_prints_a_line_without_end_is_ended(tmp_path: Path)
         assert await it.problem() is None
 
 
+async def test_a_message_of_too_many_values_ends_its_program_unparsed(tmp_path: Path) -> None:
+    async with world(tmp_path) as it:
+        sent, again = (await it.ask("values where")).split(" | ")
+        assert "losed" in sent
+        assert again.isdigit()
+        assert await it.problem() is None
+
+
 async def test_a_program_that_reports_to_no_call_without_end_is_ended(tmp_path: Path) -> None:
     async with world(tmp_path, "chatty") as it:
         assert await it.ask() == "has p"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 MODERN = "2026-07-28"
-EXCESSES = ("news", "daemon", "child", "flood", "line", "deafen", "change")
+EXCESSES = ("news", "daemon", "child", "flood", "line", "values", "deafen", "change")
 TOOLS = ("where", "count", "crash", "hang", "ask", "environment", "progress", *EXCESSES)
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}}
 
@@ -126,6 +126,10 @@ class Program:
             return self.leave_a_daemon()
         if name == "child":
             return self.start_a_child()
+        if name == "values":
+            many = {"values": [0] * 200_001}
+            self.send({"id": number, "result": {"content": [], "structuredContent": many, "resultType": "complete"}})
+            return None
         if name == "deafen":
             self.send({"id": number, "result": {"content": [], "resultType": "complete"}})
             time.sleep(600)

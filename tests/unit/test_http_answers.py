@@ -11,6 +11,7 @@ import httpx2
 import pytest
 
 from pallas_gateway.http_answers import AnswerError, limited
+from pallas_gateway.json_size import MOST_VALUES_OF_SERVERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -84,6 +85,48 @@ async def test_another_encoding_is_refused_unread(library: Any, encoding: str) -
 async def test_what_is_not_compressed_as_it_says_is_an_error_without_its_text(library: Any) -> None:
     with pytest.raises(AnswerError, match=r"^its answer cannot be decompressed$"):
         await answered(library, Body(PIECE), {"Content-Encoding": "gzip"})
+
+
+@LIBRARIES
+async def test_what_follows_the_end_of_a_compressed_answer_is_not_collected(library: Any) -> None:
+    body = Body(gzip.compress(b"{}"), *[PIECE] * 9)
+
+    with pytest.raises(AnswerError, match=r"^its answer cannot be decompressed$"):
+        await answered(library, body, {"Content-Encoding": "gzip"})
+    assert body.read == 2
+
+
+@LIBRARIES
+async def test_an_answer_of_more_values_than_a_message_has_is_not_parsed(library: Any) -> None:
+    few, many = (b"[" + b"[]," * (MOST_VALUES_OF_SERVERS * share // 8) + b"[]]" for share in (3, 5))
+    headers = {"Content-Encoding": "gzip"}
+
+    assert await answered(library, Body(gzip.compress(few)), headers) == few
+    with pytest.raises(AnswerError, match=r"^its answer holds more than 200,000 JSON values$"):
+        await answered(library, Body(gzip.compress(many)), headers)
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "utf-7", "utf-16"])
+async def test_the_values_of_each_event_of_a_stream_are_limited(charset: str) -> None:
+    headers = {"Content-Type": f"text/event-stream; charset={charset}"}
+
+    def read(event: bytes) -> Any:
+        return answered(httpx2, Body(event, repeats=3), headers, streams=("POST",))
+
+    half = b"data: [" + b"[]," * (MOST_VALUES_OF_SERVERS // 3) + b"[]]\n"
+    assert await read(half + b"\n") == 3 * (half + b"\n")
+    with pytest.raises(AnswerError, match="JSON values"):
+        await read(half)
+
+
+async def test_events_are_read_as_utf_8_whatever_charset_they_state() -> None:
+    headers = {"Content-Type": "text/event-stream; charset=utf-7"}
+    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, headers=headers, content=b"data: +AFs-\n\n"))
+    async with (
+        limited(httpx2.AsyncClient(transport=transport), streams=("GET",)) as client,
+        client.stream("GET", URL) as response,
+    ):
+        assert [event.data async for event in httpx2.EventSource(response)] == ["+AFs-"]
 
 
 @pytest.mark.parametrize(("method", "is_read"), [("POST", True), ("DELETE", False)])

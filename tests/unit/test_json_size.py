@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.json_size import MOST_VALUES, has_too_many_values
+from pallas_gateway.json_size import MOST_VALUES, ValueCounter, has_too_many_values
 
 texts = st.text(st.sampled_from('a",[]{}\\:u\n\u2028é'), max_size=8)
 json_values = st.recursive(
@@ -56,3 +56,38 @@ def test_never_fewer_values_are_seen_than_there_are(value: object) -> None:
     body = json.dumps(value, ensure_ascii=False).encode()
     seen_at_most = next(most for most in range(200) if not has_too_many_values(body, most))
     assert count(value) - 1 <= seen_at_most
+
+
+def seen_in(pieces: list[bytes], *, is_events: bool = False) -> int:
+    """Return the values that are seen in pieces of a document, or in the largest of many events."""
+
+    def is_exceeded(most: int) -> bool:
+        counter = ValueCounter(most, is_events=is_events)
+        return any(counter.exceeds(piece) for piece in pieces)
+
+    return next(most for most in range(1000) if not is_exceeded(most))
+
+
+@given(json_values, st.integers(1, 9), st.booleans())
+def test_pieces_of_any_length_hold_the_values_of_the_whole(value: object, size: int, is_events: bool) -> None:
+    body = json.dumps(value, ensure_ascii=False).encode()
+    seen_at_most = next(most for most in range(200) if not has_too_many_values(body, most))
+
+    pieces = [body[at : at + size] for at in range(0, len(body), size)]
+    assert count(value) - 1 <= seen_in(pieces, is_events=is_events) <= max(count(value) * 2, seen_at_most)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+@pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
+def test_each_event_of_a_stream_is_counted_for_itself(end: str, size: int) -> None:
+    stream = f'event: message{end}data: [[1],"a,b"]{end}{end}'.encode() * 20
+
+    assert seen_in([stream[at : at + size] for at in range(0, len(stream), size)], is_events=True) == 3
+
+
+@pytest.mark.parametrize("line", [': "', '"x"', r"\\", r"\"", "event: '\"", "\\"])
+def test_no_line_of_an_event_hides_the_values_of_others(line: str) -> None:
+    stream = f"data: [1,\n{line}\ndata: 2,\n{line}\ndata: 3]\n\n".encode()
+
+    assert seen_in([stream], is_events=True) >= 3
+    assert seen_in([stream[at : at + 1] for at in range(len(stream))], is_events=True) >= 3

@@ -25,6 +25,7 @@ from mcp_types import (
 
 from pallas_gateway import child_processes
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.json_size import MOST_VALUES_OF_SERVERS, has_too_many_values
 from pallas_gateway.runtime.downstreams.program_greeting import DISCOVER, INITIALIZE, INITIALIZED
 
 if TYPE_CHECKING:
@@ -218,6 +219,9 @@ class ProgramProcess:
         ignored = 0
         async for line in lines:
             await asyncio.sleep(0)  # lines that have arrived already are read without a pause
+            if has_too_many_values(line, MOST_VALUES_OF_SERVERS):
+                self._close(f"its process sent a message of more than {MOST_VALUES_OF_SERVERS:,} JSON values")
+                return
             if await self._is_used(line):
                 ignored = 0
                 continue
