@@ -1,6 +1,6 @@
-"""Repairs of streamed answers: their tool calls, and answers without their last event.
+"""Repairs of streamed answers: their tool calls, repeated texts, and answers without their last event.
 
-The latter are failures of the provider, which fast-agent treats as complete: a proxy whose server dies ends the body
+The last are failures of the provider, which fast-agent treats as complete: a proxy whose server dies ends the body
 normally. The pieces before that have already reached the client.
 """
 
@@ -32,6 +32,7 @@ _STREAMS: ReliedOn = tuple(
         "openai.openresponses_streaming:OpenResponsesStreamingMixin",
     )
 )
+_CHUNK: ReliedOn = ((f"{_PROVIDERS}.openai.llm_openai:OpenAILLM", "_process_stream_chunk_common", ("self", "chunk")),)
 BUSY_SECONDS = 0.005
 """Longest time in which pieces of one answer are processed before other calls run."""
 AFTER_LAST_SECONDS = 5.0
@@ -137,6 +138,38 @@ def require_ends(llm_class: type[Any]) -> None:
 
     process_stream.original = original  # type: ignore[attr-defined]
     llm_class._process_stream = process_stream
+
+
+def keep_equal_texts(llm_class: type[Any]) -> None:
+    """Make fast-agent's class of chat completions keep a text that equals all text before it; safe to call again.
+
+    fast-agent supports servers that send the whole text again and again, so it drops such a text: the answer "1", "1",
+    "2" becomes "12". A chunk with a tool call or a finish reason may still repeat the text.
+    """
+    original = vars(llm_class).get("_process_stream_chunk_common")
+    if original is None or hasattr(original, "original"):
+        return
+    check_names(_CHUNK)
+
+    def process(self: Any, chunk: Any, *, cumulative_content: str, **options: Any) -> Any:
+        if not cumulative_content or not _is_text(chunk, cumulative_content):
+            return original(self, chunk, cumulative_content=cumulative_content, **options)
+        text, *others = original(self, chunk, cumulative_content="", **options)
+        return (cumulative_content + text, *others)
+
+    process.original = original  # type: ignore[attr-defined]
+    llm_class._process_stream_chunk_common = process
+
+
+def _is_text(chunk: Any, text: str) -> bool:
+    """Return True for a chunk with this text and nothing else."""
+    choice = chunk.choices[0] if chunk.choices else None
+    return (
+        choice is not None
+        and choice.delta.content == text
+        and not choice.delta.tool_calls
+        and choice.finish_reason is None
+    )
 
 
 def note_ends() -> None:

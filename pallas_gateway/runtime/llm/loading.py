@@ -128,6 +128,7 @@ def _repaired(llm_class: Any) -> Any:
         provider_addresses.ask_the_same_address(module)
         attempts.log_repeats_of_libraries()
         endings.require_ends(each)
+        endings.keep_equal_texts(each)
         for repairs in (keys, schemas, anthropic, google, openrouter, reasoning, responses, logins):
             repairs.prepare(each)
         anthropic_vertex.prepare(each)
