@@ -8,7 +8,8 @@ SUITE := tests/conformance
 CONSOLE := tests/console
 OLDER := tests/older_sdk
 READERS := tests/registry_clients
-PROGRAMS := $(SUITE)/node_modules/.package-lock.json $(CONSOLE)/node_modules/.package-lock.json $(OLDER)/.venv/.ready $(READERS)/.venv/.ready
+MODELS := tests/model_server
+PROGRAMS := $(SUITE)/node_modules/.package-lock.json $(CONSOLE)/node_modules/.package-lock.json $(OLDER)/.venv/.ready $(READERS)/.venv/.ready $(MODELS)/.venv/.ready
 BENCHES := benchmarks/.venv/.ready benchmarks/agno/.venv/.ready
 
 .DEFAULT_GOAL := help
@@ -75,6 +76,7 @@ lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions
 	@$(LOCK) benchmarks/agno/requirements.in $(FLAGS) --output-file benchmarks/agno/requirements.lock
 	@$(LOCK) $(OLDER)/requirements.in $(FLAGS) --output-file $(OLDER)/requirements.lock
 	@$(LOCK) $(READERS)/requirements.in $(FLAGS) --output-file $(READERS)/requirements.lock
+	@$(LOCK) $(MODELS)/requirements.in $(FLAGS) --output-file $(MODELS)/requirements.lock
 
 docs: $(READY) ## write docs/configuration.md from the schema, docs/providers.md from the tables of the tests, docs/connect.md
 	@$(BIN)/python -m tests.unit.config.configuration_page > .venv/configuration.md
@@ -84,7 +86,7 @@ docs: $(READY) ## write docs/configuration.md from the schema, docs/providers.md
 	@$(BIN)/python -m pallas_gateway.web.console.clients > .venv/connect.md
 	@mv .venv/connect.md docs/connect.md
 
-programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite, the TypeScript SDK, axe, release 1 of the Python SDK, two clients of the MCP registry
+programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite, the TypeScript SDK, axe, release 1 of the Python SDK, two clients of the MCP registry, llama.cpp's server
 
 %/node_modules/.package-lock.json: %/package-lock.json
 	@echo 'Installing the programs of $*'
@@ -101,5 +103,5 @@ conformance: $(READY) $(PROGRAMS) ## run the MCP conformance suite against the g
 	@PALLAS_CI=1 $(BIN)/pytest $(SUITE)
 
 clean: ## remove .venv, caches and installed programs
-	@rm -rf .venv $(dir $(BENCHES)) $(SUITE)/node_modules $(CONSOLE)/node_modules $(OLDER)/.venv $(READERS)/.venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
+	@rm -rf .venv $(dir $(BENCHES)) $(SUITE)/node_modules $(CONSOLE)/node_modules $(OLDER)/.venv $(READERS)/.venv $(MODELS)/.venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
 	@find pallas_gateway tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -76,6 +76,8 @@ AZURE_API_KEY=…
 - `generic` requires no key. Set `GENERIC_API_KEY` if your server requires one.
 - Declare `max_output_tokens` for a model of `generic`: without it, requests have no `max_tokens`, and an answer ends
   only where the server ends it. vLLM refuses a request whose prompt and `max_tokens` exceed the context together.
+- llama.cpp's server answers under any model name. `n_ctx` in its list of models (`GET /v1/models`) is the
+  `context_window` to declare. It takes images only if it was started with `--mmproj`; declare `vision` then.
 - Bedrock requires `pip install boto3` in the gateway's environment. boto3 also reads credentials from
   `bedrock.profile`, and from its other default sources.
 - fast-agent does not know Azure's deployments, the models of your own server, and many others. Such a model receives
@@ -104,7 +106,7 @@ The gateway renews the token in this file, and requires permission to write it.
 _EVIDENCE = """\
 `make docs` writes this page from the tables in `tests/e2e/provider_matrix.py`. A check mark is a test of a gateway with
 a local server that implements the provider's wire format. A **no** is a test that is expected to fail. No test uses a
-provider's own server.
+provider's own server, except llama.cpp's with `generic` (`tests/e2e/test_own_model_server.py`).
 """
 _FORMATS = {
     "NoneType": "chat completions",
