@@ -21,7 +21,10 @@ LONGEST_ARGUMENTS = 16 * 1024
 """Characters of a tool's arguments that the caller is shown."""
 _INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 """Categories of Unicode; tags are of `Cf` and `Cn`."""
-_VARIATION_SELECTORS = re.compile("[\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+# Variation selectors; letters and a mark that Unicode calls ignorable: the fillers of Hangul, two vowels, a joiner.
+_OTHERS_INVISIBLE = re.compile(
+    "[\u180b-\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0]"
+)
 _UTF_16 = re.compile("(....)")
 _SCHEMA = {
     "type": "object",
@@ -103,6 +106,6 @@ def approval_question(tool: str, arguments: Mapping[str, Any]) -> Question:
 
 def _seen(character: str) -> str:
     r"""Return a character as a person sees it: an invisible one is its escape in JSON, as `\u200b`."""
-    if category(character) not in _INVISIBLE and not _VARIATION_SELECTORS.match(character):
+    if category(character) not in _INVISIBLE and not _OTHERS_INVISIBLE.match(character):
         return character
     return _UTF_16.sub(r"\\u\1", character.encode("utf-16-be", "surrogatepass").hex())

@@ -16,7 +16,7 @@ LONGEST_TEXT = 200
 """Characters of an ordinary server's text that are passed on."""
 _LONGEST_READ = 4 * LONGEST_TEXT
 _OWN_WORDS = frozenset({"started", "completed", "failed"})
-_OUR_FORMS = re.compile(r"[^\n]*(?:: (?:started|completed|failed)| step \d+ \((?:llm|tool)\)| working \(\d+s\))")
+_OUR_FORMS = re.compile(r".*(?:: (?:started|completed|failed)| step \d+ \((?:llm|tool)\)| working \(\d+s\))")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def _line(text: str) -> str:
 
 def is_ours(message: str) -> bool:
     """True if a message has one of the forms above or the heartbeat's: only a Pallas peer sends those."""
-    return len(message) <= LONGEST_RELAYED and _OUR_FORMS.fullmatch(message) is not None
+    return len(message) <= LONGEST_RELAYED and message.isprintable() and _OUR_FORMS.fullmatch(message) is not None
 
 
 def heartbeat(agent: str, seconds: float) -> str:

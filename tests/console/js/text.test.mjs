@@ -32,7 +32,7 @@ test('durations are short', () => {
 });
 
 test('what cannot be seen is shown by its code point, and all letters stay', () => {
-  const hidden = ['\u0000', '\r', '\u007f', '\u200b', '\u202e', '\ue000', '\u0378', '\u2028', '\u2029', '\ufe0f', '\u{e0041}', '\u{e0100}'];
+  const hidden = ['\u0000', '\r', '\u007f', '\u200b', '\u202e', '\ue000', '\u0378', '\u2028', '\u2029', '\ufe0f', '\u{e0041}', '\u{e0100}', '\u180b', '\u034f', '\u3164'];
   for (const one of hidden) assert.equal(visible(`a${one}b`), `a⟨U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}⟩b`);
   const shown = 'Grüße,\n שלום, 你好 e\u0301 🙂';
   assert.equal(visible(shown), shown);

@@ -66,3 +66,10 @@ def test_the_counters_of_two_calls_know_nothing_of_each_other() -> None:
 )
 def test_messages_have_exactly_the_words_clients_know(message: str, words: str) -> None:
     assert message == words
+
+
+@pytest.mark.parametrize("hidden", ["\x1b]0;title\x07", "\u202e", "\u200b", "\r", "\n"])
+def test_a_message_with_characters_that_a_gateway_never_sends_is_no_peers(hidden: str) -> None:
+    assert progress.is_ours("files/copy: completed")
+    assert not progress.is_ours(f"{hidden}files/copy: completed")
+    assert hidden not in progress.of_server("any", "tool", f"{hidden}files/copy: completed", 1, 1)

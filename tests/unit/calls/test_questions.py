@@ -287,6 +287,7 @@ def test_arguments_of_a_tool_are_shown_whole_or_it_is_said_that_they_are_cut() -
         ("\u2028\u2029", r"\u2028\u2029"),  # Zl, Zp
         ("\U000e0041\U000e0001", r"\udb40\udc41\udb40\udc01"),  # tags
         ("v\ufe0f\U000e0100\u180b", r"v\ufe0f\udb40\udd00\u180b"),  # variation selectors
+        ("\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0", r"\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0"),
         ("one\ntwo\t\\u200b", r"one\ntwo\t\\u200b"),
         ("Äß 漢字 שלום नमस्ते 😀 e\u0301 a\u00a0b", "Äß 漢字 שלום नमस्ते 😀 e\u0301 a\u00a0b"),
     ],

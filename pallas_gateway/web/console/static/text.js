@@ -9,8 +9,9 @@
 // line and paragraph separators, and the byte order mark.
 // eslint-disable-next-line no-control-regex
 const UNSAFE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
-// Controls, formats, tags, surrogates, private and unassigned characters, line and paragraph separators, variation selectors.
-const INVISIBLE = /(?!\n)[\p{C}\p{Zl}\p{Zp}\u{fe00}-\u{fe0f}\u{e0100}-\u{e01ef}]/gu;
+// Controls, formats, tags, surrogates, private and unassigned characters, line and paragraph separators, variation
+// selectors, fillers of Hangul and others that Unicode calls ignorable.
+const INVISIBLE = /(?!\n)[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/gu;
 const SAFE_PROTOCOLS = ['http:', 'https:', 'mailto:'];
 
 /**
