@@ -12,7 +12,7 @@ from pallas_gateway.health.probe import ProbeResult, probe
 from pallas_gateway.health.verdict import WORTH, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection
 
     import httpx
 
@@ -65,11 +65,17 @@ class HealthChecker:
         self._refused: dict[str, _Refusals] = {}
         self._is_over = False
 
-    async def check(self, downstreams: tuple[Downstream, ...] | None, life: Life, llm: LlmResult | None) -> Verdict:
-        """The present verdict; `downstreams` is None for an agent that was not started, which is not probed."""
+    async def check(
+        self, downstreams: tuple[Downstream, ...] | None, life: Life, asking: Awaitable[LlmResult | None]
+    ) -> Verdict:
+        """The present verdict, with the result of the provider, which is awaited while the downstreams are probed.
+
+        `downstreams` is None for an agent that was not started, which is not probed.
+        """
         if life.not_ready is not None or downstreams is None:
-            return self._counted(judge(life, (), llm))
-        return self._counted(judge(life, await asyncio.shield(self._current_round(downstreams)), llm))
+            return self._counted(judge(life, (), await asking))
+        probes, llm = await asyncio.gather(asyncio.shield(self._current_round(downstreams)), asking)
+        return self._counted(judge(life, probes, llm))
 
     async def refresh(self, downstreams: tuple[Downstream, ...] | None, life: Life, llm: LlmResult | None) -> None:
         """Update the gauges; see `GatewaySettings.health_seconds` for the servers that are left out."""

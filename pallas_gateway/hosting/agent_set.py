@@ -142,9 +142,9 @@ class AgentSet:
         """Return the verdict of an agent for `get_health`."""
         if self.agents.get(agent.name) is not agent:  # removed by a reload after this request arrived
             return judge(life_of(agent), (), None)
-        llm = await self._shared.preflight.result(agent.provider)
         downstreams = agent.runtime.downstreams if agent.runtime else None
-        return await self._health[agent.name].check(downstreams, life_of(agent), llm)
+        asking = self._shared.preflight.result(agent.provider)
+        return await self._health[agent.name].check(downstreams, life_of(agent), asking)
 
     def only_reads(self, name: str) -> bool:
         """Return True if all tools of an agent and of the peers that it can reach declare that they change nothing."""

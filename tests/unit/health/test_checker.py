@@ -33,6 +33,10 @@ print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}), flush=T
 """
 
 
+async def known(llm: LlmResult | None) -> LlmResult | None:
+    return llm
+
+
 @dataclass(frozen=True)
 class Checking:
     """A checker, one held downstream, the gate its probes wait at, and what is wrong with which peer."""
@@ -49,7 +53,7 @@ class Checking:
         return (await self.judged(*downstreams)).status
 
     async def judged(self, *downstreams: Downstream, life: Life = READY, llm: LlmResult | None = None) -> Verdict:
-        return await self.checker.check(downstreams or (self.tools,), life, llm)
+        return await self.checker.check(downstreams or (self.tools,), life, known(llm))
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(f"pallas_{name}", {"agent": "echo", **labels})
@@ -179,7 +183,7 @@ async def test_a_peer_is_judged_by_its_state_and_not_probed() -> None:
 async def test_an_agent_that_is_not_ready_is_not_probed() -> None:
     async with checking_tools() as one:
         for downstreams in ((one.tools,), None):
-            verdict = await one.checker.check(downstreams, FAILED, None)
+            verdict = await one.checker.check(downstreams, FAILED, known(None))
             assert (verdict.status, verdict.message) == ("error", "no key")
         assert one.metric("agent_health_status") == 0
         assert one.gate.entered == []
@@ -272,3 +276,17 @@ async def test_a_refusal_of_callers_is_forgotten_after_a_time() -> None:
         for _ in range(3):
             one.checker.report("tools", "HTTP 401 Unauthorized", refused=True)
         assert await one.check() == "ok"
+
+
+async def test_the_first_result_of_a_provider_is_awaited_while_downstreams_are_probed() -> None:
+    async with checking_tools() as one:
+        asked = asyncio.Event()
+
+        async def asking() -> None:
+            await one.gate.wait_for_entered()
+            asked.set()
+
+        checking = asyncio.create_task(one.checker.check((one.tools,), READY, asking()))
+        await asyncio.wait_for(asked.wait(), 20)
+        one.gate.open()
+        assert (await checking).status == "ok"

@@ -373,6 +373,12 @@ async def flight(gate: Gate | None = None, **limits: float) -> AsyncGenerator[Fl
             yield one
 
 
+async def test_health_does_not_wait_for_a_provider_that_does_not_answer() -> None:
+    gate = Gate()
+    async with flight(gate, probe_seconds=0.01, preflight_seconds=600) as one:
+        assert await asyncio.wait_for(one.preflight.result(OPENAI), 20) is None
+
+
 def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     records = [record for record in caplog.records if record.name == "pallas.preflight"]
     return [(record.levelname, vars(record)["provider"]) for record in records]
