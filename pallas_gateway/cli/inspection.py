@@ -165,7 +165,7 @@ async def _start_all(
         default = next((one for one in providers if one.model is not None), None)
         checks = None
         if online and not (fastagent.wrong or wrong):  # else keys might be sent to an address that is not meant
-            checks = await stack.enter_async_context(online_checks(configuration, found))
+            checks = await stack.enter_async_context(online_checks(configuration, found, limits))
             checks.default = default
         for name in configuration.deployment.agents:
             if not any(_is_of_its_start(path, name) for path in found.reported):

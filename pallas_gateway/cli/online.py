@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from fnmatch import fnmatch
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING
@@ -14,7 +15,7 @@ from pallas_gateway.config.loading.rules import TOOL_SEPARATOR
 from pallas_gateway.config.problems import Problem, did_you_mean
 from pallas_gateway.health import preflight
 from pallas_gateway.health.probe import probe
-from pallas_gateway.limits import HealthLimits
+from pallas_gateway.limits import HealthLimits, RuntimeLimits
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import end_of
 
@@ -48,12 +49,20 @@ class Online:
     default: LlmProvider | None = None
 
     def __init__(
-        self, configuration: Configuration, found: Findings, *, client: httpx.AsyncClient, tasks: TaskOwner
+        self,
+        configuration: Configuration,
+        found: Findings,
+        *,
+        client: httpx.AsyncClient,
+        tasks: TaskOwner,
+        start_seconds: float,
     ) -> None:
+        """Take `start_seconds`, the time for which a call waits for a process of a stdio server."""
         self._configuration = configuration
         self._found = found
         self._client = client
         self._tasks = tasks
+        self._limits_of_programs = replace(_LIMITS, probe_seconds=start_seconds)
         self._servers: list[tuple[Downstream, bool]] = []
         self._asked: list[LlmProvider] = []
 
@@ -78,8 +87,9 @@ class Online:
     async def _check_downstream(self, name: str, started: FastAgentHost, downstream: Downstream) -> None:
         known = next((answers for server, answers in self._servers if server == downstream), None)
         if known is None:
+            limits = _LIMITS if downstream.program is None else self._limits_of_programs
             with TemporaryFile() as stderr:
-                result = await probe(downstream, self._client, self._tasks, _LIMITS, stderr=stderr.fileno())
+                result = await probe(downstream, self._client, self._tasks, limits, stderr=stderr.fileno())
                 printed = _last_lines(stderr) if result.error is not None else ""
             known = result.error is None
             self._servers.append((downstream, known))
@@ -154,12 +164,15 @@ class Online:
 
 
 @asynccontextmanager
-async def online_checks(configuration: Configuration, found: Findings) -> AsyncIterator[Online]:
+async def online_checks(
+    configuration: Configuration, found: Findings, limits: RuntimeLimits | None
+) -> AsyncIterator[Online]:
     """Yield an `Online` with an HTTP client; programs and sessions of its probes are ended afterwards."""
     from pallas_gateway.hosting.gateway import http_client  # noqa: PLC0415  as in `serve`
 
     async with http_client() as client, TaskOwner(close_seconds=_END_SECONDS) as tasks:
-        yield Online(configuration, found, client=client, tasks=tasks)
+        start_seconds = (limits or RuntimeLimits()).programs.start_seconds
+        yield Online(configuration, found, client=client, tasks=tasks, start_seconds=start_seconds)
 
 
 def _format(result: LlmResult) -> str:

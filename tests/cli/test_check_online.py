@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from pallas_gateway.cli.inspection import inspect
+from pallas_gateway.cli.project import make_ready, read_project
+from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.limits import ProgramLimits, RuntimeLimits
 from tests.cli.program import READY_SECONDS, Ran, started
 from tests.support.downstreams import refusing, stateless_downstream
 from tests.support.gateway import Agent, declare_project, write_project
@@ -229,3 +233,15 @@ async def test_the_end_of_what_a_dying_program_prints_to_stderr_is_shown_without
     )
     assert last == "    …no module [31mfastmcp, key ****"
     assert len(ran.err) < 3000
+
+
+def test_a_program_may_take_as_long_to_start_as_for_a_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hanging = {"command": sys.executable, "args": ["-S", "-c", "import time; time.sleep(600)"]}
+    project = declare_project(tmp_path, {"one": {**TALKS, "servers": ["hanging"]}}, servers={"hanging": hanging})
+    monkeypatch.chdir(project.path)
+    configuration = read_project(None, Overrides()).configuration
+    assert configuration is not None
+    make_ready(configuration)
+    limits = RuntimeLimits(programs=ProgramLimits(start_seconds=0.05))
+    found = inspect(configuration, (), online=True, limits=limits)
+    assert [one.message for one in found.problems] == ["does not answer: started, but no answer within 0.05 s"]

@@ -443,3 +443,30 @@ async def test_the_health_check_starts_no_process_beside_one_that_waits(tmp_path
             found = await health(it.served.url("user"))
             assert (found["status"], found["downstream"][0]["protocol"]) == ("ok", "initialize")
         assert len(it.processes.started) == 1
+
+
+@EACH_ERA
+async def test_a_server_whose_next_process_is_slow_to_start_is_well_after_a_call(era: str, tmp_path: Path) -> None:
+    async with world(tmp_path, era=era) as it:
+        await it.ask()
+        (slow := it.processes.folder / "slow").touch()
+        await it.ask("where")
+        await eventually(lambda: len(it.processes.started) == 2, what="the next process")
+        await it.processes.until_alive(1)  # that of the call has ended
+        assert await it.problem() is None
+        assert len(it.processes.started) == 2
+        slow.unlink()
+        await it.processes.until_latest_waits(2)
+
+
+async def test_a_server_whose_next_process_fails_is_no_longer_well(tmp_path: Path, limits: Limits) -> None:
+    limits.runtime.programs.first_pause_seconds = 600
+    async with world(tmp_path) as it:
+        await it.ask()
+        (it.processes.folder / "crash-at-start").touch()
+        await it.ask("where")
+
+        async def is_degraded() -> bool:
+            return await it.problem() == "degraded: its process ended with code 3"
+
+        await eventually(is_degraded, what="the failure")

@@ -66,6 +66,7 @@ class ProgramPool:
         self._users: dict[ProgramProcess, Questions] = {}  # of the calls that have a process
         self._kept_warm: dict[str, Greeting] = {}
         self._demands: deque[_Demand] = deque()
+        self._latest: ProgramState | None = None  # when a process was last greeted
         self._failures = 0
         self._why_failed = ""
         self._retry_at = float("-inf")
@@ -78,13 +79,16 @@ class ProgramPool:
 
     @property
     def state(self) -> ProgramState | None:
-        """The known state of the program, which is not started for it; None if there is none."""
+        """The known state of the program, which is not started for it; None if there is none.
+
+        While a process starts, it is that of the process before, which a call may just have used.
+        """
         if monotonic() < self._retry_at:
             return ProgramState(error=self._why_failed)
         greeted = [one.greeting for one in self._all if one.is_usable and one.greeting is not None]
-        if not greeted:
-            return None
-        return ProgramState(protocol=MODERN if greeted[0].method == DISCOVER else greeted[0].method)
+        if greeted:
+            return _state_after(greeted[0])
+        return self._latest if self._starting and not self._failures else None
 
     async def take(self, greeting: Greeting, *, is_listing: bool = False) -> ProgramProcess:
         """Return a process that has answered `greeting`, for one connection: of a call, or of a listing.
@@ -294,6 +298,7 @@ class ProgramPool:
             if self._starting.pop(process, None) is None:
                 return
             self._failures, self._retry_at = 0, float("-inf")
+            self._latest = _state_after(greeting)
             self._keep(process)
             self._work()
         finally:
@@ -317,3 +322,7 @@ class ProgramPool:
         for demand in demands:
             if not demand.process.done():
                 demand.process.set_exception(ProgramError(why))
+
+
+def _state_after(greeting: Greeting) -> ProgramState:
+    return ProgramState(protocol=MODERN if greeting.method == DISCOVER else greeting.method)
