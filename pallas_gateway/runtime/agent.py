@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
 from pallas_gateway.calls import nesting
-from pallas_gateway.calls.asking import NO_QUESTIONS, declaring
+from pallas_gateway.calls.asking import NO_QUESTIONS
 from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.calls.questions import MODES
-from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call.tool_approval import refuse_provider_managed
-from pallas_gateway.runtime.call_scope import CallScope, Operations, Presented, current_scope, entered
+from pallas_gateway.runtime.call_scope import CallScope, Operations, Presented, entered
 from pallas_gateway.runtime.compat import engine, engine_log
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
+from pallas_gateway.runtime.downstreams.known_tools import KnownTools
 from pallas_gateway.runtime.downstreams.listings import tool_names
 from pallas_gateway.runtime.downstreams.program_listings import ProgramListings
-from pallas_gateway.runtime.downstreams.read_only import local_tools_only_read, only_reads
+from pallas_gateway.runtime.downstreams.read_only import local_tools_only_read
 from pallas_gateway.runtime.downstreams.timeouts import pause_child_timeouts
-from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters, may_use
+from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
 from pallas_gateway.runtime.llm.openrouter import models_known
 from pallas_gateway.runtime.loading.served import served_agent
@@ -103,9 +103,12 @@ class FastAgentHost:
             programs=programs,
             limits=limits.programs,
         )
-        if spec.ask_caller:
-            self._filters.look_further = partial(_list_for_askable, self._offers, self._programs)
         self._downstreams = {name: self._with_state(one) for name, one in self._downstreams.items()}
+        self._known_tools = KnownTools(
+            spec, self._configs, self._downstreams.values(), offers=self._offers, programs=self._programs
+        )
+        if spec.ask_caller:
+            self._filters.look_further = self._known_tools.list_for_askable
         self._peers = PeerServers(spec, self._downstreams, self._log)
         self._connections = Connections(self._offers, self._log, limits, programs=self._programs)
         self._operations = Operations(
@@ -181,44 +184,12 @@ class FastAgentHost:
 
     def server_tools(self, caller: Caller) -> tuple[ServerTools, ...]:
         """The tools of each downstream; see `AgentRuntime.server_tools`."""
-        found = tuple(self._server_tools(one, caller) for one in self._downstreams.values())
-        if not self._spec.ask_caller:
-            return found
-        with entered(_for_askable()):  # servers may offer them more tools
-            more = [self._server_tools(one, caller) for one in self._downstreams.values()]
-        return tuple(one if one.tools is not None else other for one, other in zip(more, found, strict=True))
-
-    def _server_tools(self, downstream: Downstream, caller: Caller) -> ServerTools:
-        name, tools, why = downstream.name, None, None
-        if downstream.peer is not None:
-            calls = self._spec.peer_calls if caller.grants.may_view(downstream.peer) else None
-            tools = calls.tools(downstream.peer, caller) if calls is not None else None
-            why = "They are shown to callers that may view the agent."
-        elif name in self._offers.asked_ahead | self._programs.names:
-            listing = self._programs.of(name) if name in self._programs.names else self._offers.latest(name)
-            tools = [one.tool for one in listing.tools] if listing is not None else None
-            why = "The server has not listed its tools."
-        elif downstream.forwards_bearer or downstream.token_exchange is not None:
-            why = "The server may offer others to each caller."
-        else:
-            why = "They are listed in calls only."
-        if tools is None:
-            return ServerTools(name, why_unknown=why)
-        return ServerTools(name, [tool for tool in tools if may_use(self._configs, name, tool.name)])
+        return self._known_tools.of_servers(caller)
 
     @property
     def only_reads(self) -> bool:
         """True if the tools declare that they change nothing; see `AgentRuntime.only_reads`."""
-        if not self._local_tools_only_read or not self._servers_only_read():
-            return False
-        if not self._spec.ask_caller:
-            return True
-        with entered(_for_askable()):  # servers may offer them more tools
-            return self._servers_only_read()
-
-    def _servers_only_read(self) -> bool:
-        servers = (self._server_tools(one, ANONYMOUS) for one in self._downstreams.values() if one.peer is None)
-        return all(server.tools is not None and all(map(only_reads, server.tools)) for server in servers)
+        return self._local_tools_only_read and self._known_tools.only_read
 
     @property
     def instances_live(self) -> int:
@@ -344,20 +315,6 @@ def _note_trouble(offers: ToolCatalog, programs: ProgramListings, server: str, *
     offers.invalidate(server, is_outdated=is_outdated)
     if is_outdated:
         programs.invalidate(server)
-
-
-def _list_for_askable(offers: ToolCatalog, programs: ProgramListings, server: str) -> bool:
-    """Start listing what `server` offers to callers that can be asked; return False if it is listed in calls only."""
-    with entered(_for_askable()):
-        if server in offers.asked_ahead:
-            offers.of(server)
-        programs.invalidate(server)
-    return server in offers.asked_ahead | programs.names
-
-
-def _for_askable() -> CallScope:
-    """The present scope with a caller that can be asked."""
-    return replace(current_scope.get(), questions=declaring(MODES))
 
 
 def _varying(downstreams: Iterable[Downstream]) -> set[str]:
