@@ -109,10 +109,16 @@ def why_not_started(command: str, directory: str | None, error: OSError | ValueE
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         if directory is not None and error.filename == directory:
             return f"its working directory '{directory}' is not there"
-        return f"command '{command}' not found"
+        return not_found(command)
     if isinstance(error, PermissionError):
         return f"command '{command}' may not be run"
     return f"command '{command}' cannot be started: {getattr(error, 'strerror', None) or 'it is malformed'}"
+
+
+def not_found(command: str) -> str:
+    """Return that there is no such program, as a clause."""
+    hint = " (arguments belong in `args`)" if len(command.split()) > 1 else ""
+    return f"command '{command}' not found{hint}"
 
 
 async def lines(output: StreamReader, longest: int) -> AsyncGenerator[bytes]:

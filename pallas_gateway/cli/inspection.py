@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from pallas_gateway.child_processes import not_found
 from pallas_gateway.cli.exposure import exposure_warnings
 from pallas_gateway.cli.output import stdout_for_results_only
 from pallas_gateway.config.loading.rules import OF_INSTRUCTIONS
@@ -257,6 +258,6 @@ def _warn_of_commands(fastagent: FastAgentFile, started: AgentRuntime, found: Fi
     for downstream in started.downstreams:
         if downstream.program is not None and not downstream.program.is_installed:
             server = fastagent.servers.get(downstream.name)
-            message = f"command '{downstream.program.command}' not found; agents run without this server's tools"
+            message = f"{not_found(downstream.program.command)}; agents run without this server's tools"
             path = f"mcp.servers.{downstream.name}.command"
             found.warn(Problem(str(fastagent.path), server.line if server else None, path, message))

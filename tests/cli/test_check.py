@@ -243,10 +243,10 @@ def test_an_agent_without_a_module_and_a_broken_one_are_both_told(run: Command, 
 
     found = {line.split(": ", 2)[1]: line.split(": ", 2)[2] for line in lines_of(ran.err)}
     assert found == {
-        "agents.broken.port": "is required with --per-port",
+        "agents.broken.port": "is required with --per-port, which `pallas` implies",
         "agents.broken.module": f"module '{project.package}.broken' has no FastAgent; define `fast = FastAgent(…)`",
         "agents.bare": "requires a module, an instruction, an instruction_file or a card",
-        "agents.bare.port": "is required with --per-port",
+        "agents.bare.port": "is required with --per-port, which `pallas` implies",
     }
 
 
@@ -515,6 +515,7 @@ def test_a_command_that_is_not_there_is_a_warning_for_whoever_uses_it(run: Comma
     servers = {
         "library": {"command": "no-such-command"},
         "local": {"command": "./server", "cwd": str(folder)},
+        "one-text": {"command": "no-such-command --with=arguments"},
         "unused": {"command": "no-such-command-either"},
         "fine": {"command": sys.executable},
         "found": {"command": "env"},
@@ -525,9 +526,9 @@ def test_a_command_that_is_not_there_is_a_warning_for_whoever_uses_it(run: Comma
     assert ran.code == 0
     told = [line.split(": ", 1)[1] for line in lines_of(ran.err)]
     assert told == [
-        f"mcp.servers.{name}.command: warning: command '{servers[name]['command']}' not found; agents run without this "
-        "server's tools"
-        for name in ("library", "local")
+        f"mcp.servers.{name}.command: warning: command '{servers[name]['command']}' not found{hint}; agents run "
+        "without this server's tools"
+        for name, hint in (("library", ""), ("local", ""), ("one-text", " (arguments belong in `args`)"))
     ]
 
     (folder / "server").touch(mode=0o755)
@@ -574,7 +575,7 @@ def test_per_port_wants_what_serve_per_port_wants(run: Command, folder: Path) ->
     ran = run("check", "--per-port")
     assert (ran.code, [line.split(": ", 1)[1] for line in lines_of(ran.err)]) == (
         2,
-        ["agents.echo.port: is required with --per-port"],
+        ["agents.echo.port: is required with --per-port, which `pallas` implies"],
     )
 
 

@@ -91,7 +91,7 @@ async def test_servers_that_do_not_answer_and_filters_that_match_nothing_are_pro
 ) -> None:
     async with stateless_downstream() as tools, refusing(503) as broken:
         with reserved_port() as port:
-            uses = {**TALKS, "servers": ["tools", "library", "dead", "broken", "absent"]}
+            uses = {**TALKS, "servers": ["tools", "library", "dead", "broken", "absent", "one-text"]}
             agents = {
                 "one": {**uses, "tools": ["tools__ad", "tools__echo", "library__zzz", "library__confirm", "dead__x"]},
                 "two": uses,
@@ -102,6 +102,7 @@ async def test_servers_that_do_not_answer_and_filters_that_match_nothing_are_pro
                 "dead": {"url": f"http://127.0.0.1:{port}/mcp"},
                 "broken": {"url": broken.url},
                 "absent": {"command": "no-such-command"},
+                "one-text": {"command": "no-such-command --with=arguments"},
             }
             project = declare_project(tmp_path, agents, servers=servers)
             ran = await checked(project)
@@ -119,6 +120,7 @@ async def test_servers_that_do_not_answer_and_filters_that_match_nothing_are_pro
             at("absent") + "command 'no-such-command' not found",
             at("broken") + "HTTP 503 Service Unavailable",
             at("dead") + "connection refused",
+            at("one-text") + "command 'no-such-command --with=arguments' not found (arguments belong in `args`)",
         ]
     )
 

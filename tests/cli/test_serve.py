@@ -338,7 +338,7 @@ def test_a_bad_configuration_ends_serve_with_2_and_every_problem(run: Command, f
     [
         (["--agent", "ecoh"], "--agent: no agent 'ecoh' (did you mean 'echo'?)"),
         (["--agent", "echo"], "agents.yaml:2: agents.echo.port: is required with --agent"),
-        (["--per-port"], "agents.yaml:2: agents.echo.port: is required with --per-port"),
+        (["--per-port"], "agents.yaml:2: agents.echo.port: is required with --per-port, which `pallas` implies"),
         (["--port", "70000"], "--port: must be at most 65535"),
         (["--public-url", "agents.example.com"], "--public-url: must be an absolute http:// or https:// URL"),
     ],

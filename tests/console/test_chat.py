@@ -310,7 +310,7 @@ async def test_a_question_that_has_expired_ends_the_call_with_the_reason(talk: T
     await page.route("**/agents/user/mcp", with_an_old_state)
     pages.expected.append("status of 400")
     await form.get_by_role("button", name="Submit").click()
-    await expect(page.get_by_role("alert")).to_contain_text("The question has expired")
+    await expect(page.get_by_role("alert")).to_contain_text("it has expired, or the gateway was started again")
     (waiting,) = talk.served.gateway.running.open_calls.works()
     waiting.cancel()
     await until_idle(talk.served)

@@ -101,7 +101,7 @@ def _missing_port(deployment: Deployment, name: str, only_agent: str | None) -> 
     if name == only_agent:
         yield Finding(f"agents.{name}.port", "is required with --agent")
     elif deployment.gateway.per_port and not only_agent:
-        yield Finding(f"agents.{name}.port", "is required with --per-port")
+        yield Finding(f"agents.{name}.port", "is required with --per-port, which `pallas` implies")
 
 
 def _icons(deployment: Deployment) -> Iterator[Finding]:

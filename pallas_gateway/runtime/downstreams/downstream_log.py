@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from pallas_gateway import child_processes
 from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.outages import Outages
 from pallas_gateway.runtime.failures import one_line
@@ -82,7 +83,7 @@ class DownstreamLog:
 
     async def _look_for(self, downstream: Downstream) -> None:
         if downstream.program is not None and not downstream.program.is_installed:
-            self.went_down(downstream.name, f"command '{downstream.program.command}' not found")
+            self.went_down(downstream.name, child_processes.not_found(downstream.program.command))
         if downstream.url is None or _is_behind_proxy(urlsplit(downstream.url)):
             return
         try:

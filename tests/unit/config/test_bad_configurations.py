@@ -272,8 +272,8 @@ MISTAKES = [
         "no ports in per-port mode",
         TWO,
         [
-            "agents.yaml:3: agents.jarvis.port: is required with --per-port",
-            "agents.yaml:5: agents.research.port: is required with --per-port",
+            "agents.yaml:3: agents.jarvis.port: is required with --per-port, which `pallas` implies",
+            "agents.yaml:5: agents.research.port: is required with --per-port, which `pallas` implies",
         ],
         PER_PORT,
     ),

@@ -151,7 +151,7 @@ export class RunningCall extends ShownCall {
 /** @param {unknown} error */
 function sentence(error) {
   if (error instanceof McpError && error.code === INVALID_PARAMS && /requestState/.test(error.message)) {
-    return 'The question has expired, and the call has ended. Send the message again.';
+    return 'The question is no longer open: it has expired, or the gateway was started again. Send the message again.';
   }
   return error instanceof Error ? error.message : String(error);
 }
