@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.threads.question_store import QuestionKey, Waits
-    from pallas_gateway.threads.quota import Quota
-from pallas_gateway.threads.records import Lease
+    from pallas_gateway.threads.records import Lease
 
 _log = logging.getLogger("pallas.threads")
 

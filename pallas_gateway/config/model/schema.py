@@ -141,7 +141,7 @@ their `allowed_origins`."""
     """How long a thread stays locked after the process that answered in it has ended; at least 1."""
 
     threads_max_bytes: Count | None = 1024 * 1024 * 1024
-    """How much one owner may store in threads: messages, answers, images as Base64, and 1 KB for each turn and \
+    """The most that one owner may store in threads: messages, answers, images as Base64, and 1 KB for each turn and \
 thread. Further messages and copies are refused with 413. `null`: any amount. Callers without a token are one owner."""
 
     @field_validator("auth", mode="before")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pallas_gateway.telemetry.traces import CallSpans
 
 OTHERS_SECONDS = 2.0
-"""Longest wait for the end of tool calls that run beside one that asks."""
+"""Longest wait for the end of tool calls that run at the same time as one that asks."""
 PROGRESS_SECONDS = 0.25
 """Shortest time between two messages of progress that a server sends of one tool call."""
 _log = logging.getLogger("pallas.runtime")

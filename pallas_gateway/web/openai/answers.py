@@ -77,7 +77,7 @@ class Answers:
         return [ended, {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(reply.usage)}]
 
     def _notes(self, reply: Reply) -> Json:
-        """What had no effect or was sent with another value, as `_meta["pallas/params"]`, and why it was stopped."""
+        """Fields without effect or with another value, as `_meta["pallas/params"]`; the reason of a partial answer."""
         params = params_meta(replace(reply, ignored=(*self.ignored, *reply.ignored)))
         told = {name: value for name, value in (("params", params), ("stopped", reply.stopped)) if value}
         return {"pallas": told} if told else {}
