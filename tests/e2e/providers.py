@@ -121,11 +121,12 @@ async def serving(
     script: Script | Sequence[Turn],
     *,
     params: str = "",
+    servers: Sequence[str] = ("tools",),
     port: int = 0,
     **settings: Any,
 ) -> AsyncGenerator[Served]:
     """Serve; `params` are request parameters of the agent, as in its decorator."""
-    agents = {"solo": _agent(provider.model, params, settings)}
+    agents = {"solo": _agent(provider.model, params, settings, servers=servers)}
     async with _serving(path, provider, agents, script, port=port) as served:
         yield served
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.provider_matrix import ANTHROPIC, BEDROCK, CODEX, GEMINI, GENERIC, HF, PROVIDERS, over_providers
+from tests.e2e.provider_matrix import ALIYUN, ANTHROPIC, BEDROCK, CODEX, GEMINI, GENERIC, HF, PROVIDERS, over_providers
 from tests.e2e.providers import Provider, serving
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.providers.anthropic import refused
@@ -38,6 +38,16 @@ def notes_of(result: dict[str, Any]) -> dict[str, Any]:
     assert not result.get("isError"), result
     notes: dict[str, Any] = result["_meta"].get("pallas/params", {})
     return notes
+
+
+@pytest.mark.parametrize("provider", [GENERIC, ALIYUN, ANTHROPIC], ids=lambda one: one.name)
+async def test_a_call_without_tools_or_stop_texts_sends_neither_as_null_or_empty(
+    provider: Provider, tmp_path: Path
+) -> None:
+    async with serving(tmp_path, provider, lambda _: say("Done."), servers=()) as served:
+        await result_of(served)
+    [request] = served.llm.requests
+    assert request.body.keys().isdisjoint({"tools", "stop", "stop_sequences"})
 
 
 @pytest.mark.parametrize("params", [{"temperature": 0.25}, {"top_p": 0.5}, {"top_k": 40}], ids=str)

@@ -60,6 +60,8 @@ def prepare(llm_class: type[Any]) -> None:
         sampling = arguments.get("extra_body") or {}
         if sampling.get("temperature") is not None and takes_one_of_two(model):
             sampling.pop("top_p", None)
+        if arguments.get("stop_sequences") is None:
+            arguments.pop("stop_sequences", None)  # fast-agent sends null, which is no value of the API's types
         return arguments
 
     arguments_of.original = original  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
-"""OpenAI's reasoning models: parameters that their API refuses. Installed when an agent first uses one.
+"""OpenAI's models: parameters that their API refuses. Installed when an agent first uses one.
 
+`tools` is left out where there is none: the API requires at least one, and its types allow no null.
 While a model reasons, the API refuses `temperature`, `top_p` and penalties; few of these models accept `stop`.
 fast-agent sends them, and the call fails. Since GPT-5.1 reasoning can be switched off; then they are accepted.
 """
@@ -45,6 +46,8 @@ def _without_refused(original: Callable[..., dict[str, Any]]) -> Callable[..., d
     @wraps(original)
     def build(self: Any, *arguments: Any, **options: Any) -> dict[str, Any]:
         request = original(self, *arguments, **options)
+        if not request.get("tools"):
+            request.pop("tools", None)  # fast-agent sends an empty list or null
         if self._reasoning and self.provider.config_name in _PROVIDERS:
             for name in _refused(request):
                 request.pop(name, None)
