@@ -46,7 +46,8 @@ def every_message_fits_the_protocol() -> Iterator[None]:
     """Fail a test in which the gateway sent what the protocol's schemas do not allow; see `protocol_messages`."""
     yield
     if (messages := sys.modules.get("tests.support.protocol_messages")) is not None:
-        assert messages.MISFITS.take() == []
+        found = messages.MISFITS.take()
+        assert not found, "\n".join(found)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 from .asgi import Receive, Scope, Send, end_body, plain_lifespan, read_body, respond_json, send_part, start_response
 from .listener import serve_app
+from .provider_requests import to_provider
 
 type Json = dict[str, Any]
 ANSWER = "heard"
@@ -61,6 +62,7 @@ class PolyglotLlm:
             protocol = scope["path"].rsplit("/", 1)[-1]
             body = json.loads(await read_body(receive))
             self.asked.append(asked := Asked(protocol, scope["path"], body))
+            to_provider(scope["path"], body)
             await _answer(send, _EVENTS[protocol](body, self.script(asked)))
 
 

@@ -113,11 +113,16 @@ class Misfits:
 
     def __init__(self) -> None:
         self._found: list[str] = []
+        self._unchecked: list[tuple[str, Callable[[], list[str]]]] = []
         self._folders: set[Path] = set()
 
     def note(self, where: str, misfits: list[str]) -> None:
         """Keep what does not fit."""
         self._found += [f"{where}: {one}" for one in misfits]
+
+    def check_at_the_end(self, where: str, check: Callable[[], list[str]]) -> None:
+        """Keep a check that takes too long to be made within the test."""
+        self._unchecked.append((where, check))
 
     def look_into(self, folder: Path) -> None:
         """Also check the messages that the processes of `stdio_program` note in `folder`."""
@@ -127,7 +132,11 @@ class Misfits:
         """Return what was found, and forget it."""
         for folder in self._folders:
             self.note("to a program", [one for found in _of_program(folder) for one in found])
+        late = dict.fromkeys((where, one) for where, check in self._unchecked for one in check())
+        for where, one in late:
+            self.note(where, [one])
         self._folders.clear()
+        self._unchecked.clear()
         found, self._found = self._found, []
         return found
 

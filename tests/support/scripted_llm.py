@@ -28,6 +28,7 @@ from .asgi import (
     until_disconnect,
 )
 from .listener import serve_app
+from .provider_requests import to_provider
 from .waiting import Changes, Gate
 
 MODEL = "test-model"
@@ -346,6 +347,7 @@ class ScriptedLlm:
     async def _serve(self, body: Json, scope: Scope, receive: Receive, send: Send) -> None:
         request = self._request_of(len(self.requests) + 1, body, scope)
         self.requests.append(request)
+        to_provider(request.path, body)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         self._changes.announce()
