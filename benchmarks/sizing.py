@@ -128,8 +128,10 @@ places, but no more cores.
 {_cluster(one)}
 
 One replica more than that lets one fail or restart. A machine with several cores takes one worker (`--workers`) for
-each instead of a replica for each. Calls share nothing, so replicas need no stickiness: any balancer that spreads
-requests will do. Count calls of peers as calls. How full a replica is, `pallas_calls_in_flight` and
+each instead of a replica for each. Calls share nothing, so any balancer that spreads requests will do, with
+one exception: where agents [ask their callers](asking.md), all replicas need the same `gateway.state_keys`, because two without them
+refuse each other's answers (400), and clients of the initialize era need the same replica for their answers
+([A second replica](deploy.md#a-second-replica)). Count calls of peers as calls. How full a replica is, `pallas_calls_in_flight` and
 `pallas_calls_refused_total` say ([operating.md](operating.md)); [deploy.md](deploy.md) has a Kubernetes autoscaler."""  # noqa: E501  the figures are shorter than their names
 
 

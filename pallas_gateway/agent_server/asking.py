@@ -17,6 +17,7 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitRequestURLPa
 from pydantic import ValidationError
 
 from pallas_gateway.agent_server.requests import SESSION_HEADER, headers_of
+from pallas_gateway.calls.forms import plain_form
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, Answer
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def elicitation(question: Question) -> ElicitRequest:
             message=question.message, url=question.url, elicitation_id=question.id, meta=meta
         )
         return ElicitRequest(params=params)
-    schema: dict[str, Any] = dict(question.schema or {"type": "object", "properties": {}})
+    schema: dict[str, Any] = plain_form(question.schema or {"type": "object", "properties": {}})
     return ElicitRequest(params=ElicitRequestFormParams(message=question.message, requested_schema=schema, meta=meta))
 
 

@@ -68,6 +68,19 @@ def visible(value: Any) -> Any:
     return [visible(one) for one in value] if isinstance(value, list) else value
 
 
+def plain_form(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a form whose fields have one plain type each, as MCP requires of `requestedSchema`.
+
+    Servers of the MCP SDK 1 give optional fields the alternative `null`, and the default `null`.
+    """
+    fields = {
+        name: {key: value for key, value in without_null(field).items() if key != "default" or value is not None}
+        for name, field in fields_of(schema).items()
+        if isinstance(field, dict)
+    }
+    return {**schema, "properties": {**fields_of(schema), **fields}}
+
+
 def without_null(field: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a field without its alternative `null`, which servers of the MCP SDK 1 give to optional fields.
 

@@ -9,6 +9,7 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cached_property
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,7 +32,6 @@ from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.telemetry.redaction import cleaned
 from pallas_gateway.telemetry.refusals import Refusals
-from pallas_gateway.threads.live_turns import LiveTurns
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pallas_gateway.limits import ThreadLimits
     from pallas_gateway.runtime.files import Files
     from pallas_gateway.runtime.protocols import LlmProvider, Runtime
+    from pallas_gateway.threads.live_turns import LiveTurns
     from pallas_gateway.threads.service import Threads
     from pallas_gateway.urls import Addresses
 
@@ -76,7 +77,6 @@ class Gateway:
         self._providers: tuple[LlmProvider, ...] = ()
         self._calls = TaskOwner()
         self.answers = TaskOwner()  # separate, because calls end first and their answers are sent afterwards
-        self.live_turns: LiveTurns[Any] = LiveTurns(self.answers)
         self._background = TaskOwner(close_seconds=3.5)
         self._http = http_client()
         self._preflight = Preflight(
@@ -94,6 +94,13 @@ class Gateway:
         self.running.exchanges.on_begun = TakenOver(self).begin
         self.all_agents = AllAgentsServer(lambda: self.servers, configuration.deployment, self.running)
         self._note_load(successful=True)
+
+    @cached_property
+    def live_turns(self) -> LiveTurns[Any]:
+        """The turns of threads whose calls run in this process; they outlive a reload."""
+        from pallas_gateway.threads.live_turns import LiveTurns  # noqa: PLC0415  imported only where threads are on
+
+        return LiveTurns(self.answers)
 
     async def __aenter__(self) -> Self:
         """Start taking requests; no agent is started yet.

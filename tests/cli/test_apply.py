@@ -229,7 +229,7 @@ def test_a_first_agent_may_be_added(written: str, run: Command, file: Path) -> N
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("agents: [", "new.yaml:1: not valid YAML: expected the node content, but found '<stream end>'"),
+        ("agents: [", "new.yaml:1: not valid YAML: a bracket or brace is not closed"),
         (
             "agents: {a: {module: a}}\n---\nagents: {a: {module: b}}",
             f"new.yaml:3: agents.a: this agent {TWICE} 1; keep one of them",
