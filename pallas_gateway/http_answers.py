@@ -103,7 +103,8 @@ def refusal(status: int, headers: httpx.Headers | httpx2.Headers, body: bytes = 
     said = f"HTTP {status}{f' {HTTPStatus(status).phrase}' if status in HTTPStatus else ''}"
     challenge = _SAID_BY_CHALLENGE.search(headers.get("WWW-Authenticate", "")[:2000])
     words = _words(body, headers.get("Content-Type", "")) or (challenge[1] if challenge else "")
-    if words := shortened(" ".join(words.split()), _LONGEST_WORDS):
+    printable = "".join(one if one.isprintable() else " " for one in words)
+    if words := shortened(" ".join(printable.split()), _LONGEST_WORDS):
         said += f": {words}"
     seconds = headers.get("Retry-After", "")
     return f"{said} (try again in {int(seconds)} s)" if re.fullmatch("[0-9]{1,6}", seconds) else said

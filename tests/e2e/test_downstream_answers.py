@@ -124,8 +124,13 @@ async def test_an_event_may_be_larger_than_the_limit_of_the_mcp_library(era: Era
         ),
         (CallAnswer(500, b"<html>traceback</html>"), "HTTP 500 Internal Server Error"),
         (CallAnswer(503, b'{"error": {"message": "stopping"}}'), "HTTP 503 Service Unavailable: stopping"),
+        (
+            CallAnswer(502, b'{"jsonrpc": "2.0", "id": 1, "error": {"message": "no code"}}'),
+            "HTTP 502 Bad Gateway: no code",
+        ),
+        (CallAnswer(500, b'{"error": "\\u001b]0;a\\u0007b\\u202e"}'), "HTTP 500 Internal Server Error: ]0;a b"),
     ],
-    ids=["401", "403", "429", "500", "503"],
+    ids=["401", "403", "429", "500", "503", "no JSON-RPC error", "control characters"],
 )
 async def test_a_refused_tool_call_tells_the_model_the_status_and_the_reason(
     refusal: CallAnswer, reason: str, era: Era, tmp_path: Path

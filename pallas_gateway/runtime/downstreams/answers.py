@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 from fast_agent.mcp import client_gateway
 from mcp.shared._httpx_utils import create_mcp_http_client
-from mcp_types import INTERNAL_ERROR
+from mcp_types import INTERNAL_ERROR, JSONRPCError, jsonrpc_message_adapter
 
-from pallas_gateway.http_answers import LARGEST_ANSWER_BYTES, MCP_STREAMS, AnswerError, decoded, limit, limited, refusal
+from pallas_gateway.http_answers import LARGEST_ANSWER_BYTES, MCP_STREAMS, AnswerError, limit, limited, refusal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -99,8 +99,11 @@ async def _beginning(response: httpx2.Response) -> bytes:
 
 
 def _is_rpc_error(body: bytes) -> bool:
-    document = decoded(body)
-    return isinstance(document, dict) and document.get("jsonrpc") == "2.0" and isinstance(document.get("error"), dict)
+    """Return True for an error that the SDK understands: of any other it tells neither the reason nor the status."""
+    try:
+        return isinstance(jsonrpc_message_adapter.validate_json(body, by_name=False), JSONRPCError)
+    except ValueError:
+        return False
 
 
 async def _ask_for_gzip(request: httpx2.Request) -> None:
