@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 import typer
 
-from pallas_gateway.child_processes import not_found
 from pallas_gateway.cli.exposure import exposure_warnings
 from pallas_gateway.cli.output import stdout_for_results_only
 from pallas_gateway.config.loading.rules import OF_INSTRUCTIONS
@@ -255,6 +254,8 @@ def _warn_of_uncalled_agents(configuration: Configuration, name: str, started: A
 
 
 def _warn_of_commands(fastagent: FastAgentFile, started: AgentRuntime, found: Findings) -> None:
+    from pallas_gateway.child_processes import not_found  # noqa: PLC0415  `--help` does not load it
+
     for downstream in started.downstreams:
         if downstream.program is not None and not downstream.program.is_installed:
             server = fastagent.servers.get(downstream.name)

@@ -166,7 +166,7 @@ async def test_downstream_dies_comes_back_and_comes_back_in_another_era(
             await eventually(lambda: it.ask(use), what="its tools")
             assert (await it.ask()).startswith("tools__add")
         said = [r.getMessage().partition(",")[0] for r in caplog.records if r.name == "pallas.runtime"]
-        assert said == ["downstream unreachable", "downstream available again"] * 3
+        assert said == ["tool call repeated", "downstream unreachable", "downstream available again"] * 3
         await until_known(it, tools.recorder)
         await tools.stop()
         tools.era = "initialize"
