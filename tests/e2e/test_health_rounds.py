@@ -11,12 +11,14 @@ from tests.e2e.test_downstreams import named_tools, world
 from tests.support.downstreams import refusing, stateless_downstream
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
+from tests.support.scripted_llm import call_tools, say
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.gateway import Limits, Running
+    from tests.support.scripted_llm import LlmRequest, Turn
 
 
 def up(served: Running, server: str) -> float | None:
@@ -44,19 +46,17 @@ async def test_downstreams_are_checked_without_a_client_that_asks(tmp_path: Path
                 await eventually(lambda: up(served, "tools") == 1)
 
 
-async def test_a_call_that_finds_a_server_gone_sets_the_gauge_and_one_that_finds_it_back(
-    tmp_path: Path, limits: Limits
-) -> None:
-    limits.runtime.listings.certain_seconds = -1  # else a call that uses no tool does not notice
-    async with stateless_downstream() as tools, world(tmp_path, named_tools, tools=tools.url) as it:
-        await health(it.url)
-        assert up(it.served, "tools") == 1
-        await tools.stop()
+def adds(request: LlmRequest) -> Turn:
+    return say("Done.") if request.tool_results else call_tools([("tools__add", {"a": 1, "b": 2})])
+
+
+async def test_a_call_that_finds_a_server_gone_sets_the_gauge_and_one_that_finds_it_back(tmp_path: Path) -> None:
+    async with stateless_downstream(start=False) as tools, world(tmp_path, adds, tools=tools.url) as it:
         await ask(it.url)
-        assert up(it.served, "tools") == 0
+        await eventually(lambda: up(it.served, "tools") == 0)
         await tools.start()
         await ask(it.url)
-        assert up(it.served, "tools") == 1
+        await eventually(lambda: up(it.served, "tools") == 1)
 
 
 @pytest.mark.parametrize("status", [401, 403])
