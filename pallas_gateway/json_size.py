@@ -11,7 +11,7 @@ import re
 MOST_VALUES = 500_000
 """JSON values of one request body. The longest history that can be configured has a third of that."""
 MOST_VALUES_OF_SERVERS = 200_000
-"""The same of one message of an MCP server. Of a value the MCP SDK makes up to 2 KB."""
+"""JSON values in one message of an MCP server. The MCP SDK makes up to 2 KB of each value."""
 _MOST_RARE = 1000
 _STRING = re.compile(rb'"[^"\r\n]*"?')  # no string of JSON has a line break, and a new line of events begins outside
 _END_OF_EVENT = re.compile(rb"(?>\r\n|\r|\n){2,}")

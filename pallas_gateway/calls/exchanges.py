@@ -24,7 +24,7 @@ LONGEST_PART = 60_000
 MOST_UNREAD = 100
 """Parts that wait to be read by the other process before `send` waits."""
 MOST_UNREAD_CHARACTERS = 2 * LONGEST_PART
-"""The same for their length: a channel between processes is not filled by one exchange."""
+"""Characters of unread parts before `send` waits, so that one exchange does not fill the channel of its process."""
 _READ = "null"
 """The part that tells the other process that one of its parts was read."""
 

@@ -77,7 +77,7 @@ class Preflight:
         return one.latest
 
     async def result(self, provider: LlmProvider | None) -> LlmResult | None:
-        """The same, but waits for the first result, at most as long as a probe may take."""
+        """Return the last result; wait for the first one, at most as long as a probe may take."""
         known = self.known(provider)
         if known is None and provider is not None and (asking := self._of(provider).asking) is not None:
             await asyncio.wait({asking}, timeout=self._limits.probe_seconds)
