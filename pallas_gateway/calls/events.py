@@ -1,4 +1,4 @@
-"""A call as typed events, for the APIs other than MCP; `agents/event_stream.py` begins such a call.
+"""A call as typed events, for the APIs other than MCP; `hosting/event_stream.py` begins such a call.
 
 `EventChannel` receives the call's events in place of the `Channel` of an MCP client: it has no task, sends nothing and
 delays nothing. Only text of the served agent becomes an event; text of inner agents and peers does not.

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.agent_server.tools import GET_HEALTH, META_KEY, PARAMS_META_KEY
 from pallas_gateway.calls.assistant_stream import STREAM_META_KEY
 from pallas_gateway.cli.chat.turns import Window, window_of
 from pallas_gateway.cli.live import stream_payload
 from pallas_gateway.cli.parameters import offered_by
 from pallas_gateway.cli.remote import RefusedError, connected, fetch_agents, find_agent
+from pallas_gateway.mcp_server.tools import GET_HEALTH, META_KEY, PARAMS_META_KEY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -109,7 +109,7 @@ def _warn(configuration: Configuration) -> None:
 
 def announcement(gateway: Gateway) -> str:
     """Return what `serve` prints: agents with states and URLs, reasons of failures, the registry, commands to try."""
-    from pallas_gateway.agents.agent_state import State  # noqa: PLC0415  `--help` does not load it
+    from pallas_gateway.hosting.agent_state import State  # noqa: PLC0415  `--help` does not load it
 
     agents = list(gateway.agents.values())
     rows = [(one.name, one.status.state.value, gateway.addresses.public(one.name)) for one in agents]

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Self
 
 from mcp_types import Icon
 
-from pallas_gateway.agent_server.server import AgentServer, ServerInfo
-from pallas_gateway.agents.admission import Admission, Limits
-from pallas_gateway.agents.agent_state import AgentState, HostContext, State
-from pallas_gateway.agents.hosted_agent import HostedAgent
-from pallas_gateway.agents.supervisor import Supervisor
 from pallas_gateway.calls.asking import AskRules
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.health.checker import HealthChecker
 from pallas_gateway.health.verdict import Life, judge
 from pallas_gateway.hosting import agent_specs
+from pallas_gateway.hosting.admission import Admission, Limits
+from pallas_gateway.hosting.agent_state import AgentState, HostContext, State
 from pallas_gateway.hosting.health_rounds import HealthRounds
+from pallas_gateway.hosting.hosted_agent import HostedAgent
 from pallas_gateway.hosting.retiring import Departed, RetiringAgents
+from pallas_gateway.hosting.supervisor import Supervisor
 from pallas_gateway.identity.caller import ANONYMOUS_NAME
+from pallas_gateway.mcp_server.agent_server import AgentServer, ServerInfo
 from pallas_gateway.tasks import TaskOwner, give_way
 from pallas_gateway.urls import ALL_AGENTS
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from pallas_gateway.agents.supervisor import StandbyRuntime
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.health.preflight import Preflight
     from pallas_gateway.health.verdict import Verdict
+    from pallas_gateway.hosting.supervisor import StandbyRuntime
     from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import AgentRuntime, AgentSpec, Peers, Runtime
     from pallas_gateway.telemetry.metrics import Metrics

@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
-from pallas_gateway.agent_server.all_agents import AllAgentsServer
-from pallas_gateway.agents.agent_state import State
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.health.preflight import Preflight
 from pallas_gateway.hosting.agent_set import AgentSet, GatewayServices
-from pallas_gateway.hosting.peers import PeerCalls
-from pallas_gateway.hosting.taken_over import TakenOver
+from pallas_gateway.hosting.agent_state import State
 from pallas_gateway.http_answers import limited
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import GatewayLimits
+from pallas_gateway.mcp_server.all_agents import AllAgentsServer
+from pallas_gateway.mcp_server.peer_calls import PeerCalls
+from pallas_gateway.mcp_server.taken_over import TakenOver
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.telemetry.redaction import cleaned
@@ -36,12 +36,12 @@ from pallas_gateway.telemetry.refusals import Refusals
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-    from pallas_gateway.agent_server.server import AgentServer
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.hosting.agent_set import Changes
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.limits import ThreadLimits
+    from pallas_gateway.mcp_server.agent_server import AgentServer
     from pallas_gateway.runtime.files import Files
     from pallas_gateway.runtime.protocols import LlmProvider, Runtime
     from pallas_gateway.threads.live_turns import LiveTurns

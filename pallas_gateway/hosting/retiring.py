@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pallas_gateway.agent_server.server import AgentServer
-    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.mcp_server.agent_server import AgentServer
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
 

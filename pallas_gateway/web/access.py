@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.agent_server.all_agents import agent_of
-from pallas_gateway.agent_server.requests import McpRequest
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.errors import TokenError, TokenRejectedError
 from pallas_gateway.identity.grants import EVERYTHING, NOTHING, RUN_AGENTS, Grants
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.json_size import TOO_MANY_VALUES
+from pallas_gateway.mcp_server.all_agents import agent_of
+from pallas_gateway.mcp_server.envelope import McpRequest
 from pallas_gateway.urls import ALL_AGENTS
 from pallas_gateway.web import bodies, protected_resource, refusals
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.datastructures import MutableHeaders
 
-from pallas_gateway.agent_server.asking import modes_in, new_session_id
-from pallas_gateway.agent_server.requests import SESSION_HEADER, McpRequest
+from pallas_gateway.mcp_server.envelope import SESSION_HEADER, McpRequest
+from pallas_gateway.mcp_server.stream_asking import modes_in, new_session_id
 from pallas_gateway.urls import ALL_AGENTS
 from pallas_gateway.web import refusals
 from pallas_gateway.web.access import admitted

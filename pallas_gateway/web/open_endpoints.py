@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from pallas_gateway.agents.agent_state import State
+from pallas_gateway.hosting.agent_state import State
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING, VIEW_METRICS
 from pallas_gateway.runtime import fast_paths

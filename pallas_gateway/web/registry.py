@@ -18,8 +18,8 @@ from pallas_gateway.identity.grants import EVERYTHING, Grants
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
 
 SCHEMA = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json"
 OFFICIAL = "io.modelcontextprotocol.registry/official"

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from pallas_gateway.agents.agent_state import State
 from pallas_gateway.cli.serve import announcement
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.hosting.agent_state import State
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.urls import Addresses
 from tests.support.configuration import load_deployment

@@ -41,7 +41,7 @@ def test_every_misfit_is_one_line() -> None:
         for kind, rest in (
             (
                 "required",
-                "agent_server.stateless_call: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'",
+                "mcp_server.stateless_call: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'",
             ),
             (
                 "required",

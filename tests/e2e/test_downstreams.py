@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.agents.agent_state import State
+from pallas_gateway.hosting.agent_state import State
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import plain_lifespan, respond
 from tests.support.changing import ChangingTool, changing_downstream

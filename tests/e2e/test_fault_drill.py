@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.agents.agent_state import State
+from pallas_gateway.hosting.agent_state import State
 from tests.e2e.calling import EACH_VERSION, Answer, ask, health
 from tests.support.clients import raw_client, tool_params
 from tests.support.downstreams import stateless_downstream

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.agents.agent_state import State
+from pallas_gateway.hosting.agent_state import State
 from pallas_gateway.limits import HealthLimits
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import plain_lifespan, read_body, respond

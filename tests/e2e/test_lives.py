@@ -17,7 +17,7 @@ import httpx
 import pytest
 import yaml
 
-from pallas_gateway.agents.agent_state import State
+from pallas_gateway.hosting.agent_state import State
 from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.agent_server import message_calls
 from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.mcp_server import message_calls
 from pallas_gateway.runtime.call import observer
 from tests.e2e.calling import answer_of, ask
 from tests.e2e.provider_matrix import ANTHROPIC, GENERIC, RESPONSES

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.agent_server.transport import Transport
 from pallas_gateway.calls.call import Call
+from pallas_gateway.mcp_server.endpoint import Transport
 from tests.e2e.calling import EACH_VERSION, ask
 from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.clients import raw_client
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pallas_gateway.agent_server.requests import McpRequest
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.calls.channel import Channel
+    from pallas_gateway.mcp_server.envelope import McpRequest
     from tests.support.asgi import Send
     from tests.support.gateway import Project, Running
     from tests.support.scripted_llm import ScriptedLlm

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.agents.agent_state import State
+from pallas_gateway.hosting.agent_state import State
 from tests.e2e.calling import EACH_VERSION, ask
 from tests.e2e.test_reload import starts
 from tests.support.downstreams import stateless_downstream
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
-    from pallas_gateway.agents.agent_state import Status
+    from pallas_gateway.hosting.agent_state import Status
     from tests.support.downstreams import StatelessDownstream
     from tests.support.gateway import Limits, Project, Running
 

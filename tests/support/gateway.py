@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from pallas_gateway.agent_server.transport import Transport
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.limits import ConnectionLimits, GatewayLimits, RuntimeLimits
+from pallas_gateway.mcp_server.endpoint import Transport
 from pallas_gateway.runtime.runtime import FastAgentRuntime
 from pallas_gateway.serving.reload import Reloads
 from pallas_gateway.serving.server import serve

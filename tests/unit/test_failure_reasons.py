@@ -10,7 +10,7 @@ from pallas_gateway.calls.parameters import BadParametersError
 from pallas_gateway.errors import AgentUnavailableError
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("agents", "agent_server", "calls", "runtime", "hosting")
+PACKAGES = ("mcp_server", "calls", "runtime", "hosting")
 RAISED = {"CallRefusedError", "CallFailedError"}
 BY_DEFAULT = {AgentUnavailableError.reason, BadParametersError.reason}
 RETURNED = {"runtime_error"}

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from mcp_types import Tool
     from starlette.requests import Request
 
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.runtime.protocols import ServerTools
 

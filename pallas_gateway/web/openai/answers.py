@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.agent_server.tools import params_meta
+from pallas_gateway.mcp_server.tools import params_meta
 
 if TYPE_CHECKING:
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Reply, Usage
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
 
 type Json = dict[str, Any]
 

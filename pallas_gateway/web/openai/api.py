@@ -11,8 +11,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.errors import STOPPING
+from pallas_gateway.hosting.answering import Arrival, serve_call
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from starlette.types import Message as AsgiMessage
     from starlette.types import Receive, Scope, Send
 
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
 from pallas_gateway.identity.caller import Caller
 
 CHAT = "/v1/chat/completions"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
-from pallas_gateway.agents.event_stream import begun
 from pallas_gateway.calls.events import Replied, TextDelta, text_of
 from pallas_gateway.errors import CallFailedError, GatewayError
+from pallas_gateway.hosting.event_stream import begun
 from pallas_gateway.web.connection import ServerSentEvents
 from pallas_gateway.web.openai.answers import Answers
 from pallas_gateway.web.openai.errors import ApiError, of_failure, of_refusal
@@ -21,10 +21,10 @@ from pallas_gateway.web.openai.requests import chat_request
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
-    from pallas_gateway.agents.answering import Answered
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.hosting.answering import Answered
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
 
 
 @dataclass(slots=True)

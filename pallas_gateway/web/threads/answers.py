@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Message
     from pallas_gateway.calls.questions import Question
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.threads.records import Thread, Turn, TurnPage
 
 type Json = dict[str, Any]

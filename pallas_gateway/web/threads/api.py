@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.errors import STOPPING, GatewayError
+from pallas_gateway.hosting.answering import Arrival, serve_call
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.threads.records import Thread

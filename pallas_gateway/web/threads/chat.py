@@ -14,9 +14,9 @@ from pallas_gateway.web.threads.turn_run import TurnRun
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pallas_gateway.agents.answering import Answered
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.hosting.answering import Answered
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.threads.records import Thread
     from pallas_gateway.web.threads.responses import TurnResponse

@@ -15,7 +15,7 @@ from pallas_gateway.calls.parameters import params_schema
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pallas_gateway.agents.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
 
 type Json = dict[str, Any]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from mcp_types import ImageContent
 from starlette.responses import JSONResponse
 
-from pallas_gateway.agent_server.tools import params_meta
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.calls.events import text_of
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.mcp_server.tools import params_meta
 from pallas_gateway.threads.records import storable
 from pallas_gateway.web.threads import answers
 from pallas_gateway.web.threads.errors import response_to
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from pallas_gateway.agents.answering import Answered
     from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.hosting.answering import Answered
     from pallas_gateway.web.connection import ServerSentEvents
     from pallas_gateway.web.threads.live_turn import ShownTurn
 

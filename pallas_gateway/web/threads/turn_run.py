@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.agents.event_stream import begun
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.events import Admitted, Asked, DrainBegun, QuestionClosed, Replied, text_of
 from pallas_gateway.calls.parameters import parse
 from pallas_gateway.calls.questions import UNASKABLE
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.hosting.event_stream import begun
 from pallas_gateway.threads.question_store import Waits
 from pallas_gateway.threads.records import Checkpoint, Outcome, ThreadsUnavailableError
 from pallas_gateway.web.threads import answers
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Set
     from contextlib import AbstractAsyncContextManager
 
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.calls.questions import Answer
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.threads.live_turns import LiveTurns
     from pallas_gateway.threads.service import Threads
     from pallas_gateway.threads.turns import OpenTurn

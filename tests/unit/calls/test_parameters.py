@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.agents.fitting import told_of_changes
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, clamped, params_schema, parse, resolved
 from pallas_gateway.config.loading.translate import validated
@@ -24,6 +23,7 @@ from pallas_gateway.config.model.parameters import (
     DefaultParameters,
 )
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.hosting.fitting import told_of_changes
 from tests.support.memory_runtime import a_call
 
 ONE_TOOL = {"type": "function", "function": {"name": "search"}}

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.agent_server.asking import modes_in, modes_of_session, new_session_id
 from pallas_gateway.calls.approvals import LONGEST_ARGUMENTS, approval_question, may_name_tools_of
 from pallas_gateway.calls.asking import AskRules, Questions
 from pallas_gateway.calls.cancellation import RequestKey
@@ -19,6 +18,7 @@ from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.pauses import PausableDeadline
 from pallas_gateway.calls.questions import UNASKABLE, Answer, Question
 from pallas_gateway.limits import QuestionLimits
+from pallas_gateway.mcp_server.stream_asking import modes_in, modes_of_session, new_session_id
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
 
 DEAD = Downstream("dead", "http://127.0.0.1:1/mcp")
 

@@ -7,7 +7,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.metrics import MetricWrapperBase
 
-from pallas_gateway.agents.agent_state import State
+from pallas_gateway.hosting.agent_state import State
 from pallas_gateway.telemetry.metrics import (
     DURATION_BUCKETS,
     HALTS,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
-from pallas_gateway.agent_server.requests import McpRequest
 from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.schema import Deployment
@@ -18,6 +17,7 @@ from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.grants import EVERYTHING
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
+from pallas_gateway.mcp_server.envelope import McpRequest
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS
 from pallas_gateway.urls import Addresses
 from pallas_gateway.web import protected_resource

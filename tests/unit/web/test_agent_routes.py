@@ -16,8 +16,8 @@ from pallas_gateway.web.agent_routes import serve
 from tests.support.asgi import read_body, respond_json
 
 if TYPE_CHECKING:
-    from pallas_gateway.agent_server.requests import McpRequest
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.mcp_server.envelope import McpRequest
     from tests.support.asgi import Message, Scope, Send
 
 SESSION = "mcp-session-id"

@@ -15,10 +15,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.responses import JSONResponse
 
-from pallas_gateway.agents.answering import Arrival, serve_call
 from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, TurnEnded
 from pallas_gateway.calls.call import Call, Message, Reply, Usage
 from pallas_gateway.config.model.agents import AgentSettings
+from pallas_gateway.hosting.answering import Arrival, serve_call
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import traces

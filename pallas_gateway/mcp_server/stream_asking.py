@@ -16,16 +16,16 @@ from mcp.shared.message import ServerMessageMetadata
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult
 from pydantic import ValidationError
 
-from pallas_gateway.agent_server.requests import SESSION_HEADER, headers_of
 from pallas_gateway.calls.forms import plain_form
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, Answer
+from pallas_gateway.mcp_server.envelope import SESSION_HEADER, headers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from contextlib import AbstractContextManager
 
-    from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.calls.questions import Mode, Outcome, Question
+    from pallas_gateway.mcp_server.envelope import Context
 
 MOST_ATTEMPTS = 3
 """Times that a form is sent whose answers do not fit."""

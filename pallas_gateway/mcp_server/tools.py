@@ -20,10 +20,10 @@ from pallas_gateway.telemetry.redaction import quoted
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pallas_gateway.agents.answering import Answered
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.conversation import Skipped
     from pallas_gateway.config.model.agents import AgentSettings
+    from pallas_gateway.hosting.answering import Answered
 
 GET_HEALTH = "get_health"
 META_KEY = "pallas/call"

@@ -21,9 +21,9 @@ from pallas_gateway.telemetry.current_call import working_on
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.calls.nesting import Parent
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret
 

@@ -13,8 +13,8 @@ from mcp.shared.exceptions import NoBackChannelError
 from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
 from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.agent_server import stateless_call
-from pallas_gateway.agent_server.requests import LONGEST_ANSWER, key_of_answers
+from pallas_gateway.mcp_server import stateless_call
+from pallas_gateway.mcp_server.envelope import LONGEST_ANSWER, key_of_answers
 from pallas_gateway.tasks import UseCount, give_way
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Send
 
-    from pallas_gateway.agent_server.requests import McpRequest
     from pallas_gateway.calls.client_answers import ClientAnswers
+    from pallas_gateway.mcp_server.envelope import McpRequest
 
 
 class Transport:

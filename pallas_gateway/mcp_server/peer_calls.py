@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, cast
 
-from pallas_gateway.agent_server.message_calls import ToolRequest
 from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.grants import EVERYTHING
+from pallas_gateway.mcp_server.message_calls import ToolRequest
 from pallas_gateway.telemetry import traces
 from pallas_gateway.urls import ALL_AGENTS
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult, Tool
 
-    from pallas_gateway.agent_server.all_agents import AllAgentsServer
-    from pallas_gateway.agent_server.server import AgentServer
     from pallas_gateway.calls.nesting import NestedRequest
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.mcp_server.agent_server import AgentServer
+    from pallas_gateway.mcp_server.all_agents import AllAgentsServer
 
 
 class PeerCalls:

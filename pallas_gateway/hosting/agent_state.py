@@ -19,11 +19,11 @@ from pallas_gateway.telemetry.redaction import shortened, without_numbers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pallas_gateway.agents.admission import Admission
-    from pallas_gateway.agents.question_watch import OpenQuestions
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.model.agents import AgentSettings
+    from pallas_gateway.hosting.admission import Admission
+    from pallas_gateway.hosting.question_watch import OpenQuestions
     from pallas_gateway.runtime.protocols import AgentRuntime, LlmProvider, ModelFacts
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncGenerator, AsyncIterator
 
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.events import Event
     from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
 
 
 @asynccontextmanager

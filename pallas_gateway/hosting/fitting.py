@@ -12,8 +12,8 @@ from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import LONGEST_QUOTE, shortened
 
 if TYPE_CHECKING:
-    from pallas_gateway.agents.agent_state import AgentVersion
     from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.hosting.agent_state import AgentVersion
     from pallas_gateway.runtime.protocols import ModelFacts
 
 _log = logging.getLogger("pallas.agents")

@@ -18,10 +18,16 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from pallas_gateway.agent_server.asking import StreamAsker
-from pallas_gateway.agent_server.handing_over import hand_over
-from pallas_gateway.agent_server.requests import SESSION_HEADER, caller_of, headers_of, key_of
-from pallas_gateway.agent_server.rounds import (
+from pallas_gateway.calls import nesting
+from pallas_gateway.calls.asking import CANNOT_ASK
+from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
+from pallas_gateway.calls.call import Reply
+from pallas_gateway.calls.cancellation import cut_off
+from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.hosting.answering import Arrival, serve_call
+from pallas_gateway.mcp_server.envelope import SESSION_HEADER, caller_of, headers_of, key_of
+from pallas_gateway.mcp_server.handing_over import hand_over
+from pallas_gateway.mcp_server.rounds import (
     FIRST_ROUND,
     Continued,
     Round,
@@ -30,14 +36,8 @@ from pallas_gateway.agent_server.rounds import (
     questions_result,
     resumption_of,
 )
-from pallas_gateway.agent_server.tools import call_result, conversation_id_of, parse_call
-from pallas_gateway.agents.answering import Arrival, serve_call
-from pallas_gateway.calls import nesting
-from pallas_gateway.calls.asking import CANNOT_ASK
-from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
-from pallas_gateway.calls.call import Reply
-from pallas_gateway.calls.cancellation import cut_off
-from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.mcp_server.stream_asking import StreamAsker
+from pallas_gateway.mcp_server.tools import call_result, conversation_id_of, parse_call
 from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
-    from pallas_gateway.agent_server.requests import Context
-    from pallas_gateway.agents.answering import Answered
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.asking import Asker
     from pallas_gateway.calls.assistant_stream import Payload
     from pallas_gateway.calls.call import Call
@@ -58,7 +55,10 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.nesting import Parent, RunningCalls
     from pallas_gateway.calls.open_calls import OpenCall
     from pallas_gateway.calls.progress import ProgressEvent
+    from pallas_gateway.hosting.answering import Answered
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.mcp_server.envelope import Context
 
 type ToolResult = CallToolResult | InputRequiredResult
 

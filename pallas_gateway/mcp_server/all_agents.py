@@ -13,13 +13,13 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp_types import INVALID_PARAMS, ListToolsResult
 
-from pallas_gateway.agent_server.message_calls import ToolRequest
-from pallas_gateway.agent_server.requests import caller_of, listen_to_the_initialize_era
-from pallas_gateway.agent_server.rounds import sealing
-from pallas_gateway.agent_server.server import AgentServer
-from pallas_gateway.agent_server.tools import GET_HEALTH, HEALTH_SCHEMA, health_result, health_tool, in_brief
-from pallas_gateway.agent_server.transport import Transport
 from pallas_gateway.health.verdict import document_of_all
+from pallas_gateway.mcp_server.agent_server import AgentServer
+from pallas_gateway.mcp_server.endpoint import Transport
+from pallas_gateway.mcp_server.envelope import caller_of, listen_to_the_initialize_era
+from pallas_gateway.mcp_server.message_calls import ToolRequest
+from pallas_gateway.mcp_server.rounds import sealing
+from pallas_gateway.mcp_server.tools import GET_HEALTH, HEALTH_SCHEMA, health_result, health_tool, in_brief
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.urls import ALL_AGENTS
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolRequestParams, CallToolResult, PaginatedRequestParams, Tool
 
-    from pallas_gateway.agent_server.message_calls import ToolResult
-    from pallas_gateway.agent_server.requests import Context
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.model.schema import Deployment
     from pallas_gateway.identity.grants import Grants
+    from pallas_gateway.mcp_server.envelope import Context
+    from pallas_gateway.mcp_server.message_calls import ToolResult
 
 _TOOL_PREFIX = "agent-"
 _HEALTH = "Health of the agents and their servers. Asks no model."

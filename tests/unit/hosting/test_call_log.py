@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.agents.accounting import (
+from pallas_gateway.calls.call import Call, Message, Reply, Spent, TurnUsage, Usage
+from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
+from pallas_gateway.hosting.accounting import (
     LONGEST_TOOL,
     MOST_TOOLS,
     OTHERS,
@@ -14,8 +16,6 @@ from pallas_gateway.agents.accounting import (
     log_unanswered,
     tools_used,
 )
-from pallas_gateway.calls.call import Call, Message, Reply, Spent, TurnUsage, Usage
-from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.telemetry.logs import fields_of

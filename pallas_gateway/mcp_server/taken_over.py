@@ -1,4 +1,4 @@
-"""Calls of this process that their clients go on with by way of another one: see `agent_server/handing_over.py`."""
+"""Calls of this process that their clients go on with by way of another one: see `mcp_server/handing_over.py`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import TYPE_CHECKING
 
 from mcp import MCPError
 
-from pallas_gateway.agent_server.handing_over import error_document, result_document
-from pallas_gateway.agent_server.message_calls import ToolRequest
-from pallas_gateway.agent_server.rounds import Round, no_such_call
 from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.calls.questions import Answer
+from pallas_gateway.mcp_server.handing_over import error_document, result_document
+from pallas_gateway.mcp_server.message_calls import ToolRequest
+from pallas_gateway.mcp_server.rounds import Round, no_such_call
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Any
 
-    from pallas_gateway.agent_server.message_calls import ToolResult
     from pallas_gateway.calls.assistant_stream import Payload
     from pallas_gateway.calls.exchanges import Exchange
     from pallas_gateway.calls.open_calls import OpenCall
     from pallas_gateway.calls.progress import ProgressEvent
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.mcp_server.message_calls import ToolResult
 
 
 class TakenOver:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from pallas_gateway.agents.admission import Admission, Limit
-from pallas_gateway.agents.agent_state import State
-from pallas_gateway.agents.hosted_agent import HostedAgent
-from pallas_gateway.agents.supervisor import StandbyRuntime, Supervisor, retry_seconds
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.hosting.admission import Admission, Limit
+from pallas_gateway.hosting.agent_state import State
+from pallas_gateway.hosting.hosted_agent import HostedAgent
+from pallas_gateway.hosting.supervisor import StandbyRuntime, Supervisor, retry_seconds
 from pallas_gateway.limits import LifeLimits
 from pallas_gateway.runtime.protocols import AgentSpec
 from pallas_gateway.tasks import TaskOwner

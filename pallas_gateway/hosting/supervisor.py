@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from pallas_gateway.agents.agent_state import LONGEST_REASON, State
-from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.hosting.agent_state import LONGEST_REASON, State
+from pallas_gateway.hosting.hosted_agent import HostedAgent
 from pallas_gateway.limits import LifeLimits
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import shortened

@@ -2,7 +2,7 @@
 
 The process that received the request hands it to the one that has the call, and passes on to its client the documents
 that come back: an empty one as soon as the other process has the request, then notifications, then the result or an
-error. The other side is `hosting/taken_over.py`.
+error. The other side is `mcp_server/taken_over.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pallas_gateway.calls.progress import ProgressEvent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pallas_gateway.agent_server.message_calls import ToolRequest, ToolResult
     from pallas_gateway.calls.channel import NotificationSender
     from pallas_gateway.calls.exchanges import Exchanges
+    from pallas_gateway.mcp_server.message_calls import ToolRequest, ToolResult
 
 _TRACE_HEADERS = ("traceparent", "tracestate")
 

@@ -33,7 +33,7 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from pallas_gateway.agent_server.requests import SESSION_HEADER
+from pallas_gateway.mcp_server.envelope import SESSION_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

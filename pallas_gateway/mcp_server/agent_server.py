@@ -14,10 +14,12 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp_types import INVALID_PARAMS, GetPromptResult, Icon, ListPromptsResult, ListToolsResult, Prompt
 
-from pallas_gateway.agent_server.message_calls import ToolRequest, answer_message
-from pallas_gateway.agent_server.requests import listen_to_the_initialize_era
-from pallas_gateway.agent_server.rounds import sealing
-from pallas_gateway.agent_server.tools import (
+from pallas_gateway.calls.parameters import listed_schema
+from pallas_gateway.mcp_server.endpoint import Transport
+from pallas_gateway.mcp_server.envelope import listen_to_the_initialize_era
+from pallas_gateway.mcp_server.message_calls import ToolRequest, answer_message
+from pallas_gateway.mcp_server.rounds import sealing
+from pallas_gateway.mcp_server.tools import (
     GET_HEALTH,
     LONGEST_TITLE,
     clamped_to_bytes,
@@ -27,8 +29,6 @@ from pallas_gateway.agent_server.tools import (
     message_tool,
     under_another_name,
 )
-from pallas_gateway.agent_server.transport import Transport
-from pallas_gateway.calls.parameters import listed_schema
 from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
         Tool,
     )
 
-    from pallas_gateway.agent_server.message_calls import ToolResult
-    from pallas_gateway.agent_server.requests import Context
-    from pallas_gateway.agents.hosted_agent import HostedAgent
     from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.health.verdict import Verdict
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.mcp_server.envelope import Context
+    from pallas_gateway.mcp_server.message_calls import ToolResult
 
 
 LONGEST_OWN_DESCRIPTION = 100

@@ -12,12 +12,12 @@ import pytest
 from mcp_types import JSONRPCRequest
 from starlette.requests import Request
 
-from pallas_gateway.agent_server import stateless_call, transport
-from pallas_gateway.agent_server.requests import McpRequest
-from pallas_gateway.agent_server.server import AgentServer, ServerInfo
-from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.health.verdict import Verdict
+from pallas_gateway.hosting.hosted_agent import HostedAgent
 from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY
+from pallas_gateway.mcp_server import endpoint, stateless_call
+from pallas_gateway.mcp_server.agent_server import AgentServer, ServerInfo
+from pallas_gateway.mcp_server.envelope import McpRequest
 from pallas_gateway.tasks import TaskOwner
 from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, tell_a_turn
@@ -153,7 +153,7 @@ async def test_server_that_closes_cuts_off_what_it_answers() -> None:
 
 async def test_server_that_closes_cuts_off_a_request_that_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed = Gate()
-    monkeypatch.setattr(transport, "give_way", lambda _: parsed.enter())
+    monkeypatch.setattr(endpoint, "give_way", lambda _: parsed.enter())
     async with serving(MemoryAgent()) as server:
         answering = asyncio.create_task(Http({**CALL, "params": HELLO}, {}).answered_by(server))
         await parsed.wait_for_entered()

@@ -10,8 +10,6 @@ from itertools import pairwise
 import pytest
 from mcp_types import TextContent
 
-from pallas_gateway.agents.event_stream import begun
-from pallas_gateway.agents.hosted_agent import HostedAgent
 from pallas_gateway.calls.assistant_stream import (
     LONGEST_RESULT,
     Emitter,
@@ -35,6 +33,8 @@ from pallas_gateway.calls.events import (
 )
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
+from pallas_gateway.hosting.event_stream import begun
+from pallas_gateway.hosting.hosted_agent import HostedAgent
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import redaction
 from tests.support.hosted import ready

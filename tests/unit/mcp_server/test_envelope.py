@@ -9,7 +9,7 @@ import pydantic_core
 import pytest
 from starlette.requests import Request
 
-from pallas_gateway.agent_server.requests import McpRequest
+from pallas_gateway.mcp_server.envelope import McpRequest
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message", "arguments": {}}}
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
