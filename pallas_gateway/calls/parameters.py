@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.config.loading.translate import located, validated
+from pallas_gateway.config.loading.error_messages import located, validated
 from pallas_gateway.config.model.parameters import (
     LONGEST_SAMPLING_TEXT,
     MOST_ALLOWED_TOOLS,

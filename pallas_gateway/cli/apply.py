@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.text import Text
 
 from pallas_gateway.cli.export import text_of
-from pallas_gateway.cli.output import problem, result
 from pallas_gateway.cli.project import ConfigOption
-from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.client.output import problem, result
+from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
 from pallas_gateway.config.loading.loader import check_deployment
 from pallas_gateway.config.problems import ConfigurationError

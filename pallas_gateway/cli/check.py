@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pallas_gateway.cli.inspection import Findings, inspect
-from pallas_gateway.cli.output import problem, result
+from pallas_gateway.cli.check_project import Findings, inspect
 from pallas_gateway.cli.project import ConfigOption, make_ready, read_project
+from pallas_gateway.client.output import problem, result
 from pallas_gateway.config.loading.loader import Overrides
 
 if TYPE_CHECKING:

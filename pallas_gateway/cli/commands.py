@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING
 import typer
 
 from pallas_gateway import __version__
-from pallas_gateway.cli.agents import agents
 from pallas_gateway.cli.apply import apply
-from pallas_gateway.cli.call import call
-from pallas_gateway.cli.chat.command import chat
 from pallas_gateway.cli.check import check
-from pallas_gateway.cli.connect import connect
 from pallas_gateway.cli.export import export
-from pallas_gateway.cli.health import health
 from pallas_gateway.cli.init import init
-from pallas_gateway.cli.output import CANCELLED, problem
 from pallas_gateway.cli.schema import schema
 from pallas_gateway.cli.serve import serve
 from pallas_gateway.cli.token import token
+from pallas_gateway.client.agents import agents
+from pallas_gateway.client.call import call
+from pallas_gateway.client.chat.command import chat
+from pallas_gateway.client.connect import connect
+from pallas_gateway.client.health import health
+from pallas_gateway.client.output import CANCELLED, problem
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pallas_gateway.cli.output import result
 from pallas_gateway.cli.project import ConfigOption
-from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.client.output import result
+from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.environment import config_path
 from pallas_gateway.config.loading.loader import MISSING
 from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean

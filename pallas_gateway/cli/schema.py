@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pallas_gateway.cli.output import result
-from pallas_gateway.config.loading.rules import AGENT_NAME
-from pallas_gateway.config.model.schema import Deployment
+from pallas_gateway.client.output import result
+from pallas_gateway.config.loading.cross_checks import AGENT_NAME
+from pallas_gateway.config.model.deployment import Deployment
 from pallas_gateway.config.yaml.source import FREE_PREFIX
 
 type JsonObject = dict[str, Any]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pallas_gateway.cli.address import DEFAULT_URL
-from pallas_gateway.cli.exposure import warn_of_exposure
-from pallas_gateway.cli.output import print_announcement, print_stop_hint, stdout_for_results_only, table_lines
+from pallas_gateway.cli.check_exposure import warn_of_exposure
 from pallas_gateway.cli.project import ConfigOption, load_project
+from pallas_gateway.client.address import DEFAULT_URL
+from pallas_gateway.client.output import print_announcement, print_stop_hint, stdout_for_results_only, table_lines
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.serving import certificates, process
 from pallas_gateway.telemetry import logs

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from pallas_gateway.cli.output import problem, result
-from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.client.output import problem, result
+from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.model.auth import StaticKeySettings
 from pallas_gateway.identity.static_keys import hash_of, new_key
 

@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pallas_gateway.cli.output import stdout_for_results_only
 from pallas_gateway.cli.project import make_ready
+from pallas_gateway.client.output import stdout_for_results_only
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.serving import process
 from pallas_gateway.telemetry import logs, workers_metrics
 from pallas_gateway.telemetry.log_relay import LogPipe
-from pallas_gateway.workers.messages import Failed, Ready, line_of
 from pallas_gateway.workers.start import read
+from pallas_gateway.workers.worker_messages import Failed, Ready, line_of
 
 if TYPE_CHECKING:
     from pallas_gateway.hosting.gateway import Gateway

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pallas_gateway.cli.output import print_announcement, print_stop_hint
 from pallas_gateway.cli.project import load_project
+from pallas_gateway.client.output import print_announcement, print_stop_hint
 from pallas_gateway.config.loading.configuration import applicable
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError

@@ -31,18 +31,18 @@ from pallas_gateway.mcp_server.taken_over import TakenOver
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.telemetry.redaction import cleaned
-from pallas_gateway.telemetry.refusals import Refusals
+from pallas_gateway.telemetry.refusal_log import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.file_stamps import Files
     from pallas_gateway.hosting.agent_set import Changes
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.limits import ThreadLimits
     from pallas_gateway.mcp_server.agent_server import AgentServer
-    from pallas_gateway.runtime.files import Files
     from pallas_gateway.runtime.protocols import LlmProvider, Runtime
     from pallas_gateway.threads.live_turns import LiveTurns
     from pallas_gateway.threads.service import Threads

@@ -27,18 +27,18 @@ from pallas_gateway.runtime.call.messages import (
     workflow_failure,
 )
 from pallas_gateway.runtime.call.parameters import AppliedParameters
-from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.downstreams.connecting import attach
+from pallas_gateway.runtime.downstreams.connections import connections_of, install, keep_order, tools_of
 from pallas_gateway.runtime.downstreams.credentials import (
     refusal_for_others,
     refuses_caller,
     token_endpoint_waited_for,
 )
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
-from pallas_gateway.runtime.downstreams.manager import connections_of, install, keep_order, tools_of
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.fast_paths.deep_copies import OwnMessages
+from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.call.observer import Observer
     from pallas_gateway.runtime.call.peers import PeerConnection
-    from pallas_gateway.runtime.call_scope import Connect
     from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
     from pallas_gateway.runtime.downstreams.program_listings import ProgramListings
     from pallas_gateway.runtime.downstreams.server_listing import Listing
+    from pallas_gateway.runtime.scope import Connect
     from pallas_gateway.tasks import TaskOwner
 
 ATTACH_SECONDS_STDIO = 20.0

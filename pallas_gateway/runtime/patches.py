@@ -39,8 +39,8 @@ from pallas_gateway.runtime.compat.requirements import check_names, check_reads
 from pallas_gateway.runtime.downstreams import (
     answers,
     connecting,
+    connections,
     listed_connections,
-    manager,
     server_listing,
     shared_clients,
     shutdown,
@@ -50,7 +50,7 @@ from pallas_gateway.runtime.downstreams import (
 )
 from pallas_gateway.runtime.downstreams.operations import reporting_changes, timed
 from pallas_gateway.runtime.llm import attempts, client_cache, loading, openrouter
-from pallas_gateway.runtime.settings import models
+from pallas_gateway.runtime.settings import declared_models
 
 if TYPE_CHECKING:
     from fast_agent.config import Settings
@@ -90,7 +90,7 @@ _RELIED_ON: ReliedOn = (
     *answers.RELIED_ON,
     *connecting.RELIED_ON,
     *listed_connections.RELIED_ON,
-    *manager.RELIED_ON,
+    *connections.RELIED_ON,
     *server_listing.RELIED_ON,
     *shared_clients.RELIED_ON,
     *shutdown.RELIED_ON,
@@ -100,7 +100,7 @@ _RELIED_ON: ReliedOn = (
     *journal.RELIED_ON,
     *attempts.RELIED_ON,
     *loading.RELIED_ON,
-    *models.RELIED_ON,
+    *declared_models.RELIED_ON,
 )
 # Attributes that the gateway sets for these methods, or reads in replacements of them.
 _READ: tuple[tuple[Any, str, str], ...] = (
@@ -140,7 +140,7 @@ def prepare() -> None:
     questions.prepare()
     loading.prepare()
     attempts.prepare()
-    models.prepare()
+    declared_models.prepare()
     _obey_no_message()
     for fast_path in fast_paths.OF_FAST_AGENT:
         fast_path.install()

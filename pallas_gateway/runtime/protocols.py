@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.calls.nesting import NestedRequest
     from pallas_gateway.config.model.agents import ModelCapabilities
+    from pallas_gateway.file_stamps import Files
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.identity.token_exchange import TokenExchange
-    from pallas_gateway.runtime.files import Files
 
 type Api = Literal["anthropic", "openai", "google", "azure"]
 """The API by which preflight asks a provider."""

@@ -12,14 +12,14 @@ from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.token_exchanger import TokenExchanger
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.agent import FastAgentHost, server_names
 from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.downstreams.listing_cache import ListingCache
 from pallas_gateway.runtime.downstreams.programs import Programs
 from pallas_gateway.runtime.failures import is_about_the_model, start_reason
 from pallas_gateway.runtime.llm.loading import load_providers
-from pallas_gateway.runtime.loading.factory import AgentFactory
 from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint, SettingsDigests
+from pallas_gateway.runtime.loading.make_agent import AgentFactory
+from pallas_gateway.runtime.settings.declared_models import declared_models, limit_answers
 from pallas_gateway.runtime.settings.hosting import (
     declare_peers,
     forget_unset_placeholders,
@@ -28,9 +28,9 @@ from pallas_gateway.runtime.settings.hosting import (
     settings_of,
 )
 from pallas_gateway.runtime.settings.model_names import in_settings
-from pallas_gateway.runtime.settings.models import declared_models, limit_answers
 from pallas_gateway.runtime.settings.providers import llm_providers
 from pallas_gateway.runtime.settings.review import blamed_settings, review
+from pallas_gateway.runtime.started_agent import FastAgentHost, server_names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from fast_agent.core.fastagent import FastAgent
     from fast_agent.core.harness import AgentHarness
 
-    from pallas_gateway.config.loading.translate import Location
+    from pallas_gateway.config.loading.error_messages import Location
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider
 
 _log = logging.getLogger("pallas.runtime")

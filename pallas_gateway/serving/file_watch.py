@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from watchfiles import awatch
 
-from pallas_gateway.runtime.files import stamps
+from pallas_gateway.file_stamps import stamps
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
     from pathlib import Path
 
-    from pallas_gateway.runtime.files import Files
+    from pallas_gateway.file_stamps import Files
 
 SETTLE_MILLISECONDS = 200
 """Time for which files must be unchanged before they count: several are often written at once."""

@@ -17,7 +17,7 @@ from pallas_gateway.config.loading.environment import DOTENV
 from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.runtime.files import stamps
+from pallas_gateway.file_stamps import stamps
 from pallas_gateway.serving import certificates
 from pallas_gateway.serving.file_watch import FileWatch
 from pallas_gateway.serving.hypercorn_server import check_tls
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.file_stamps import Files
     from pallas_gateway.hosting.agent_set import Changes
     from pallas_gateway.hosting.gateway import Gateway
-    from pallas_gateway.runtime.files import Files
     from pallas_gateway.serving.ports import Listening, SwappableApp
     from pallas_gateway.serving.service_manager import ServiceManager
     from pallas_gateway.serving.sockets import Listeners

@@ -1,7 +1,7 @@
 """The call that a log record is written for: its ids and its secrets, inherited by every task that the call starts.
 
 Only for records and messages: no decision may depend on it. What the runtime needs of a call is in
-`runtime/call_scope.py`.
+`runtime/scope.py`.
 """
 
 from __future__ import annotations

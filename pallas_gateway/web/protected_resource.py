@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from mcp.shared.auth import ProtectedResourceMetadata
 from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.config.loading.rules import AGENT_NAME
+from pallas_gateway.config.loading.cross_checks import AGENT_NAME
 from pallas_gateway.identity.grants import RUN_AGENTS
 from pallas_gateway.urls import ALL_AGENTS
 

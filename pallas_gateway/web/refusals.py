@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.telemetry.refusals import Reason
+    from pallas_gateway.telemetry.refusal_log import Reason
 
 REALM = "pallas-gateway"
 NOTHING_HERE = "nothing here"

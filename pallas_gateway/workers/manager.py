@@ -19,7 +19,7 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges
-from pallas_gateway.workers.messages import (
+from pallas_gateway.workers.worker_messages import (
     Answered,
     Cancelled,
     Close,
@@ -34,13 +34,13 @@ from pallas_gateway.workers.messages import (
     Used,
     UsedBefore,
 )
-from pallas_gateway.workers.process import Ended, WorkerProcess, restart_seconds
+from pallas_gateway.workers.worker_process import Ended, WorkerProcess, restart_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pallas_gateway.workers.messages import Message
     from pallas_gateway.workers.start import Plan
+    from pallas_gateway.workers.worker_messages import Message
 
 STOP_SECONDS = 60.0
 """Time after the drain in which workers close their agents and end."""

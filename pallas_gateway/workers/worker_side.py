@@ -19,7 +19,7 @@ from pallas_gateway.calls.used_states import UsedStates
 from pallas_gateway.mcp_server.envelope import end_cancelled
 from pallas_gateway.serving.server import SharedListeners
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.workers.messages import (
+from pallas_gateway.workers.worker_messages import (
     LONGEST_LINE,
     Alive,
     Answered,
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pallas_gateway.hosting.gateway import Gateway
-    from pallas_gateway.workers.messages import Message
     from pallas_gateway.workers.start import Start
+    from pallas_gateway.workers.worker_messages import Message
 
 
 class SharedStates(UsedStates):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.cli.address import DEFAULT_URL, gateway_url
-from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.client.address import DEFAULT_URL, gateway_url
+from pallas_gateway.client.usage import UsageError
 from tests.support.listener import reserved_port
 
 if TYPE_CHECKING:

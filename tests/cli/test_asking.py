@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from pallas_gateway.calls.assistant_stream import LOGGER
-from pallas_gateway.cli.remote import (
+from pallas_gateway.client.gateway_client import (
     NOTHING_SHOWN,
     PUBLISHER,
     RefusedError,

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.calls.assistant_stream import LOGGER
-from pallas_gateway.cli.chat.command import ChatOptions
-from pallas_gateway.cli.chat.repl import answer, start_conversation
-from pallas_gateway.cli.chat.store import opened
+from pallas_gateway.client.chat.chat_store import opened
+from pallas_gateway.client.chat.command import ChatOptions
+from pallas_gateway.client.chat.repl import answer, start_conversation
 from tests.cli.odd_server import ANSWER, modern_agent, notice, odd_server, registry_of
 from tests.support.listener import reserved_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from pallas_gateway.cli.chat.conversation import Conversation
-    from pallas_gateway.cli.chat.store import Store
+    from pallas_gateway.client.chat.chat_store import Store
+    from pallas_gateway.client.chat.conversation import Conversation
     from tests.cli.odd_server import Answers
     from tests.cli.program import Command
 

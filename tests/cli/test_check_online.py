@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from pallas_gateway.cli.inspection import inspect
+from pallas_gateway.cli.check_project import inspect
 from pallas_gateway.cli.project import make_ready, read_project
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.limits import ProgramLimits, RuntimeLimits

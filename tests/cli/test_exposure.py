@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pallas_gateway.cli.exposure import exposure_warnings
+from pallas_gateway.cli.check_exposure import exposure_warnings
 from pallas_gateway.config.loading.configuration import EVERYWHERE
 from pallas_gateway.config.loading.loader import Overrides
 from tests.e2e.certificates import TLS_FILES

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pallas_gateway.cli import health as command
-from pallas_gateway.cli.health import Asking, NoAgentsError, ask_for_ever
-from pallas_gateway.cli.health_view import Answer, Answers, Memory, Row, drawn, print_answers, rows_of, watching
-from pallas_gateway.cli.remote import RefusedError, UnavailableError, UnreachableError
+from pallas_gateway.client import health as command
+from pallas_gateway.client.gateway_client import RefusedError, UnavailableError, UnreachableError
+from pallas_gateway.client.health import Asking, NoAgentsError, ask_for_ever
+from pallas_gateway.client.health_view import Answer, Answers, Memory, Row, drawn, print_answers, rows_of, watching
 from pallas_gateway.identity.static_keys import hash_of
 from tests.cli.odd_server import odd_server, registry_of
 from tests.cli.program import Command, Program, started

@@ -19,7 +19,7 @@ from pallas_gateway.calls.assistant_stream import (
     delta,
     relayed,
 )
-from pallas_gateway.cli.live import EventView, TerminalView, stream_payload, terminal_view, tree_lines
+from pallas_gateway.client.progress_view import EventView, TerminalView, stream_payload, terminal_view, tree_lines
 
 HARPER, SCOUT = Emitter("harper", None), Emitter("scout", None)
 ADD = ToolCall("call_1", "tools", "add", {"a": 1, "b": 2})

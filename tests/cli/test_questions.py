@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, InputRequiredResult, ListRootsRequest
 
-from pallas_gateway.cli.agent_client import AgentClient, Answer
-from pallas_gateway.cli.form_answers import UnfitAnswerError
-from pallas_gateway.cli.questions import Person, person_for
-from pallas_gateway.cli.remote import RefusedError
-from pallas_gateway.cli.usage import UsageError
+from pallas_gateway.client.agent_client import AgentClient, Answer
+from pallas_gateway.client.form_answers import UnfitAnswerError
+from pallas_gateway.client.gateway_client import RefusedError
+from pallas_gateway.client.question_prompts import Person, person_for
+from pallas_gateway.client.usage import UsageError
 from tests.cli.program import Ran
 from tests.e2e.test_questions import calls_the_tool_it_is_told, gateway_of
 from tests.support import asking
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from pallas_gateway.cli.questions import Read
+    from pallas_gateway.client.question_prompts import Read
     from tests.support.scripted_llm import LlmRequest, Turn
 
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from pallas_gateway.config.model.schema import GatewaySettings
+from pallas_gateway.config.model.deployment import GatewaySettings
 from tests.cli.program import Program
 from tests.deploy.adapting import DEPLOY, ROOT, shipped
 from tests.support.configuration import load_deployment

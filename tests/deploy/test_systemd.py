@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.cli.usage import UsageError
-from pallas_gateway.config.model.schema import GatewaySettings
+from pallas_gateway.client.usage import UsageError
+from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.limits import LifeLimits, RuntimeLimits
 from pallas_gateway.serving.hypercorn_server import TlsError

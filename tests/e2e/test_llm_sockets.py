@@ -10,8 +10,8 @@ from contextvars import Context
 from typing import TYPE_CHECKING
 
 from pallas_gateway.limits import LlmLimits
-from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.llm import client_cache
+from pallas_gateway.runtime.scope import CallScope, entered
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.dialects import polyglot_llm
 from tests.support.gateway import Agent, running, write_project

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.auth import AuthSettings, JwtSettings
-from pallas_gateway.config.model.schema import Deployment, GatewaySettings
+from pallas_gateway.config.model.deployment import Deployment, GatewaySettings
 from tests.support.configuration import load_deployment
 from tests.unit.config.configuration_page import SECTIONS
 

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.telemetry.log_relay import FILE, STDERR, LogPipe
-from pallas_gateway.workers.messages import (
+from pallas_gateway.workers.start import Start, read
+from pallas_gateway.workers.worker_messages import (
     LONGEST_LINE,
     Alive,
     Cancelled,
@@ -27,7 +28,6 @@ from pallas_gateway.workers.messages import (
     Stopped,
     line_of,
 )
-from pallas_gateway.workers.start import Start, read
 
 FAILURE = "the certificate does not fit"
 CANCELLED = Cancelled(RequestKey("root", "hash-of-a-session", "hash-of-a-token", "hash-of-an-id"))

@@ -16,8 +16,8 @@ from pallas_gateway.calls.call import Call, Credentials, Message, Reply, TurnUsa
 from pallas_gateway.calls.channel import Channel, EventSink, StreamOptions
 from pallas_gateway.calls.progress import ProgressEvent, agent_step
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.file_stamps import Files
 from pallas_gateway.identity.caller import Caller
-from pallas_gateway.runtime.files import Files
 from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider, ModelFacts, ServerTools
 
 from .waiting import Changes, Gate

@@ -6,10 +6,10 @@ from glob import iglob
 from pathlib import Path
 from typing import Any
 
-from pallas_gateway.config.loading import rules
+from pallas_gateway.config.loading import cross_checks
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.agents import AgentSettings, ModelCapabilities
-from pallas_gateway.config.model.schema import Deployment
+from pallas_gateway.config.model.deployment import Deployment
 from pallas_gateway.config.model.values import authority, is_loopback
 from pallas_gateway.config.problems import Problem
 
@@ -168,7 +168,7 @@ class Configuration:
 
     def registry_name(self, name: str) -> str:
         """Return `{namespace}/{slug}` of an agent."""
-        return rules.registry_name(self.deployment, name)
+        return cross_checks.registry_name(self.deployment, name)
 
     def _address(self, port: int) -> str:
         return authority(self.scheme, self.deployment.host, port)

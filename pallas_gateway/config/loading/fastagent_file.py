@@ -13,8 +13,8 @@ from pallas_gateway.config.loading.downstream_servers import (
     downstream_server,
     keys_without_effect,
 )
+from pallas_gateway.config.loading.error_messages import Location, located, validated, without, wrong_places
 from pallas_gateway.config.loading.secret_values import secret_values
-from pallas_gateway.config.loading.translate import Location, located, validated, without, wrong_places
 from pallas_gateway.config.model.agents import ModelCapabilities
 from pallas_gateway.config.model.section import Section
 from pallas_gateway.config.problems import Problem

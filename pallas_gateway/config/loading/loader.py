@@ -10,10 +10,10 @@ from types import MappingProxyType
 from pydantic_core import ErrorDetails
 
 from pallas_gateway.config.loading.configuration import Configuration
+from pallas_gateway.config.loading.cross_checks import broken_rules
+from pallas_gateway.config.loading.error_messages import located, mended, validated
 from pallas_gateway.config.loading.fastagent_file import read_fastagent_file
-from pallas_gateway.config.loading.rules import broken_rules
-from pallas_gateway.config.loading.translate import located, mended, validated
-from pallas_gateway.config.model.schema import Deployment
+from pallas_gateway.config.model.deployment import Deployment
 from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
 from pallas_gateway.config.yaml.source import FREE_PREFIX, Document, parse_document, read_document
 

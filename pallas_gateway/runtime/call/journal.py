@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from pallas_gateway.calls.questions import Answer
 from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.runtime.call_scope import current_scope, entered
+from pallas_gateway.runtime.scope import current_scope, entered
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set

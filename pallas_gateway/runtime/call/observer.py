@@ -37,7 +37,7 @@ from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.messages import STOPPED_AT_LIMIT, is_failure
 from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result
 from pallas_gateway.runtime.call.turn_spans import TurnSpans
-from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry.traces import CallSpans
 
 if TYPE_CHECKING:

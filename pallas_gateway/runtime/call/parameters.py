@@ -18,7 +18,7 @@ from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.provider_parameters import ParameterMapping, parameter_mapping_of
 from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.llm.anthropic import has_stopped_thinking
-from pallas_gateway.runtime.llm.requests import seen_in, sent_max_tokens, watch_requests
+from pallas_gateway.runtime.llm.provider_requests import seen_in, sent_max_tokens, watch_requests
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -33,7 +33,7 @@ from mcp_types import (
 from pallas_gateway.calls.questions import Question
 from pallas_gateway.runtime.call.journal import ask_for_server, ask_in_tool, is_required
 from pallas_gateway.runtime.call.tool_events import ToolEvents
-from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping

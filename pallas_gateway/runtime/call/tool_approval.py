@@ -13,7 +13,7 @@ from mcp_types import CallToolResult, TextContent
 from pallas_gateway.calls.approvals import approval_question, may_name_tools_of
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.call.journal import ask_in_tool
-from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable

@@ -16,8 +16,8 @@ from mcp_types import TextContent
 
 from pallas_gateway.calls import progress
 from pallas_gateway.calls.assistant_stream import PeerCall
-from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.credentials import why_without_token
+from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock

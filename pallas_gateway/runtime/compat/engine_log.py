@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry.current_call import current_call
 
 if TYPE_CHECKING:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.limits import ListingLimits
-from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.downstreams.connections import listing_of
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.inquiry import Inquiry
 from pallas_gateway.runtime.downstreams.listing_cache import ListingCache, ListingKey
-from pallas_gateway.runtime.downstreams.manager import listing_of
 from pallas_gateway.runtime.downstreams.shared_clients import SharedClients
+from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:

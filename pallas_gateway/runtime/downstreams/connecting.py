@@ -19,12 +19,12 @@ from fast_agent.mcp.client_gateway import PreparedHttpAuth
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 from mcp.client.session import ClientSession
 
-from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.answers import with_limits
+from pallas_gateway.runtime.downstreams.connections import TTL, LazyConnectionManager
 from pallas_gateway.runtime.downstreams.credentials import CallAuth
-from pallas_gateway.runtime.downstreams.manager import TTL, LazyConnectionManager
 from pallas_gateway.runtime.downstreams.repeats import RepeatingAuth
 from pallas_gateway.runtime.downstreams.timeouts import allow_silence
+from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
     import ssl

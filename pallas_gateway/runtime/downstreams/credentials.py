@@ -20,8 +20,8 @@ from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.http_answers import refusal
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.identity.token_exchange import endpoint_of
-from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.answers import STATUS
+from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry import traces
 from pallas_gateway.telemetry.redaction import hide_in_this_call
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Credentials
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.identity.token_exchange import TokenExchange
-    from pallas_gateway.runtime.call_scope import Presented
     from pallas_gateway.runtime.protocols import Downstream
+    from pallas_gateway.runtime.scope import Presented
 
 _REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 

@@ -10,10 +10,10 @@ from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from pallas_gateway import child_processes
-from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.downstreams.outages import Outages
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.protocols import not_reported
+from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

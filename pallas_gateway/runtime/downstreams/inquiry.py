@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.calls.asking import declaring
-from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams import connecting
+from pallas_gateway.runtime.downstreams.connections import cut_off, listing_of, tools_of
 from pallas_gateway.runtime.downstreams.listing_cache import NO_CREDENTIAL, ListingKey
-from pallas_gateway.runtime.downstreams.manager import cut_off, listing_of, tools_of
 from pallas_gateway.runtime.failures import one_line
+from pallas_gateway.runtime.scope import CallScope, entered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from pallas_gateway.calls.asking import declaring
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.identity.caller import ANONYMOUS
-from pallas_gateway.runtime.call_scope import CallScope, current_scope, entered
 from pallas_gateway.runtime.downstreams.read_only import only_reads
 from pallas_gateway.runtime.downstreams.tool_filters import may_use
 from pallas_gateway.runtime.protocols import ServerTools
+from pallas_gateway.runtime.scope import CallScope, current_scope, entered
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

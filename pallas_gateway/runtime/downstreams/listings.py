@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.calls.asking import declaring
-from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams import connecting
-from pallas_gateway.runtime.downstreams.manager import cut_off
+from pallas_gateway.runtime.downstreams.connections import cut_off
 from pallas_gateway.runtime.failures import one_line
+from pallas_gateway.runtime.scope import CallScope, entered
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -22,12 +22,12 @@ from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.calls.asking import declaring
-from pallas_gateway.runtime.call_scope import CallScope, current_scope, entered
 from pallas_gateway.runtime.downstreams import connecting
-from pallas_gateway.runtime.downstreams.manager import connections_of, cut_off, listing_of, tools_of
+from pallas_gateway.runtime.downstreams.connections import connections_of, cut_off, listing_of, tools_of
 from pallas_gateway.runtime.downstreams.program_process import ProgramBusyError
 from pallas_gateway.runtime.downstreams.program_transport import connection
 from pallas_gateway.runtime.failures import one_line
+from pallas_gateway.runtime.scope import CallScope, current_scope, entered
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from fast_agent.mcp import client_gateway
 from mcp.shared import _request_clock, jsonrpc_dispatcher
 
 from pallas_gateway.calls.pauses import PausableDeadline
-from pallas_gateway.runtime.call_scope import current_scope
 from pallas_gateway.runtime.compat.requirements import check_reads
+from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Mapping

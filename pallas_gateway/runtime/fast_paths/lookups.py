@@ -32,7 +32,7 @@ from mcp_types import TextContent
 from pydantic import BaseModel
 
 from pallas_gateway.config.loading.fastagent_file import settings_files
-from pallas_gateway.runtime.files import stamps
+from pallas_gateway.file_stamps import stamps
 
 if TYPE_CHECKING:
     from types import ModuleType

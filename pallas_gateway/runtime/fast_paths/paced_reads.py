@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from aiohttp.streams import AsyncStreamIterator
 
-from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
     from pallas_gateway.runtime.compat.requirements import ReliedOn

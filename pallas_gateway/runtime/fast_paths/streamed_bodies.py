@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from fast_agent.core.exceptions import walk_exception_chain
 from fast_agent.llm.fastagent_llm import FastAgentLLM
 
 from pallas_gateway.errors import CallFailedError
-from pallas_gateway.runtime.call_scope import Requests, current_scope
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.provider_failures import explain, why_failed
+from pallas_gateway.runtime.scope import Requests, current_scope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

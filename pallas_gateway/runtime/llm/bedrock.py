@@ -10,11 +10,11 @@ from fast_agent.llm.stream_types import StreamChunk
 from fast_agent.llm.usage_tracking import PromptTokenUsage, TurnUsage
 from fast_agent.types.llm_stop_reason import LlmStopReason
 
-from pallas_gateway.runtime.call_scope import Requests
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.llm.anthropic import takes_one_of_two
 from pallas_gateway.runtime.llm.attempts import MOST_REQUESTS, ProviderError, say_repeated
 from pallas_gateway.runtime.llm.bedrock_turns import Turn, current_turn, in_thread
+from pallas_gateway.runtime.scope import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -20,12 +20,12 @@ from botocore.eventstream import ParserError
 from botocore.httpsession import URLLib3Session
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from pallas_gateway.runtime.call_scope import Requests
 from pallas_gateway.runtime.llm.attempts import MOST_REQUESTS, ProviderError
 from pallas_gateway.runtime.llm.bedrock_turns import current_turn
 from pallas_gateway.runtime.llm.endings import AFTER_LAST_SECONDS, ended_early, incomplete
 from pallas_gateway.runtime.llm.limits import LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES, too_long
 from pallas_gateway.runtime.provider_failures import CUT_OFF, UNREACHED, reported
+from pallas_gateway.runtime.scope import Requests
 from pallas_gateway.telemetry.redaction import hide_in_this_call
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 from fast_agent.mcp.auth.context import request_bearer_token
 
 from pallas_gateway.runtime import fast_paths
-from pallas_gateway.runtime.call_scope import current_scope
+from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pallas_gateway.errors import CallFailedError
-from pallas_gateway.runtime.call_scope import Requests
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.provider_failures import ENDED_EARLY, INCOMPLETE, reported
+from pallas_gateway.runtime.scope import Requests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

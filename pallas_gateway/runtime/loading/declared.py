@@ -17,7 +17,7 @@ from fast_agent.skills import SKILLS_DEFAULT
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.failures import start_reason
-from pallas_gateway.runtime.loading.served import served_agent
+from pallas_gateway.runtime.loading.agent_choice import served_agent
 from pallas_gateway.runtime.settings.hosting import declare_peers, settings_of
 from pallas_gateway.runtime.settings.model_names import (
     DEFAULT,

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.loading.fastagent_file import settings_files
+from pallas_gateway.file_stamps import have_changed, stamps
 from pallas_gateway.runtime.compat import engine
-from pallas_gateway.runtime.files import have_changed, stamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fast_agent.config import Settings
 
-    from pallas_gateway.runtime.files import Files
+    from pallas_gateway.file_stamps import Files
     from pallas_gateway.runtime.protocols import AgentSpec
 
 type Digests = Mapping[str, str]

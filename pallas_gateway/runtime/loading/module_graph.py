@@ -17,14 +17,14 @@ from importlib.util import resolve_name
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.runtime.files import belongs_with, forget_compiled, have_changed, loaded_with, stamp, stamps
+from pallas_gateway.file_stamps import belongs_with, forget_compiled, have_changed, loaded_with, stamp, stamps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
     from types import ModuleType
 
-    from pallas_gateway.runtime.files import Files, Stamp
+    from pallas_gateway.file_stamps import Files, Stamp
 
     type Record = Callable[[Mapping[str, Any], Iterable[str]], None]
     """Called with the globals of the importing code and the absolute names of the modules that it may have imported."""

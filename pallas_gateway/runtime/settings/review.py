@@ -14,7 +14,7 @@ from fast_agent.core.exceptions import ModelConfigError, ProviderKeyError, walk_
 from fast_agent.mcp.server_declaration import MCPServerDeclaration
 from pydantic import BaseModel, ValidationError
 
-from pallas_gateway.config.loading.translate import SENTENCES
+from pallas_gateway.config.loading.error_messages import SENTENCES
 from pallas_gateway.config.model.forwarding import Forwarding
 from pallas_gateway.config.model.processes import ProcessSettings
 from pallas_gateway.config.problems import misspelt, nearest, suggesting

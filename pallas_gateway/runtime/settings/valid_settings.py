@@ -10,8 +10,8 @@ import fast_agent.config
 from fast_agent.config import MCPSettings, Settings
 from pydantic import ValidationError
 
+from pallas_gateway.config.loading.error_messages import without, wrong_places
 from pallas_gateway.config.loading.fastagent_file import SERVERS, servers_at, settings_files
-from pallas_gateway.config.loading.translate import without, wrong_places
 from pallas_gateway.runtime.compat.requirements import check_names
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-    from pallas_gateway.config.loading.translate import Location
+    from pallas_gateway.config.loading.error_messages import Location
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
 RELIED_ON: ReliedOn = ((fast_agent.config, "_settings_from_sources", ("sources",)),)

@@ -20,9 +20,9 @@ from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
 from pallas_gateway.limits import ConnectionLimits
+from pallas_gateway.serving.http_connections.connection_limits import Faults, UnreadLimit
 from pallas_gateway.serving.http_connections.http2 import Http2
 from pallas_gateway.serving.http_connections.inbox import Apps, stream_of
-from pallas_gateway.serving.http_connections.limits import Faults, UnreadLimit
 from pallas_gateway.serving.http_connections.platform import require
 from pallas_gateway.tasks import give_way
 

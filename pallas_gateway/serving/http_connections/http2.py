@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from hyperframe.frame import Frame
 
     from pallas_gateway.serving.http_connections.connection import Settings as ConnectionSettings
+    from pallas_gateway.serving.http_connections.connection_limits import UnreadLimit
     from pallas_gateway.serving.http_connections.inbox import Apps
-    from pallas_gateway.serving.http_connections.limits import UnreadLimit
 
 require(H2Protocol, "_close_stream", "_create_stream", "_flush", "_handle_events", "_send_data", "_window_updated")
 require(h2.connection.H2Connection, "_receive_frame", "open_inbound_streams")

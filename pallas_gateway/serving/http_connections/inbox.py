@@ -14,7 +14,7 @@ from pallas_gateway.serving.http_connections.platform import require
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from pallas_gateway.serving.http_connections.limits import Faults
+    from pallas_gateway.serving.http_connections.connection_limits import Faults
 
 require(TaskGroup, "spawn", "spawn_app")
 require(HTTPStream, "handle")

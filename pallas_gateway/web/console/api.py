@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.config.loading.rules import slug
+from pallas_gateway.config.loading.cross_checks import slug
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.grants import VIEW_GATEWAY

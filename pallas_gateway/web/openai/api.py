@@ -18,11 +18,11 @@ from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.web import access, bodies, refusals
-from pallas_gateway.web.connection import while_connected
 from pallas_gateway.web.guards import host_and_origin_guard
 from pallas_gateway.web.openai import answers, errors, requests
 from pallas_gateway.web.openai.chat import ChatCompletion
 from pallas_gateway.web.openai.errors import RETRY_AFTER, ApiError, BadRequestError, InOpenAiForm
+from pallas_gateway.web.streams import while_connected
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

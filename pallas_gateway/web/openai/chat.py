@@ -13,10 +13,10 @@ from starlette.responses import JSONResponse
 from pallas_gateway.calls.events import Replied, TextDelta, text_of
 from pallas_gateway.errors import CallFailedError, GatewayError
 from pallas_gateway.hosting.event_stream import begun
-from pallas_gateway.web.connection import ServerSentEvents
 from pallas_gateway.web.openai.answers import Answers
 from pallas_gateway.web.openai.errors import ApiError, of_failure, of_refusal
 from pallas_gateway.web.openai.requests import chat_request
+from pallas_gateway.web.streams import ServerSentEvents
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

@@ -17,7 +17,7 @@ from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.threads.records import ThreadNotFoundError
 from pallas_gateway.web import access, refusals
-from pallas_gateway.web.connection import ServerSentEvents, while_connected
+from pallas_gateway.web.streams import ServerSentEvents, while_connected
 from pallas_gateway.web.threads import answers, openapi, requests
 from pallas_gateway.web.threads.chat import Chat, owner_of
 from pallas_gateway.web.threads.errors import ApiError, response_to

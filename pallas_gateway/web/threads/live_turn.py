@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
 
     from pallas_gateway.calls.questions import Action, Question
-    from pallas_gateway.web.connection import ServerSentEvents
+    from pallas_gateway.web.streams import ServerSentEvents
 
 INPUT_NEEDED = Reply((), "input_needed")
 """The reply of a request that ends with questions."""

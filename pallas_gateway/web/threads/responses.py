@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.hosting.answering import Answered
-    from pallas_gateway.web.connection import ServerSentEvents
+    from pallas_gateway.web.streams import ServerSentEvents
     from pallas_gateway.web.threads.live_turn import ShownTurn
 
 DONE = "[DONE]"  # the last event of every stream

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.threads.records import Outcome, Turn
     from pallas_gateway.threads.store import Store
-    from pallas_gateway.web.connection import ServerSentEvents
+    from pallas_gateway.web.streams import ServerSentEvents
 
 
 class TurnLeftError(Exception):

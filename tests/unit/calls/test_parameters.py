@@ -12,7 +12,7 @@ import pytest
 
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, clamped, params_schema, parse, resolved
-from pallas_gateway.config.loading.translate import validated
+from pallas_gateway.config.loading.error_messages import validated
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.parameters import (
     CALLER_PARAMETERS,

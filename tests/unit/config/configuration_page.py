@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from pallas_gateway.config.model.agents import AgentSettings, IconSettings, ModelCapabilities
 from pallas_gateway.config.model.auth import AuthSettings, JwtSettings, StaticKeySettings
+from pallas_gateway.config.model.deployment import Deployment, GatewaySettings, TlsSettings
 from pallas_gateway.config.model.parameters import DefaultParameters
-from pallas_gateway.config.model.schema import Deployment, GatewaySettings, TlsSettings
 
 type JsonObject = dict[str, Any]
 

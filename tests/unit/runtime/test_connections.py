@@ -14,11 +14,11 @@ from fast_agent.mcp_server_registry import ServerRegistry
 
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
+from pallas_gateway.runtime.downstreams.connections import connections_of
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
-from pallas_gateway.runtime.downstreams.manager import connections_of
 from pallas_gateway.runtime.instance import Connections
+from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import changing_downstream
 from tests.support.leaks import assert_nothing_left, snapshot

@@ -13,9 +13,9 @@ import pytest
 
 from pallas_gateway.calls.call import Message, Reply
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.agent import FastAgentHost
 from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts, Runtime
 from pallas_gateway.runtime.runtime import FastAgentRuntime, _Entered
+from pallas_gateway.runtime.started_agent import FastAgentHost
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.memory_runtime import (
     NOBODY,

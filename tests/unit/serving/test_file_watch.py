@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import watchfiles
 
-from pallas_gateway.runtime.files import stamp
+from pallas_gateway.file_stamps import stamp
 from pallas_gateway.serving.file_watch import FileWatch
 from tests.support.waiting import eventually
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from pallas_gateway.runtime.files import Files
+    from pallas_gateway.file_stamps import Files
 
 
 @dataclass

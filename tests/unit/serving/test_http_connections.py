@@ -13,11 +13,11 @@ import pytest
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.protocol.h2 import BUFFER_HIGH_WATER
 
-from pallas_gateway.serving.http_connections import limits
+from pallas_gateway.serving.http_connections import connection_limits
 from pallas_gateway.serving.http_connections.connection import Connection, Settings
+from pallas_gateway.serving.http_connections.connection_limits import Faults, UnreadLimit
 from pallas_gateway.serving.http_connections.http2 import _Buffer
 from pallas_gateway.serving.http_connections.inbox import Apps, Inbox
-from pallas_gateway.serving.http_connections.limits import Faults, UnreadLimit
 from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS, RateLimit
 from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.waiting import Gate, eventually
@@ -98,7 +98,7 @@ async def test_a_client_that_takes_nothing_for_a_whole_period_is_not_waited_for(
 
 
 async def test_one_that_takes_enough_in_each_period_is_waited_for() -> None:
-    enough = limits.LEAST_READ_BYTES
+    enough = connection_limits.LEAST_READ_BYTES
     left = iter([3 * enough, 2 * enough, enough, 1])
     with pytest.raises(TimeoutError):
         await UnreadLimit(0.01).until_taken(_for_ever, lambda: next(left))

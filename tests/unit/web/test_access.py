@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
-from pallas_gateway.config.model.schema import Deployment
+from pallas_gateway.config.model.deployment import Deployment
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.grants import EVERYTHING

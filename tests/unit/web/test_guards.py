@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.agents import AgentSettings
-from pallas_gateway.config.model.schema import Deployment, GatewaySettings
+from pallas_gateway.config.model.deployment import Deployment, GatewaySettings
 from pallas_gateway.limits import BodyLimits
 from pallas_gateway.web import guards
 from tests.support.asgi import respond_json

@@ -20,10 +20,10 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.telemetry import logs
-from pallas_gateway.workers import process
+from pallas_gateway.workers import worker_process
 from pallas_gateway.workers.manager import WorkerManager, WorkersError
-from pallas_gateway.workers.process import LAST_PAUSE_SECONDS, SETTLED_SECONDS, WorkerProcess, restart_seconds
 from pallas_gateway.workers.start import Plan, Rereading, Start
+from pallas_gateway.workers.worker_process import LAST_PAUSE_SECONDS, SETTLED_SECONDS, WorkerProcess, restart_seconds
 from tests.support import fake_worker
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.waiting import eventually
@@ -221,7 +221,7 @@ async def test_a_cancelled_request_is_handed_to_the_others_and_not_back(tmp_path
 async def test_a_worker_that_leaves_too_many_messages_unread_is_replaced(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "MOST_BACKLOG", 100_000)
+    monkeypatch.setattr(worker_process, "MOST_BACKLOG", 100_000)
     async with fleet_of(tmp_path, ["hangs", "serves"], ["floods"]) as run:
         await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
         await eventually(lambda: run.fleet._workers[2].summary == "2 of 2 agents ready", what="the end of the flood")

@@ -17,8 +17,8 @@ import pytest
 
 from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.workers.messages import Answered, Close, line_of
 from pallas_gateway.workers.start import Rereading, Start
+from pallas_gateway.workers.worker_messages import Answered, Close, line_of
 from pallas_gateway.workers.worker_side import WorkerSide
 from tests.support.waiting import eventually
 

@@ -12,7 +12,7 @@ from fast_agent.types import RequestParams
 from pallas_gateway.calls.parameters import Parameters
 from pallas_gateway.runtime.call.provider_parameters import parameter_mapping_of
 from pallas_gateway.runtime.llm.anthropic import takes_one_of_two
-from pallas_gateway.runtime.llm.requests import REQUEST_BUILDERS, seen_in, watch_requests
+from pallas_gateway.runtime.llm.provider_requests import REQUEST_BUILDERS, seen_in, watch_requests
 
 WHERE = {
     "ResponsesLLM": "openai.responses",

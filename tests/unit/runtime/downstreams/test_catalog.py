@@ -19,9 +19,9 @@ from fast_agent.mcp_server_registry import ServerRegistry
 from pallas_gateway.calls.asking import declaring
 from pallas_gateway.limits import ListingLimits
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
-from pallas_gateway.runtime.downstreams.manager import install
+from pallas_gateway.runtime.downstreams.connections import install
+from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.leaks import assert_nothing_left, snapshot

@@ -16,9 +16,9 @@ from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
 from pallas_gateway.identity.token_exchanger import TokenExchanger
-from pallas_gateway.runtime.call_scope import CallScope, Operations, Presented, entered
 from pallas_gateway.runtime.downstreams.credentials import CallAuth, bearer_for_peer, why_without_token
 from pallas_gateway.runtime.protocols import Downstream, not_counted
+from pallas_gateway.runtime.scope import CallScope, Operations, Presented, entered
 
 URL = "https://tools.example.com/mcp"
 ENDPOINT = "https://login.example.com/token"

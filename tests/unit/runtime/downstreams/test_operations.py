@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.runtime.call_scope import CallScope, Operations, entered
 from pallas_gateway.runtime.downstreams.operations import contradicts_listing, reporting_changes, timed
+from pallas_gateway.runtime.scope import CallScope, Operations, entered
 from tests.support.waiting import Gate
 
 

@@ -11,8 +11,8 @@ from fast_agent.mcp.client_gateway import MCPClientHooks
 
 from pallas_gateway.calls.asking import CANNOT_ASK, AskRules, Questions
 from pallas_gateway.calls.questions import Answer, Question
-from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.downstreams.timeouts import _lengthen_silences, allow_silence
+from pallas_gateway.runtime.scope import CallScope, entered
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -15,8 +15,8 @@ from aiohttp.base_protocol import BaseProtocol
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_gateway.runtime.call_scope import CallScope, entered
 from pallas_gateway.runtime.fast_paths.paced_reads import LARGE_BYTES, PacedReader
+from pallas_gateway.runtime.scope import CallScope, entered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

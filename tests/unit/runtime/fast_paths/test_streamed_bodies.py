@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from pallas_gateway.runtime.call_scope import current_scope, entered
 from pallas_gateway.runtime.fast_paths import streamed_bodies
 from pallas_gateway.runtime.fast_paths.streamed_bodies import SHORTEST, StreamedBody, encoded
+from pallas_gateway.runtime.scope import current_scope, entered
 
 LARGE, LARGER = (base64.b64encode(one * SHORTEST).decode() for one in (b"one/", b"another+"))
 OTHER = "B" * 2 * SHORTEST

@@ -15,9 +15,9 @@ from pallas_gateway.errors import AgentStartError
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.downstreams.tool_filters import guarded, passes
-from pallas_gateway.runtime.loading import factory
+from pallas_gateway.runtime.loading import make_agent
 from pallas_gateway.runtime.loading.declared import make, tool_filters
-from pallas_gateway.runtime.loading.factory import AgentFactory
+from pallas_gateway.runtime.loading.make_agent import AgentFactory
 from pallas_gateway.runtime.protocols import AgentSpec, Declared
 
 HOSTED = {"http://localhost:8201/mcp": "helper"}
@@ -254,7 +254,7 @@ async def test_one_that_was_made_and_could_not_start_is_worth_another_try_after_
 
 async def test_one_that_takes_too_long_to_be_made_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
-    monkeypatch.setattr(factory, "make", lambda *_: released.wait(20))
+    monkeypatch.setattr(make_agent, "make", lambda *_: released.wait(20))
     with pytest.raises(AgentStartError, match="agent 'echo' is still being made after 0 s"):
         await AgentFactory(None, limits=RuntimeLimits(making_seconds=0.01)).make(spec(Declared(instruction="hi")))
     released.set()

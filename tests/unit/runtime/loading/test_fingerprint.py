@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pallas_gateway.file_stamps import stamp
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.files import stamp
 from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint, SettingsDigests
 from pallas_gateway.runtime.protocols import AgentSpec, Declared
 from tests.support.memory_runtime import a_spec

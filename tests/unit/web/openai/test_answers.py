@@ -22,11 +22,11 @@ from pallas_gateway.hosting.answering import Arrival, serve_call
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import traces
-from pallas_gateway.web.connection import ServerSentEvents, while_connected
 from pallas_gateway.web.openai import answers
 from pallas_gateway.web.openai.chat import ChatCompletion
 from pallas_gateway.web.openai.errors import ApiError, BadRequestError, InOpenAiForm
 from pallas_gateway.web.openai.requests import chat_request
+from pallas_gateway.web.streams import ServerSentEvents, while_connected
 from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, say
 from tests.support.waiting import Gate

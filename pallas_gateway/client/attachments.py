@@ -1,0 +1,40 @@
+"""Files that go along with a message."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from typing import TYPE_CHECKING
+
+from pallas_gateway.calls.image_bytes import image_type_of, why_not
+from pallas_gateway.client.usage import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def image_of(path: Path) -> dict[str, str]:
+    """An image as the message tool takes it: `data` in base64, and `mime_type` by its bytes, else by the file's name.
+
+    Raises:
+        UsageError: it cannot be read, or is no image.
+    """
+    data = read(path)
+    mime_type = image_type_of(data) or mimetypes.guess_type(path.name)[0] or ""
+    if not mime_type.startswith("image/"):
+        raise UsageError(f"{path}: not a known image type; send a PNG, JPEG, WebP or GIF file.")
+    if (why := why_not(mime_type, data)) is not None:
+        raise UsageError(f"{path}: the file {why}.")
+    return {"data": base64.b64encode(data).decode(), "mime_type": mime_type}
+
+
+def read(path: Path) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error

@@ -1,0 +1,193 @@
+"""Values of `--set` and `/set`, checked against the parameters that the agent's tool lists. Pure.
+
+Names must be listed, texts are converted to the type of the parameter, and numbers must be in range; otherwise the call
+would fail, and in a chat every later one. The gateway checks the contents of lists and objects.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pallas_gateway.calls.parameters import schemas_by_name
+from pallas_gateway.client.usage import UsageError
+from pallas_gateway.config.problems import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+SettingsOption = Annotated[
+    list[str] | None, typer.Option("--set", help="NAME=VALUE: a parameter of the call; may be repeated.")
+]
+PARAMS = "params"
+SYSTEM_PARAMETERS = {"append": "system_append", "override": "system_override"}
+
+_KINDS = {
+    "array": "a list",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "object": "a JSON object",
+    "string": "a text",
+}
+_BOUNDS = {
+    "minimum": operator.ge,
+    "exclusiveMinimum": operator.gt,
+    "maximum": operator.le,
+    "exclusiveMaximum": operator.lt,
+}
+
+type Schemas = Mapping[str, Mapping[str, Any]]
+
+
+def offered_by(input_schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the parameters that a message tool lists, by name, with their schemas.
+
+    A gateway lists only names; their schemas are known here. Those of newer parameters are empty.
+    """
+    whole = (input_schema.get("properties") or {}).get(PARAMS) or {}
+    for schema in _forms(whole):
+        if isinstance(properties := schema.get("properties"), dict):
+            return {str(name): one if isinstance(one, dict) else {} for name, one in properties.items()}
+        if isinstance(names := (schema.get("propertyNames") or {}).get("enum"), list):
+            known = schemas_by_name()
+            return {str(name): known.get(str(name), {}) for name in names}
+    return {}
+
+
+def values_of(settings: Iterable[str], offered: Schemas) -> dict[str, Any]:
+    """Return the values of `NAME=VALUE` texts.
+
+    Raises:
+        UsageError: a text has another form, or a value cannot be used.
+    """
+    values = {}
+    for setting in settings:
+        name, has_value, text = setting.partition("=")
+        if not has_value:
+            raise UsageError(f"--set {setting}: write NAME=VALUE.")
+        values[name] = value_of(name, text, offered)
+    return values
+
+
+def value_of(name: str, text: str, offered: Schemas) -> Any:
+    """Return the value of `text`: parsed as JSON if that has an accepted type, else the text itself.
+
+    Raises:
+        UsageError: the agent takes no such parameter, or no such value.
+    """
+    schema = schema_of(name, offered)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = text
+    if _is_taken(value, schema):
+        return value
+    if _is_taken(text, schema):
+        return text
+    if _is_taken([], schema):
+        return [one.strip() for one in text.split(",")]
+    raise UsageError(f"{name} takes {described(schema)}, not {text:.60}.")
+
+
+def schema_of(name: str, offered: Schemas) -> Mapping[str, Any]:
+    """Return the schema of one parameter.
+
+    Raises:
+        UsageError: the agent takes no parameter of that name; lists those it takes.
+    """
+    if not offered:
+        raise UsageError("This agent takes no parameters from its callers.")
+    if name not in offered:
+        near = did_you_mean(name, offered)
+        raise UsageError(f"This agent takes no parameter '{name}'{near}. There are: {', '.join(offered)}.")
+    return offered[name]
+
+
+def described(schema: Mapping[str, Any]) -> str:
+    """Describe the values of a parameter, such as `a number from 0 to 2`."""
+    return (
+        " or ".join(dict.fromkeys(_kind(form) for form in _forms(schema) if form.get("type") != "null")) or "anything"
+    )
+
+
+def table_of(chosen: Mapping[str, Any], offered: Schemas) -> list[tuple[str, str, str]]:
+    """Return a row for each parameter: its name, its value if set, and the values it takes."""
+    rows = [
+        (name, json.dumps(chosen[name], ensure_ascii=False) if name in chosen else "", described(schema))
+        for name, schema in offered.items()
+    ]
+    return rows + [
+        (name, json.dumps(value, ensure_ascii=False), "not taken any more")
+        for name, value in chosen.items()
+        if name not in offered
+    ]
+
+
+def without_effect(notes: Mapping[str, Any]) -> str:
+    """Format the notes of a result about parameters that were ignored or changed; empty without any."""
+    ignored, changed = notes.get("ignored") or [], notes.get("changed") or {}
+    parts = [f"no effect with this model: {', '.join(str(one) for one in ignored)}"] if ignored else []
+    parts += [f"{name} was sent as {json.dumps(value, ensure_ascii=False)}" for name, value in changed.items()]
+    return "; ".join(parts)
+
+
+def system_parameter(kind: str | None, offered: Schemas) -> str:
+    """Return the parameter that changes the agent's instruction; without a kind, the milder one that is listed.
+
+    Raises:
+        UsageError: callers may not change the instruction.
+    """
+    wanted = [SYSTEM_PARAMETERS[kind]] if kind else list(SYSTEM_PARAMETERS.values())
+    for name in wanted:
+        if name in offered:
+            return name
+    raise UsageError(f"This agent's callers may not change its instruction ({' or '.join(wanted)} is not offered).")
+
+
+def _forms(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the alternatives of a schema, one for each type."""
+    alternatives = schema.get("anyOf") or schema.get("oneOf")
+    if alternatives:
+        for one in alternatives:
+            yield from _forms(one)
+        return
+    types = schema.get("type")
+    for type_ in types if isinstance(types, list) else [types]:
+        yield {**schema, "type": type_}
+
+
+def _is_taken(value: Any, schema: Mapping[str, Any]) -> bool:
+    return any(_is_of(value, form) for form in _forms(schema))
+
+
+def _is_of(value: Any, form: Mapping[str, Any]) -> bool:
+    if form["type"] is None:
+        return True
+    if isinstance(value, bool) or value is None:
+        return bool(form["type"] == ("null" if value is None else "boolean"))
+    if isinstance(value, str):
+        return form["type"] == "string" and value in form.get("enum", [value])
+    if isinstance(value, (int, float)):
+        kinds = {"integer", "number"} if isinstance(value, int) else {"number"}
+        return form["type"] in kinds and _is_within(value, form)
+    return bool(form["type"] == ("array" if isinstance(value, list) else "object"))
+
+
+def _is_within(value: float, form: Mapping[str, Any]) -> bool:
+    return value in form.get("enum", [value]) and all(
+        holds(value, form[bound]) for bound, holds in _BOUNDS.items() if bound in form
+    )
+
+
+def _kind(form: Mapping[str, Any]) -> str:
+    if "enum" in form:
+        return "one of " + ", ".join(str(one) for one in form["enum"])
+    kind = _KINDS.get(str(form["type"]), str(form["type"]))
+    if "minimum" in form and "maximum" in form:
+        return f"{kind} from {form['minimum']} to {form['maximum']}"
+    words = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+    return ", ".join([kind, *(f"{word} {form[bound]}" for bound, word in words.items() if bound in form)])

@@ -1,0 +1,144 @@
+"""Threads and turns as values, and the part of a thread that is sent as the `history` of the next call. Pure.
+
+Only the provider can count a model's tokens, so they are estimated: one token for every four bytes of UTF-8 text
+(English has about four characters a token, Chinese one character of three bytes), and a fixed number for an image
+(providers charge between 85 and 1,600). A part of the window is reserved for the agent's instruction and tools.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from pallas_gateway.client.gateway_client import PUBLISHER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+BYTES_PER_TOKEN = 4
+TOKENS_PER_IMAGE = 1600
+TOKENS_PER_MESSAGE = 4  # its role and delimiters
+UNSEEN_SHARE = 10  # one tenth of the window is reserved for the instruction and the descriptions of tools
+LONGEST_ANSWER_SHARE = 2  # at most half of the window is reserved for the answer
+NO_TEXT = "(no text)"  # replaces an empty answer, which providers refuse in a history
+_LOOPBACK = ("127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An agent of one gateway. A thread belongs to one place: it must not be sent to another agent of that name."""
+
+    gateway: str
+    agent: str
+
+    @classmethod
+    def of(cls, url: str, agent: str) -> Place:
+        """The agent of the gateway at `url`; loopback addresses are equal, as are `a_b` and `a-b`."""
+        parts = urlsplit(url.rstrip("/"))
+        host = parts.hostname or ""
+        name = "localhost" if host in _LOOPBACK else host
+        port = f":{parts.port}" if parts.port else ""
+        return cls(f"{parts.scheme}://{name}{port}{parts.path}", agent.replace("_", "-"))
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """One conversation. `conversation_id` is what the gateway logs for its calls."""
+
+    id: int
+    name: str | None
+    conversation_id: str
+
+    @property
+    def label(self) -> str:
+        """Its name, or its number as `#3`; `Store.find` accepts both."""
+        return self.name or f"#{self.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message and its answer.
+
+    `answer` is set once the turn is complete; of an `error` it is the part that was shown. `params` were sent
+    with the message, `tools` were used by the agent (`server/tool`). Times are ISO 8601 in UTC.
+    """
+
+    number: int
+    state: Literal["pending", "complete", "error"]
+    message: str
+    images: tuple[Mapping[str, str], ...] = ()
+    answer: str | None = None
+    error: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[str, ...] = ()
+    began_at: str = ""
+    ended_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A thread in a list: numbers of turns and of failed turns, start of the last turn, the first message."""
+
+    thread: Thread
+    turns: int
+    failed: int
+    last_at: str
+    first: str
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The limits of an agent's model in the registry, in tokens."""
+
+    context_window: int
+    max_output_tokens: int
+
+    @property
+    def for_conversation(self) -> int:
+        """Tokens for history and message together."""
+        answer = min(self.max_output_tokens, self.context_window // LONGEST_ANSWER_SHARE)
+        return self.context_window - answer - self.context_window // UNSEEN_SHARE
+
+
+def window_of(entry: Mapping[str, Any]) -> Window | None:
+    """The window in a registry entry; None where the gateway declares none."""
+    published = (entry.get("_meta") or {}).get(PUBLISHER) or {}
+    capabilities = entry.get("capabilities") or published.get("capabilities") or {}
+    size, answer = capabilities.get("context_window"), capabilities.get("max_output_tokens")
+    if not isinstance(size, int) or size <= 0:
+        return None
+    return Window(size, answer if isinstance(answer, int) and answer > 0 else 0)
+
+
+def trimmed(turns: Iterable[Turn], window: Window | None, message: str = "", images: int = 0) -> tuple[list[Turn], int]:
+    """The newest complete turns that fit with the new message, and the number of older ones left out.
+
+    Turns without an answer are never sent: the model would answer them again.
+    """
+    complete = [turn for turn in turns if turn.state == "complete"]
+    if window is None:
+        return complete, 0
+    left = window.for_conversation - _tokens(message, images)
+    dropped = len(complete)
+    for turn in reversed(complete):
+        left -= _tokens(turn.message, len(turn.images)) + _tokens(turn.answer or "", 0)
+        if left < 0:
+            break
+        dropped -= 1
+    return complete[dropped:], dropped
+
+
+def rows_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    """Complete turns as the `history` argument."""
+    rows: list[dict[str, Any]] = []
+    for turn in turns:
+        images = {"images": [dict(image) for image in turn.images]} if turn.images else {}
+        rows.append({"role": "user", "content": turn.message, **images})
+        rows.append({"role": "assistant", "content": turn.answer or NO_TEXT})
+    return rows
+
+
+def _tokens(text: str, images: int) -> int:
+    length = len(text.encode("utf-8", "surrogatepass"))
+    return -(-length // BYTES_PER_TOKEN) + images * TOKENS_PER_IMAGE + TOKENS_PER_MESSAGE

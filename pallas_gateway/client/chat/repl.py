@@ -1,0 +1,220 @@
+"""A chat from its options: one message, or prompt and answer until Ctrl-D."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import Completer, PathCompleter, WordCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.shortcuts import CompleteStyle
+
+from pallas_gateway.client.agent_client import AgentClient
+from pallas_gateway.client.attachments import image_of
+from pallas_gateway.client.call_settings import SYSTEM_PARAMETERS, described, values_of
+from pallas_gateway.client.chat.chat_commands import COMMANDS, read, resume, thread_name
+from pallas_gateway.client.chat.chat_store import IN_MEMORY, Store, default_path, make_private, opened
+from pallas_gateway.client.chat.command import ChatOptions
+from pallas_gateway.client.chat.conversation import Conversation
+from pallas_gateway.client.chat.screen import Screen
+from pallas_gateway.client.output import CANCELLED, counted
+from pallas_gateway.client.question_prompts import person_for
+from pallas_gateway.client.usage import UsageError
+from pallas_gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from prompt_toolkit.completion import CompleteEvent, Completion
+    from prompt_toolkit.key_binding import KeyPressEvent
+
+CONTINUED = "\\"
+
+
+async def run(options: ChatOptions) -> None:
+    """The whole chat.
+
+    Raises:
+        GatewayError: the agent cannot be reached, the options do not fit it or its questions, or the only message got
+            no answer.
+        asyncio.CancelledError: Ctrl-C cancelled the only message.
+    """
+    path = options.db or str(default_path(os.environ, Path.home()))
+    with opened(path) as store:
+        conversation = await start_conversation(options, store)
+        if options.message is None:
+            await _converse(conversation, None if path == IN_MEMORY else Path(f"{path}-inputs"))
+        else:
+            with _interruptible():
+                await conversation.send(options.message)
+        if conversation.client.person is not None:
+            conversation.client.person.finish()
+
+
+async def start_conversation(options: ChatOptions, store: Store) -> Conversation:
+    """A conversation that is ready for its first message.
+
+    Raises:
+        GatewayError: the agent cannot be reached, or the options do not fit it.
+    """
+    images = [image_of(path) for path in options.images]
+    person = person_for(options.answers, options.approve, asks=options.asks)
+    client, screen = AgentClient(options.url, options.agent, options.bearer, person), Screen()
+    async with client.open(screen) as connection:
+        conversation = Conversation(client, store, screen, connection.capabilities)
+    if options.resume:
+        resume(conversation, options.thread)
+    elif options.thread is not None:
+        name = thread_name(options.thread)
+        if store.find(conversation.place, name) is None:
+            conversation.name = name
+        else:
+            resume(conversation, name)
+    conversation.images = images
+    conversation.parameters.update(values_of(options.settings, conversation.capabilities.parameters))
+    return conversation
+
+
+async def _converse(conversation: Conversation, inputs: Path | None) -> None:
+    choices = Choices(
+        lambda: {name: described(schema) for name, schema in conversation.capabilities.parameters.items()},
+        lambda: [one.thread.label for one in conversation.store.summaries(conversation.place)],
+    )
+    session = _prompt_session(inputs, choices)
+    conversation.screen.note(f"Talking to {conversation.client.agent}. /help shows what there is, Ctrl-D leaves.")
+    while True:
+        try:
+            line = await session.prompt_async(_prompt(conversation))
+            if line.strip():
+                await answer(conversation, line)
+        except KeyboardInterrupt:
+            continue  # Ctrl-C at the prompt discards the line
+        except EOFError:
+            return
+
+
+async def answer(conversation: Conversation, line: str) -> None:
+    """Run one input, a command or a message, and show its errors.
+
+    Raises:
+        EOFError: it was `/quit`.
+    """
+    try:
+        with _interruptible():
+            command, rest = read(line)
+            await (conversation.send(rest) if command is None else command.run(conversation, rest))
+    except (GatewayError, asyncio.CancelledError) as error:
+        conversation.screen.problem(CANCELLED if isinstance(error, asyncio.CancelledError) else str(error))
+        if conversation.images and not isinstance(error, UsageError):
+            kept = counted(len(conversation.images), "image")
+            conversation.screen.note(f"({kept} will go with your next message; /image off takes that back)")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C cancel the block, which closes its connections and so ends the call at the gateway.
+
+    Raises:
+        asyncio.CancelledError: Ctrl-C was pressed.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if task is None:
+        raise RuntimeError("there is no task to interrupt")
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        while task.cancelling():
+            task.uncancel()
+
+
+def _prompt(conversation: Conversation) -> str:
+    thread = conversation.thread.name if conversation.thread is not None else conversation.name
+    images = f" +{counted(len(conversation.images), 'image')}" if conversation.images else ""
+    return f"{conversation.client.agent}{f' [{thread}]' if thread else ''}{images}> "
+
+
+def _prompt_session(inputs: Path | None, choices: Choices) -> PromptSession[str]:
+    """A prompt that stores its inputs in the file `inputs`; with None they last for this chat only."""
+    return PromptSession(
+        multiline=True,
+        key_bindings=_keys(),
+        history=InMemoryHistory() if inputs is None else _PrivateHistory(str(inputs)),
+        completer=choices,
+        complete_while_typing=False,
+        complete_style=CompleteStyle.READLINE_LIKE,
+        prompt_continuation=lambda width, _line, _wrapped: "." * (width - 1) + " ",
+    )
+
+
+class _PrivateHistory(FileHistory):
+    """A history that its owner alone can read; ignores a file that cannot be read or written."""
+
+    def load_history_strings(self) -> Iterable[str]:
+        try:
+            return list(super().load_history_strings())
+        except OSError:
+            return []
+
+    def store_string(self, string: str) -> None:
+        with suppress(OSError):
+            make_private(Path(str(self.filename)))
+            super().store_string(string)
+
+
+class Choices(Completer):
+    """Completions: commands, and the arguments of a command.
+
+    `parameters` returns the present parameters with their descriptions, `threads` the labels of the threads.
+    """
+
+    def __init__(self, parameters: Callable[[], dict[str, str]], threads: Callable[[], Sequence[str]]) -> None:
+        self._completers: dict[str, Callable[[], Completer]] = {
+            "parameter": lambda: _words(parameters()),
+            "thread": lambda: _words(dict.fromkeys(threads(), "")),
+            "system": lambda: _words(dict.fromkeys([*SYSTEM_PARAMETERS, "off"], "")),
+            "file": lambda: PathCompleter(expanduser=True),
+        }
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        """The completions of the text before the cursor."""
+        text = document.text_before_cursor
+        name, has_arguments, rest = text.removeprefix("/").partition(" ")
+        if not text.startswith("/"):
+            return ()
+        if not has_arguments:
+            words = {f"/{one}{' ' * (' ' in command.usage)}": command.does for one, command in COMMANDS.items()}
+            return _words(words).get_completions(document, complete_event)
+        completer = self._completers.get(COMMANDS[name].completes) if name in COMMANDS else None
+        return completer().get_completions(Document(rest), complete_event) if completer else ()
+
+
+def _words(words: dict[str, str]) -> WordCompleter:
+    return WordCompleter([*words], meta_dict=words, sentence=True)
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.newline(copy_margin=False)
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.document.is_cursor_at_the_end and buffer.text.endswith(CONTINUED):
+            buffer.delete_before_cursor(len(CONTINUED))
+            buffer.newline(copy_margin=False)
+        else:
+            buffer.validate_and_handle()
+
+    return keys

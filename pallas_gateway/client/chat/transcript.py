@@ -1,0 +1,84 @@
+"""Threads as documents, and as short lists. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pallas_gateway.client.chat.chat_turns import Place, Summary, Thread, Turn
+
+RECALLED_TURNS = 3  # shown again when a thread is resumed
+_FIRST_WORDS, _RECALLED, _REASON = 60, 400, 200  # characters; the reason of a failed turn can be a long list
+
+
+def as_json(place: Place, thread: Thread, turns: Sequence[Turn]) -> str:
+    """The whole thread, with its images."""
+    head: dict[str, Any] = {"gateway": place.gateway, "agent": place.agent, "thread": thread.id, "name": thread.name}
+    document = {**head, "conversation_id": thread.conversation_id, "turns": [asdict(turn) for turn in turns]}
+    return json.dumps(document, ensure_ascii=False, indent=2)
+
+
+def as_markdown(place: Place, thread: Thread, turns: Sequence[Turn]) -> str:
+    """The thread to read, with the types of its images only."""
+    lines = [f"# {thread.name or f'Thread {thread.id}'}", "", f"With {place.agent} at {place.gateway}."]
+    for turn in turns:
+        lines += ["", *_markdown_turn(turn, place.agent)]
+    return "\n".join(lines)
+
+
+def _markdown_turn(turn: Turn, agent: str) -> Iterator[str]:
+    yield f"## {turn.number}. You, {turn.began_at[:16].replace('T', ' ')} UTC"
+    yield f"\n{turn.message}"
+    for image in turn.images:
+        yield f"\n*[image: {image.get('mime_type')}]*"
+    if turn.params:
+        yield f"\n*With {json.dumps(dict(turn.params), ensure_ascii=False)}*"
+    yield f"\n### {agent}\n"
+    if turn.tools:
+        yield f"*Used {', '.join(turn.tools)}*\n"
+    if turn.answer is not None:
+        yield turn.answer
+    if turn.state == "error":
+        why = f"*No answer: {_short(turn.error or '', _REASON)}*"
+        yield f"\n{why}" if turn.answer else why
+    if turn.state == "pending":
+        yield "*Waits for its answer.*"
+
+
+def recalled(turns: Sequence[Turn], agent: str) -> list[str]:
+    """The last turns in a few lines; marks those that are not sent again."""
+    lines = []
+    for turn in turns[-RECALLED_TURNS:]:
+        lines.append(f"you> {_short(turn.message, _RECALLED)}")
+        if turn.state == "complete":
+            lines.append(f"{agent}: {_short(turn.answer or '', _RECALLED)}")
+        elif turn.state == "error":
+            lines.append(
+                f"✗ turn {turn.number} has no answer and is not sent again: {_short(turn.error or '', _REASON)}"
+            )
+        else:
+            lines.append(f"… turn {turn.number} waits for its answer in another chat")
+    return lines
+
+
+def listed(summaries: Sequence[Summary], current: Thread | None) -> list[tuple[str, str, str, str, str]]:
+    """Rows of a table: `*` for the current thread, label, turns, time of the last turn, first words."""
+    return [
+        (
+            "*" if current is not None and one.thread.id == current.id else "",
+            one.thread.label,
+            f"{one.turns}" + (f" ({one.failed} failed)" if one.failed else ""),
+            one.last_at[:16].replace("T", " "),
+            _short(one.first, _FIRST_WORDS),
+        )
+        for one in summaries
+    ]
+
+
+def _short(text: str, most: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

@@ -1,0 +1,330 @@
+"""A running gateway as a client sees it: its registry, and MCP calls to its agents."""
+
+from __future__ import annotations
+
+import re
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote, urlsplit
+
+import typer
+
+from pallas_gateway.client.address import DEFAULT_URL, URL_VARIABLE
+from pallas_gateway.client.usage import UsageError
+from pallas_gateway.config.loading.cross_checks import slug
+from pallas_gateway.config.model.values import authority
+from pallas_gateway.config.problems import did_you_mean
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.urls import AGENT_DETAILS, LOOPBACK_NAMES, WELL_KNOWN, bypass_proxies
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from urllib.parse import SplitResult
+
+    import httpx
+    import httpx2
+    from mcp.client import Client
+    from mcp.client.session import ElicitationFnT, LoggingFnT
+
+REGISTRY_SECONDS = 10.0
+PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
+"""Key of what the gateway says of an agent beyond the registry's schema, in `_meta`."""
+_REFUSING = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.SERVICE_UNAVAILABLE)
+CALL_SECONDS = 3600.0
+"""Longest silence of a stream; the gateway's own limits end a call before."""
+
+BearerOption = Annotated[
+    str | None, typer.Option("--bearer", envvar="PALLAS_BEARER", help="Token to send as Authorization: Bearer.")
+]
+
+
+class UnreachableError(GatewayError):
+    """No gateway answers at the address."""
+
+    reason = "unreachable"
+
+
+class RefusedError(GatewayError):
+    """The gateway, or a proxy, refuses the request."""
+
+    reason = "refused"
+
+
+class NoAccessError(RefusedError):
+    """The caller has no grant for the agent."""
+
+    reason = "no_access"
+
+
+# The MCP client's messages for a stream that ended early; its code for that, -32000, is used by servers for anything.
+_CUT_OFF = ("SSE stream ended without a response", "Connection closed")
+
+
+class UnavailableError(RefusedError):
+    """The gateway is stopping, or a proxy finds no gateway."""
+
+    reason = "unavailable"
+
+
+NOTHING_SHOWN = (
+    "the registry shows no agents. A filtered one shows those that the token (--bearer, PALLAS_BEARER) may view."
+)
+
+_FOREIGN_ADDRESS = (
+    "The registry gives this address, made from `host` in its agents.yaml; it must be reachable from here."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAgent:
+    """One registry entry, as far as the command line needs it.
+
+    `is_at_home`: its URL has the scheme and host that the registry was asked at; only then is the token sent there.
+    """
+
+    name: str
+    title: str
+    description: str
+    url: str
+    document: dict[str, Any]
+    is_at_home: bool = True
+    model: str = ""
+
+
+async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteAgent]:
+    """Return the agents that a gateway lists; a filtered registry lists those that `bearer` may view.
+
+    Raises:
+        RefusedError: it requires a token, or another one.
+        UnavailableError: it takes no requests now (HTTP 503).
+        UnreachableError: nothing answers, the certificate is not accepted, or the answer is not a registry.
+        UsageError: `base_url` is no URL.
+    """
+    if not base_url.startswith(("http://", "https://")):
+        raise UsageError(f"--url must begin with http:// or https://, got '{base_url}'.")
+    # Imported here, as below: these take a second, which `--help`, `serve` and `check` should not cost.
+    import httpx  # noqa: PLC0415
+
+    from pallas_gateway.http_answers import limited  # noqa: PLC0415
+
+    bypass_proxies()
+    base_url = base_url.rstrip("/")
+    try:
+        async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
+            response = await client.get(f"{base_url}{WELL_KNOWN}", headers=_authorization(bearer))
+            response.raise_for_status()
+            return [_agent(base_url, entry["server"]) for entry in response.json()["servers"]]
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code in _REFUSING:
+            is_unavailable = error.response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+            refused = UnavailableError if is_unavailable else RefusedError
+            raise refused(f"{base_url} refused: {_why_refused(error.response, bearer)}") from error
+        hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
+        raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}). {hint}") from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        why = str(error) or type(error).__name__
+        if "CERTIFICATE_VERIFY_FAILED" in why:
+            hint = "The variable SSL_CERT_FILE names a file of certificates to trust."
+            raise UnreachableError(f"The certificate of {base_url} is not accepted ({why}). {hint}") from error
+        hint = f"Is it running? `pallas-gateway serve` starts it; --url or {URL_VARIABLE} names another."
+        raise UnreachableError(f"No gateway answers at {base_url} ({why}). {hint}") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise UnreachableError(f"What answers at {base_url}{WELL_KNOWN} is not a registry.") from error
+
+
+async def fetch_states(base_url: str, bearer: str | None = None) -> Callable[[RemoteAgent], tuple[str, str]]:
+    """Return a function from an agent to its state and reason in `/readyz`; `unknown` if that is not served."""
+    import httpx  # noqa: PLC0415
+
+    from pallas_gateway.http_answers import limited  # noqa: PLC0415
+
+    try:
+        async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
+            response = await client.get(f"{base_url.rstrip('/')}/readyz", headers=_authorization(bearer))
+        not_up: dict[str, Any] = response.json()["not_up"]
+        down = {slug(name): (str(one["state"]), str(one["reason"] or "")) for name, one in not_up.items()}
+    except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
+        return lambda _: ("unknown", "")
+    return lambda agent: down.get(slug(agent.name), ("ready", ""))
+
+
+async def fetch_server_tools(base_url: str, agent: str, bearer: str | None = None) -> list[tuple[str, str, str]] | None:
+    """Return the tools of an agent's servers as (server, tool, description); None where the gateway does not list them.
+
+    A server whose tools are unknown has one row without a tool, with the reason.
+    """
+    import httpx  # noqa: PLC0415
+
+    try:
+        async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
+            url = f"{base_url.rstrip('/')}{AGENT_DETAILS}{quote(agent)}"
+            response = (await client.get(url, headers=_authorization(bearer))).raise_for_status()
+        rows = []
+        for server in response.json()["servers"] or ():
+            tools = server["tools"] or [{"name": "", "description": server.get("reason", "")}]
+            rows += [(server["name"], str(one["name"]), str(one.get("description") or "")) for one in tools]
+    except (httpx.HTTPError, ValueError, LookupError, TypeError):
+        return None
+    return rows
+
+
+def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:
+    urls = [remote["url"] for remote in server["remotes"] if remote["type"] == "streamable-http"]
+    url, base = urls[0], urlsplit(base_url)
+    public = urlsplit(url)
+    published = server.get("_meta", {}).get(PUBLISHER, {})
+    name = str(published.get("agent") or server["name"].rpartition("/")[2])
+    # The public address may be an ingress, or a name of a network, that is not reachable from here; the base URL is.
+    if public.path.startswith("/agents/"):
+        name, url = public.path.split("/")[2], f"{base_url}{public.path}"
+    elif public.path == "/mcp" and base.hostname in LOOPBACK_NAMES and base.scheme == public.scheme:
+        url = f"{authority(base.scheme, base.hostname, public.port)}/mcp"
+    at_home = _place(urlsplit(url)) == _place(base)
+    title = server.get("title") or name
+    description = server.get("description") or ""
+    # The registry repeats the title where an agent has no description, because the schema requires one.
+    description = "" if description == title else description
+    return RemoteAgent(name, title, description, url, server, at_home, str(published.get("model") or ""))
+
+
+def _place(url: SplitResult) -> tuple[str, str]:
+    """Return scheme and host; the port differs in per-port mode, and all names of this machine count as one."""
+    return url.scheme, "localhost" if url.hostname in LOOPBACK_NAMES else url.hostname or ""
+
+
+def find_agent(agents: list[RemoteAgent], name: str) -> RemoteAgent:
+    """Return the agent called `name`.
+
+    Raises:
+        UsageError: there is none; names the nearest.
+    """
+    for agent in agents:
+        if slug(agent.name) == slug(name):
+            return agent
+    if not agents:
+        raise UsageError(f"No agent '{name}': {NOTHING_SHOWN}")
+    known = [agent.name for agent in agents]
+    raise UsageError(f"No agent '{name}'{did_you_mean(name, known)}. There are: {', '.join(known) or 'none'}.")
+
+
+@asynccontextmanager
+async def connected(
+    agent: RemoteAgent,
+    *,
+    bearer: str | None = None,
+    on_message: LoggingFnT | None = None,
+    on_question: ElicitationFnT | None = None,
+) -> AsyncIterator[Client]:
+    """Connect an MCP client to one agent, in the newest protocol era of both sides.
+
+    Args:
+        agent: connects to this agent.
+        bearer: sent with every request.
+        on_message: called with each log message; without it none are requested.
+        on_question: answers questions of the agent; without it the client declares that it cannot be asked.
+
+    Raises:
+        UnreachableError: the agent's endpoint does not answer, or the connection is lost.
+        RefusedError: the endpoint answers with an HTTP or protocol error.
+    """
+    import httpx2  # noqa: PLC0415
+    from mcp import MCPError  # noqa: PLC0415
+    from mcp.client import Client  # noqa: PLC0415
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415
+
+    from pallas_gateway.http_answers import LARGEST_ANSWER_BYTES, MCP_STREAMS, limited  # noqa: PLC0415
+
+    timeout = httpx2.Timeout(REGISTRY_SECONDS, read=CALL_SECONDS)
+    if bearer and not agent.is_at_home:
+        why = "the registry names an address on another host, or without TLS; the token was not sent"
+        raise RefusedError(f"Agent '{agent.name}' is at {agent.url}: {why}. Give its gateway's own --url.")
+    responses: list[httpx2.Response] = []
+    try:
+        async with (
+            limited(
+                httpx2.AsyncClient(
+                    headers=_authorization(bearer),
+                    timeout=timeout,
+                    event_hooks={"response": [partial(_keep, responses)]},
+                ),
+                streams=MCP_STREAMS,
+            ) as http,
+            Client(
+                streamable_http_client(agent.url, http_client=http, max_sse_event_size=LARGEST_ANSWER_BYTES),
+                logging_callback=on_message,
+                elicitation_callback=on_question,
+                log_level="info" if on_message else None,
+            ) as client,
+        ):
+            yield client
+    except Exception as error:
+        first = _first(error)
+        if isinstance(first, GatewayError):  # raised inside the block: the client puts it into groups
+            raise first from error
+        if isinstance(first, (httpx2.HTTPError, httpx2.InvalidURL, OSError)):
+            why = str(first) or type(first).__name__
+            hint = (
+                "The registry gives this address, made from `host` in its agents.yaml; it must be reachable from here."
+            )
+            hint = "" if agent.is_at_home else f" {hint}"
+            raise UnreachableError(f"Agent '{agent.name}' does not answer at {agent.url} ({why}).{hint}") from error
+        if isinstance(first, MCPError):
+            if str(first) in _CUT_OFF:
+                why = "the gateway, or the connection to it, went away before the answer was whole"
+                raise UnreachableError(f"Agent '{agent.name}' at {agent.url}: {why}.") from error
+            raise _refusal(agent, responses, str(first), bearer) from error
+        raise
+
+
+async def _keep(last: list[httpx2.Response], response: httpx2.Response) -> None:
+    last[:] = [response]
+    if response.is_error:
+        await response.aread()
+
+
+def _refusal(agent: RemoteAgent, last: list[httpx2.Response], why: str, bearer: str | None) -> RefusedError:
+    """Return the error for the last response of an agent's endpoint; `why` is the MCP client's message."""
+    refused = f"Agent '{agent.name}' refused at {agent.url}"
+    if not last or not last[0].is_error:
+        return RefusedError(f"{refused}: {why}")
+    kind = NoAccessError if _has_no_access(last[0], bearer) else RefusedError
+    return kind(f"{refused}: {_why_refused(last[0], bearer)}")
+
+
+def _has_no_access(response: httpx2.Response, bearer: str | None) -> bool:
+    """True if the caller may not use a listed agent: 404 in the gateway's own words, or 401 without a token."""
+    if response.status_code == HTTPStatus.NOT_FOUND and bearer:
+        return '"no agent ' in response.text
+    return response.status_code == HTTPStatus.UNAUTHORIZED and not bearer
+
+
+def _authorization(bearer: str | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {bearer}"} if bearer else {}
+
+
+def _why_refused(response: httpx.Response | httpx2.Response, bearer: str | None) -> str:
+    """Describe a refusal: the status, the server's message about the token, and what to do."""
+    status = f"HTTP {response.status_code}"
+    said = re.search(r'error_description="([^"]*)"', response.headers.get("www-authenticate", ""))
+    if response.status_code == HTTPStatus.NOT_FOUND and bearer:
+        return f"it is not there, or the token has no grant for it ({status})"
+    if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and "retry-after" in response.headers:
+        return f"{status}; try again in {response.headers['retry-after']} s"
+    if response.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        return f"the request, with its history and images, is larger than it takes ({status})"
+    if response.status_code not in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return status
+    why = said[1] if said else "a token is required"
+    if not bearer:
+        return f"{why} ({status}). Give one with --bearer or PALLAS_BEARER."
+    hint = " Give the token alone, without the word Bearer." if bearer.lower().startswith("bearer ") else ""
+    return f"{why} ({status}).{hint}"
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

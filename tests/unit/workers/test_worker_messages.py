@@ -1,0 +1,178 @@
+"""What a worker and its parent tell each other, as lines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+
+import pydantic_core
+import pytest
+
+from pallas_gateway.calls.cancellation import RequestKey
+from pallas_gateway.calls.exchanges import LONGEST_PART
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.mcp_server.envelope import LONGEST_ANSWER
+from pallas_gateway.workers.worker_messages import (
+    LONGEST_LINE,
+    LONGEST_TEXT,
+    MOST_UNREAD,
+    Answered,
+    Cancelled,
+    Close,
+    Failed,
+    Message,
+    NotReloaded,
+    Passed,
+    Ready,
+    Sender,
+    Stopped,
+    line_of,
+    message_of,
+    receive,
+)
+from tests.support.waiting import eventually
+
+LONG = "\N{GRINNING FACE}" * (2 << 20)
+KEY = RequestKey.of("root", "session-1", Secret("token-1"), 7)
+
+
+async def read(data: bytes) -> list[Message]:
+    """Everything that a channel with these bytes gives."""
+    reader, messages = asyncio.StreamReader(limit=LONGEST_LINE), list[Message]()
+    reader.feed_data(data)
+    reader.feed_eof()
+    await receive(reader, messages.append)
+    return messages
+
+
+def test_a_cancellation_comes_out_as_it_went_in() -> None:
+    cancelled = message_of(line_of(Cancelled(KEY)))
+    assert isinstance(cancelled, Cancelled)
+    assert cancelled.key == KEY
+
+
+@pytest.mark.parametrize("request_id", ["x" * (2 << 20), LONG, "\ud800", 10**4000])
+def test_a_cancellation_is_as_short_as_ever_whatever_a_client_takes_for_an_id(request_id: str | int) -> None:
+    line = line_of(Cancelled(RequestKey.of("root", "s" * 100_000, Secret("t" * 100_000), request_id)))
+    assert len(line) == len(line_of(Cancelled(KEY))) < 1000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[" + ",".join("0" * 32_000) + "]",
+        '"' + "é" * 32_000 + '"',
+        '"' + "\N{GRINNING FACE}" * 16_000 + '"',
+        '"' + r"\"" * 32_000 + '"',
+        " " * 64_000 + "0",
+        "\n" * 64_000 + "0",
+        "9" * 4_000,
+        "NaN",
+    ],
+    ids=["zeros", "é", "faces", "quotes", "spaces", "lines", "digits", "NaN"],
+)
+async def test_the_longest_answer_comes_out_as_its_client_wrote_it(content: str) -> None:
+    body = f'{{"id": "question-1", "result": {{"action": "accept", "content": {{"a": {content}}}}}}}'
+    assert len(body.encode()) <= LONGEST_ANSWER
+    line = line_of(Answered(KEY, body))
+    assert len(line) < LONGEST_LINE
+    (answered,) = await read(line)
+    assert answered == Answered(KEY, body)
+    assert str(pydantic_core.from_json(body)) == str(pydantic_core.from_json(answered.response))
+
+
+async def test_the_longest_part_of_an_exchange_comes_out_whole() -> None:
+    part = Passed("to", "sender", "exchange", "\N{GRINNING FACE}" * LONGEST_PART)
+    assert len(line_of(part)) < LONGEST_LINE
+    assert await read(line_of(part)) == [part]
+
+
+@pytest.mark.parametrize("kind", [Ready, Failed])
+async def test_a_long_text_is_cut_so_that_its_line_can_be_read(kind: type[Ready | Failed]) -> None:
+    line = line_of(kind(LONG))
+    assert len(line) < LONGEST_LINE
+    assert await read(line) == [kind(LONG[: LONGEST_TEXT - 1] + "…")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"x" * (LONGEST_LINE + 1),
+        b"no JSON",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        json.dumps({"is": "Garbled"}).encode(),
+        json.dumps({"is": "Ready"}).encode(),
+        json.dumps({"is": ["Ready"]}).encode(),
+    ],
+    ids=range(9),
+)
+async def test_a_line_that_is_no_message_is_logged_and_the_next_one_is_read(
+    line: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await read(line_of(Stopped()) + line + b"\n" + line_of(Close())) == [Stopped(), Close()]
+    [record] = caplog.records
+    assert (record.levelno, record.message) == (logging.ERROR, "worker message unreadable")
+
+
+async def test_a_message_that_cannot_be_acted_on_is_logged_and_the_next_one_is_taken(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reader, taken = asyncio.StreamReader(limit=LONGEST_LINE), list[Message]()
+
+    def take(message: Message) -> None:
+        taken.append(message)
+        if isinstance(message, Stopped):
+            raise ConnectionResetError("of something else")
+
+    reader.feed_data(line_of(Stopped()) + line_of(Close()))
+    reader.feed_eof()
+    await receive(reader, take)
+    assert taken == [Stopped(), Close()]
+    [record] = caplog.records
+    assert (
+        vars(record).items()
+        >= {"levelno": logging.ERROR, "message": "worker message failed", "kind": "Stopped"}.items()
+    )
+
+
+async def test_a_line_that_was_not_finished_is_none() -> None:
+    assert await read(line_of(Stopped()) + line_of(Failed("because"))[:-1]) == [Stopped()]
+
+
+async def test_reports_are_dropped_while_nothing_is_read_and_what_calls_wait_for_is_sent(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ours, theirs = socket.socketpair()
+    _, writer = await asyncio.open_connection(sock=ours)
+    reader, other = await asyncio.open_connection(sock=theirs, limit=LONGEST_LINE)
+    reader._transport.pause_reading()  # type: ignore[attr-defined]  # it hangs
+    sender, report = Sender(writer, {"worker": 1}), NotReloaded("because " * 20)
+    for _ in range(20_000):
+        sender.send(report)
+    unread = sender.unread
+    needed: list[Message] = [Cancelled(KEY), Answered(KEY, "{}"), Passed("to", "sender", "exchange", "{}"), Close()]
+    for message in 100 * needed:
+        sender.send(message)
+    reader._transport.resume_reading()  # type: ignore[attr-defined]
+    seen: list[Message] = []
+    receiving = asyncio.create_task(receive(reader, seen.append))
+    await eventually(lambda: seen.count(Close()) == 100, what="all that is needed")
+    reports = seen.count(report)
+    sender.send(report)
+    await eventually(lambda: seen[-1] == report, what="a report")
+    for _ in range(20_000):
+        sender.send(report)
+    for one in (writer, other):
+        one.close()
+    sender.send(report)  # the other side is gone
+    await receiving
+    assert unread < MOST_UNREAD + 1000
+    assert reports < 20_000
+    assert seen[reports : reports + 400] == 100 * needed
+    what = "worker messages dropped"
+    assert [record.message for record in caplog.records] == [what, what]  # once for each time
