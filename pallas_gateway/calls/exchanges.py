@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
-    type Document = Mapping[str, Any]
+    type ExchangeDocument = Mapping[str, Any]
 
 LONGEST_PART = 60_000
 """Characters of one part."""
@@ -53,7 +53,7 @@ class Exchange:
         self._unread: deque[int] = deque()
         self._was_read = asyncio.Event()
 
-    async def send(self, document: Document) -> None:
+    async def send(self, document: ExchangeDocument) -> None:
         """Send a document, unless the exchange has ended; each part once most of those before it were read."""
         text = json.dumps(document)
         for begin in range(0, len(text), LONGEST_PART):
@@ -64,7 +64,7 @@ class Exchange:
             self._unread.append(len(part))
             self._exchanges.pass_on(self, part, is_last=begin + LONGEST_PART >= len(text))
 
-    async def documents(self) -> AsyncIterator[Document]:
+    async def documents(self) -> AsyncIterator[ExchangeDocument]:
         """Yield what the other process sends, until the exchange has ended."""
         while (document := await self._documents.get()) is not None:
             yield json.loads(document)

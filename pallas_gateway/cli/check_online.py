@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.health.verdict import LlmResult
     from pallas_gateway.runtime.protocols import Downstream, LlmProvider
-    from pallas_gateway.runtime.started_agent import FastAgentHost
+    from pallas_gateway.runtime.started_agent import StartedAgent
 
 _LIMITS = HealthLimits()
 _MOST_STDERR = 64 * 1024
@@ -66,7 +66,7 @@ class Online:
         self._servers: list[tuple[Downstream, bool]] = []
         self._asked: list[LlmProvider] = []
 
-    async def check(self, name: str, started: FastAgentHost) -> None:
+    async def check(self, name: str, started: StartedAgent) -> None:
         """Ask the downstreams and providers of one started agent."""
         remote = [one for one in started.downstreams if one.peer is None]  # peers are checked as agents
         async with asyncio.TaskGroup() as group:
@@ -84,7 +84,7 @@ class Online:
             if result.status == "failed":
                 self._found.warn(self._configuration.fastagent.problem(result.provider, _format(result)))
 
-    async def _check_downstream(self, name: str, started: FastAgentHost, downstream: Downstream) -> None:
+    async def _check_downstream(self, name: str, started: StartedAgent, downstream: Downstream) -> None:
         known = next((answers for server, answers in self._servers if server == downstream), None)
         if known is None:
             limits = _LIMITS if downstream.program is None else self._limits_of_programs
@@ -101,7 +101,7 @@ class Online:
             await self._check_filters(name, started, downstream, patterns)
 
     async def _check_filters(
-        self, name: str, started: FastAgentHost, downstream: Downstream, patterns: tuple[str, ...]
+        self, name: str, started: StartedAgent, downstream: Downstream, patterns: tuple[str, ...]
     ) -> None:
         server = downstream.name
         if downstream.forwards_bearer:
@@ -120,7 +120,7 @@ class Online:
                 )
                 self._found.problems.append(self._of_filter(name, f"{server}{TOOL_SEPARATOR}{pattern}", message))
 
-    def _providers(self, name: str, started: FastAgentHost) -> Iterator[tuple[Problem, LlmProvider]]:
+    def _providers(self, name: str, started: StartedAgent) -> Iterator[tuple[Problem, LlmProvider]]:
         """Yield the providers of the agent's models, then of those that callers may choose, each with its place."""
         settings = self._configuration.deployment.agents[name]
         for provider in started.providers:

@@ -35,7 +35,7 @@ class ChatCapabilities:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallResult:
     """The result of a call.
 
     Attributes:
@@ -53,7 +53,7 @@ class Answer:
     params: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, result: CallToolResult) -> Answer:
+    def of(cls, result: CallToolResult) -> CallResult:
         """Return the parts of an MCP result that the command line shows."""
         text = "\n".join(block.text for block in result.content if block.type == "text")
         others = (block for block in result.content if block.type != "text")
@@ -72,7 +72,7 @@ class AgentClient:
     person: Person | None = None
 
     @asynccontextmanager
-    async def open(self, view: View | None = None) -> AsyncIterator[Connection]:
+    async def open(self, view: View | None = None) -> AsyncIterator[AgentConnection]:
         """Connect for one call, whose events `view` shows.
 
         Raises:
@@ -91,11 +91,11 @@ class AgentClient:
         async with connected(agent, bearer=self.bearer, on_message=on_message, on_question=self.person) as client:
             tool = await message_tool(client, self.agent)
             capabilities = ChatCapabilities(tool.name, offered_by(tool.input_schema), window_of(agent.document))
-            yield Connection(client, capabilities, view, self.person)
+            yield AgentConnection(client, capabilities, view, self.person)
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class AgentConnection:
     """A connected agent."""
 
     _client: Client
@@ -140,7 +140,7 @@ class Connection:
 
 async def health_document(client: Client) -> dict[str, Any]:
     """Return the document of `get_health`, or one with the error that came in its place."""
-    text = Answer.of(await client.call_tool(GET_HEALTH, {})).text
+    text = CallResult.of(await client.call_tool(GET_HEALTH, {})).text
     try:
         document = json.loads(text)
     except ValueError:

@@ -13,7 +13,7 @@ import typer
 
 from pallas_gateway.calls.conversation import parse_history
 from pallas_gateway.client.address import UrlOption, gateway_url
-from pallas_gateway.client.agent_client import AgentClient, Answer
+from pallas_gateway.client.agent_client import AgentClient, CallResult
 from pallas_gateway.client.attachments import image_of, read
 from pallas_gateway.client.call_settings import PARAMS, SettingsOption, values_of, without_effect
 from pallas_gateway.client.gateway_client import BearerOption
@@ -71,7 +71,7 @@ def call(
     if isinstance(view, EventView):
         view.result(called)
     else:
-        _print(Answer.of(called), view.last_live_text)
+        _print(CallResult.of(called), view.last_live_text)
     if person is not None:
         person.finish()
     if called.is_error:
@@ -87,7 +87,7 @@ async def _call(
         return await connection.call(arguments, live=stream)
 
 
-def _print(answer: Answer, shown: str) -> None:
+def _print(answer: CallResult, shown: str) -> None:
     if answer.is_error:
         problem(answer.text)
         return

@@ -21,7 +21,7 @@ from pallas_gateway.client.gateway_client import (
 from pallas_gateway.client.output import problem, result, table
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.problems import did_you_mean
-from pallas_gateway.web.console.clients import ALL_AGENTS_NAME, Client, Target, clients
+from pallas_gateway.web.console.clients import ALL_AGENTS_NAME, ConnectedProgram, Target, clients
 
 _TOOL_OF_ALL = "agent-{name}"
 
@@ -50,7 +50,7 @@ def connect(
         problem(f"Or open: {link}")
 
 
-def _client(name: str, agent: str | None) -> Client:
+def _client(name: str, agent: str | None) -> ConnectedProgram:
     known = {one.id: one for one in clients()}
     if name not in known:
         meant, example = did_you_mean(name, known), agent if agent in known else next(iter(known))
@@ -59,7 +59,7 @@ def _client(name: str, agent: str | None) -> Client:
     return known[name]
 
 
-async def _target(client: Client, base_url: str, bearer: str | None, name: str | None) -> Target:
+async def _target(client: ConnectedProgram, base_url: str, bearer: str | None, name: str | None) -> Target:
     agents = await fetch_agents(base_url, bearer)
     if not agents:
         raise UsageError(NOTHING_SHOWN[0].upper() + NOTHING_SHOWN[1:])

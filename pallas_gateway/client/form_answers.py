@@ -20,7 +20,7 @@ class UnfitAnswerError(GatewayError):
     reason = "unfit_answer"
 
 
-class GivenAnswers:
+class PreparedAnswers:
     """The values of `--answer` by their names, and what became of them in the questions of a command."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:

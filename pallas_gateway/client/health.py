@@ -27,13 +27,13 @@ from pallas_gateway.client.gateway_client import (
     fetch_agents,
     find_agent,
 )
-from pallas_gateway.client.health_view import Answer, Memory, print_answers, rows_of, watching
+from pallas_gateway.client.health_view import HealthAnswer, Memory, print_answers, rows_of, watching
 from pallas_gateway.client.output import result
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
-    from pallas_gateway.client.health_view import Answers
+    from pallas_gateway.client.health_view import HealthAnswers
 
 NO_ACCESS = "no access"
 ROUND_SECONDS = 20.0
@@ -89,7 +89,7 @@ class Asking:
     agent: str | None
     url: str
     bearer: str | None = field(default=None, repr=False)
-    latest: Answers = field(default_factory=dict)
+    latest: HealthAnswers = field(default_factory=dict)
     problem: str | None = None
 
     @property
@@ -110,7 +110,7 @@ class Asking:
         except (UnreachableError, UnavailableError, NoAgentsError, UsageError) as error:
             self.problem = str(error)
 
-    async def ask(self) -> Answers:
+    async def ask(self) -> HealthAnswers:
         """Ask each agent once.
 
         Raises:
@@ -147,7 +147,7 @@ async def ask_for_ever(asking: Asking, interval: float) -> NoReturn:
             await asking.ask_again()
 
 
-async def _health_of(agent: RemoteAgent, bearer: str | None) -> Answer:
+async def _health_of(agent: RemoteAgent, bearer: str | None) -> HealthAnswer:
     started = monotonic()
     try:
         async with asyncio.timeout(ROUND_SECONDS), connected(agent, bearer=bearer) as client:
@@ -158,4 +158,4 @@ async def _health_of(agent: RemoteAgent, bearer: str | None) -> Answer:
         document = {"status": "error", "message": str(error)}
     except TimeoutError:
         document = {"status": "error", "message": f"no answer within {ROUND_SECONDS:g} s"}
-    return Answer(document, monotonic() - started)
+    return HealthAnswer(document, monotonic() - started)

@@ -29,7 +29,7 @@ _COLUMNS = ("AGENT", "SERVER", "STATE", "STATUS", "LATENCY", "SINCE", "LAST ERRO
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HealthAnswer:
     """The document that one agent answered, and the seconds it took."""
 
     document: Mapping[str, Any]
@@ -41,7 +41,7 @@ class Answer:
         return str(self.document.get("status"))
 
 
-type Answers = Mapping[str, Answer]
+type HealthAnswers = Mapping[str, HealthAnswer]
 
 
 class Row(NamedTuple):
@@ -56,7 +56,7 @@ class Row(NamedTuple):
     error: str
 
 
-def print_answers(answers: Answers) -> None:
+def print_answers(answers: HealthAnswers) -> None:
     """Print a table of agents and one of their downstreams."""
     summary = [(name, answer.status, str(answer.document.get("message", ""))) for name, answer in answers.items()]
     table("AGENT", "STATUS", "MESSAGE", rows=summary)
@@ -70,7 +70,7 @@ def print_answers(answers: Answers) -> None:
         table("AGENT", "SERVER", "STATUS", "LATENCY", "SINCE", "ERROR", rows=details)
 
 
-def rows_of(answers: Answers) -> list[Row]:
+def rows_of(answers: HealthAnswers) -> list[Row]:
     """Return a row for each agent, followed by those of its downstreams and provider."""
     rows = []
     for name, answer in answers.items():

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
-from pallas_gateway.client.form_answers import GivenAnswers
+from pallas_gateway.client.form_answers import PreparedAnswers
 from pallas_gateway.client.form_fields import NO_WORDS, fields_in, harmless
 from pallas_gateway.client.gateway_client import RefusedError
 from pallas_gateway.client.output import problem
@@ -51,7 +51,7 @@ class Person:
     def __init__(self, answers: Mapping[str, str], approve: Sequence[str], read: Read | None) -> None:
         self.pause: Callable[[], AbstractContextManager[object]] = nullcontext
         self.open_page: Callable[[str], object] = webbrowser.open
-        self._given = GivenAnswers(answers)
+        self._given = PreparedAnswers(answers)
         self._approve = approve
         self._read = read
         self._asking = asyncio.Lock()
@@ -136,10 +136,10 @@ class Person:
         """
         if self._read is None:
             raise _DeclinedError(f"--approve {shlex.quote(tool)} approves this tool")
-        return await self._fill_in(fields, GivenAnswers({}), _DECISIONS)
+        return await self._fill_in(fields, PreparedAnswers({}), _DECISIONS)
 
     async def _fill_in(
-        self, fields: Sequence[FormField], given: GivenAnswers, words: Mapping[str, str] = NO_WORDS
+        self, fields: Sequence[FormField], given: PreparedAnswers, words: Mapping[str, str] = NO_WORDS
     ) -> dict[str, Any]:
         """Return the values of a form; `words` are others for typed values.
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
 
-    type Round = asyncio.Task[tuple[ProbeResult, ...]]
+    type HealthRound = asyncio.Task[tuple[ProbeResult, ...]]
 
 
 REFUSED_CALLS = 3
@@ -57,7 +57,7 @@ class HealthChecker:
         self._tasks = tasks
         self._metrics = metrics
         self._limits = limits
-        self._round: Round | None = None
+        self._round: HealthRound | None = None
         self._began = 0.0
         self._latest: dict[str, ProbeResult] = {}
         self._program_answered: dict[str, float] = {}
@@ -120,7 +120,7 @@ class HealthChecker:
             self._metrics.health_status.labels(self._agent).set(WORTH[verdict.status])
         return verdict
 
-    def _current_round(self, downstreams: tuple[Downstream, ...]) -> Round:
+    def _current_round(self, downstreams: tuple[Downstream, ...]) -> HealthRound:
         is_old = monotonic() - self._began > self._limits.fresh_seconds
         stale = self._round is not None and self._round.done() and is_old
         if self._round is None or stale or self._round.cancelled():

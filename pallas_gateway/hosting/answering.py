@@ -31,7 +31,7 @@ _log = logging.getLogger("pallas.calls")
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class IncomingCall:
     """A request for an agent whose body has not been checked.
 
     Attributes:
@@ -70,7 +70,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredCall:
     """A call that has ended: the reply, or why there is none.
 
     A reply that is a failure is a `CallFailedError` in `outcome`; `reply` is the agent's reply in every case.
@@ -105,10 +105,10 @@ class Answered:
 
 
 async def serve_call[T](
-    arrival: Arrival,
+    arrival: IncomingCall,
     parse: Callable[[Call], Awaitable[Call]],
     answer: Callable[[Call], Awaitable[Reply]],
-    deliver: Callable[[Answered], Awaitable[T]],
+    deliver: Callable[[AnsweredCall], Awaitable[T]],
 ) -> T:
     """Answer a request; return what `deliver` makes of it.
 
@@ -130,7 +130,7 @@ async def serve_call[T](
             except GatewayError as refusal:
                 if isinstance(refusal, CallRefusedError):
                     agent.refuse(asked, refusal)
-                answered = Answered(asked, refusal.with_traceback(None))  # as in `_answered`
+                answered = AnsweredCall(asked, refusal.with_traceback(None))  # as in `_answered`
             else:
                 is_renamed = call.conversation_id != asked.conversation_id
                 with records_of(call, bearer) if is_renamed else nullcontext():
@@ -139,7 +139,7 @@ async def serve_call[T](
             return await deliver(answered)
 
 
-async def _answered(call: Call, answer: Callable[[Call], Awaitable[Reply]]) -> Answered:
+async def _answered(call: Call, answer: Callable[[Call], Awaitable[Reply]]) -> AnsweredCall:
     outcome: Reply | GatewayError
     reply: Reply | None = None
     try:
@@ -153,7 +153,7 @@ async def _answered(call: Call, answer: Callable[[Call], Awaitable[Reply]]) -> A
         _log.exception("call failed")
         sentence = f"The gateway failed to answer; its log has the reason under {call.call_id}."
         outcome = CallFailedError(sentence, reason="internal_error")
-    return Answered(call, outcome, reply, monotonic() - call.began)
+    return AnsweredCall(call, outcome, reply, monotonic() - call.began)
 
 
 @contextmanager

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pallas_gateway.health.verdict import Verdict
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.mcp_server.envelope import Context
-    from pallas_gateway.mcp_server.message_calls import ToolResult
+    from pallas_gateway.mcp_server.message_calls import MessageResult
 
 
 LONGEST_OWN_DESCRIPTION = 100
@@ -107,12 +107,12 @@ class AgentServer:
         description = self._agent.settings.description or f"Send a message to {title} and get its answer."
         return message_tool(name, title=title, description=description, params=params)
 
-    async def answer(self, arguments: dict[str, Any], request: ToolRequest) -> ToolResult:
+    async def answer(self, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
         """Return the result of a call of the message tool that did not come in by `transport`."""
         with self.transport.in_use():
             return await answer_message(self._agent, self._running, arguments, request)
 
-    async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> ToolResult:
+    async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
         """Return the result of one of the tools.
 
         Raises:
@@ -164,7 +164,7 @@ class AgentServer:
         del context, params
         return ListToolsResult(tools=self._tools_that_only_read if self._only_reads(self._agent.name) else self._tools)
 
-    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> ToolResult:
+    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> MessageResult:
         request = ToolRequest.over_http(context, params, self._agent.name, self._running.log_levels)
         return await self.call_tool(params.name, params.arguments or {}, request)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.deployment import Deployment
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.mcp_server.envelope import Context
-    from pallas_gateway.mcp_server.message_calls import ToolResult
+    from pallas_gateway.mcp_server.message_calls import MessageResult
 
 _TOOL_PREFIX = "agent-"
 _HEALTH = "Health of the agents and their servers. Asks no model."
@@ -85,11 +85,11 @@ class AllAgentsServer:
         """Those that may be called, by their tool, in the order of the configuration."""
         return {f"{_TOOL_PREFIX}{name}": one for name, one in self._servers().items() if grants.may_run(name)}
 
-    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> ToolResult:
+    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> MessageResult:
         request = ToolRequest.over_http(context, params, ALL_AGENTS, self._running.log_levels)
         return await self.call_tool(params.name, params.arguments or {}, request)
 
-    async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> ToolResult:
+    async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
         """Return the result of one of the tools.
 
         Raises:

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.channel import NotificationSender
     from pallas_gateway.calls.exchanges import Exchanges
-    from pallas_gateway.mcp_server.message_calls import ToolRequest, ToolResult
+    from pallas_gateway.mcp_server.message_calls import MessageResult, ToolRequest
 
 _TRACE_HEADERS = ("traceparent", "tracestate")
 
 
-async def hand_over(exchanges: Exchanges, agent: str, request: ToolRequest) -> ToolResult | None:
+async def hand_over(exchanges: Exchanges, agent: str, request: ToolRequest) -> MessageResult | None:
     """Have the process that holds the call of a request go on with it; None if there is no such process any more.
 
     Raises:
@@ -54,7 +54,7 @@ async def hand_over(exchanges: Exchanges, agent: str, request: ToolRequest) -> T
     return None
 
 
-def result_document(result: ToolResult) -> Mapping[str, Any]:
+def result_document(result: MessageResult) -> Mapping[str, Any]:
     """Return the document that brings a result."""
     return {"result": _wire(result)}
 
@@ -64,7 +64,7 @@ def error_document(error: MCPError) -> Mapping[str, Any]:
     return {"error": [error.code, error.message, error.data]}
 
 
-def _end(document: Mapping[str, Any]) -> ToolResult:
+def _end(document: Mapping[str, Any]) -> MessageResult:
     if "error" in document:
         raise MCPError(*document["error"])
     result = document["result"]

@@ -24,7 +24,7 @@ from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.channel import StreamOptions
-from pallas_gateway.hosting.answering import Arrival, serve_call
+from pallas_gateway.hosting.answering import IncomingCall, serve_call
 from pallas_gateway.mcp_server.envelope import SESSION_HEADER, caller_of, headers_of, key_of
 from pallas_gateway.mcp_server.handing_over import hand_over
 from pallas_gateway.mcp_server.rounds import (
@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.nesting import Parent, RunningCalls
     from pallas_gateway.calls.open_calls import OpenCall
     from pallas_gateway.calls.progress import ProgressEvent
-    from pallas_gateway.hosting.answering import Answered
+    from pallas_gateway.hosting.answering import AnsweredCall
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.mcp_server.envelope import Context
 
-type ToolResult = CallToolResult | InputRequiredResult
+type MessageResult = CallToolResult | InputRequiredResult
 
 _LEVELS_THAT_SHOW_INFO = ("debug", "info")
 
@@ -108,7 +108,7 @@ class ToolRequest:
 
 async def answer_message(
     agent: HostedAgent, running: RunningCalls, arguments: dict[str, Any], request: ToolRequest
-) -> ToolResult:
+) -> MessageResult:
     """Return the agent's answer, or a result with the reason why there is none, or the questions of the call.
 
     Args:
@@ -141,12 +141,12 @@ async def answer_message(
             waiting.append(open_call)
         return reply or Reply((), "input_required")
 
-    async def deliver(answered: Answered) -> ToolResult:
+    async def deliver(answered: AnsweredCall) -> MessageResult:
         if waiting:
             return questions_result(waiting[0], running.open_calls.detach(waiting[0]))
         return call_result(answered, agent.trace_url(answered.call))
 
-    arrival = Arrival(
+    arrival = IncomingCall(
         agent,
         request.caller,
         request.headers,
@@ -162,7 +162,7 @@ async def answer_message(
         continued.ended(running.open_calls)
 
 
-async def _continued(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> ToolResult | Continued:
+async def _continued(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> MessageResult | Continued:
     """Return what a request goes on with or ends, or the result of a call that waits in another process."""
     if not request.round.ends:
         return await _found(agent, running, request)
@@ -175,7 +175,7 @@ async def _continued(agent: HostedAgent, running: RunningCalls, request: ToolReq
     return found
 
 
-async def _found(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> ToolResult | Continued:
+async def _found(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> MessageResult | Continued:
     """Return what a request goes on with, or the result of a call that waits in another process of this gateway."""
     calls, resumed = running.open_calls, None
     if calls.is_elsewhere(request.round.state):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.open_calls import OpenCall
     from pallas_gateway.calls.progress import ProgressEvent
     from pallas_gateway.hosting.gateway import Gateway
-    from pallas_gateway.mcp_server.message_calls import ToolResult
+    from pallas_gateway.mcp_server.message_calls import MessageResult
 
 
 class TakenOver:
@@ -48,7 +48,7 @@ class TakenOver:
         finally:
             exchange.close()
 
-    async def _answer(self, asked: Mapping[str, Any], call: OpenCall | None, exchange: Exchange) -> ToolResult:
+    async def _answer(self, asked: Mapping[str, Any], call: OpenCall | None, exchange: Exchange) -> MessageResult:
         server = self._gateway.servers.get(asked["agent"])
         if call is None or server is None:
             raise no_such_call()

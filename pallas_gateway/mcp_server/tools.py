@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.conversation import Skipped
     from pallas_gateway.config.model.agents import AgentSettings
-    from pallas_gateway.hosting.answering import Answered
+    from pallas_gateway.hosting.answering import AnsweredCall
 
 GET_HEALTH = "get_health"
 META_KEY = "pallas/call"
@@ -197,7 +197,7 @@ def _warn_of_skipped(call: Call, skipped: Skipped) -> None:
         _log.warning("history entries skipped", extra={**ids, "entries": skipped.count, "first": first})
 
 
-def call_result(answered: Answered, trace_url: str | None = None) -> CallToolResult:
+def call_result(answered: AnsweredCall, trace_url: str | None = None) -> CallToolResult:
     """Return the result of a call: the reply, or the sentence of its error."""
     meta: dict[str, Any] = {META_KEY: answered.facts(), **({TRACE_META_KEY: trace_url} if trace_url else {})}
     if (reply := answered.reply) is None:

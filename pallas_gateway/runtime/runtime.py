@@ -30,7 +30,7 @@ from pallas_gateway.runtime.settings.hosting import (
 from pallas_gateway.runtime.settings.model_names import in_settings
 from pallas_gateway.runtime.settings.providers import llm_providers
 from pallas_gateway.runtime.settings.review import blamed_settings, review
-from pallas_gateway.runtime.started_agent import FastAgentHost, server_names
+from pallas_gateway.runtime.started_agent import StartedAgent, server_names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -117,7 +117,7 @@ class FastAgentRuntime:
         return wrong_values_left_out(self._config_file, known)
 
     @asynccontextmanager
-    async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncIterator[FastAgentHost]:
+    async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncIterator[StartedAgent]:
         """Make and start one agent; see `Runtime.start`."""
         with self._factory.starting(spec):
             fast = await self._made(spec, reread=reread)
@@ -139,7 +139,7 @@ class FastAgentRuntime:
             error.settings = blamed_settings(error)
             raise
 
-    async def _started(self, fast: FastAgent, spec: AgentSpec, entered: _Entered) -> FastAgentHost:
+    async def _started(self, fast: FastAgent, spec: AgentSpec, entered: _Entered) -> StartedAgent:
         try:
             async with asyncio.timeout(START_SECONDS):
                 return await self._enter(fast, spec, entered)
@@ -151,7 +151,7 @@ class FastAgentRuntime:
             self._factory.start_failed(spec, failure, error)
             raise failure from error
 
-    async def _enter(self, fast: FastAgent, spec: AgentSpec, entered: _Entered) -> FastAgentHost:
+    async def _enter(self, fast: FastAgent, spec: AgentSpec, entered: _Entered) -> StartedAgent:
         settings = settings_for_hosting(fast, config_file=self._config_file)
         declare_peers(settings, spec.peer_servers)
         fingerprint = self._fingerprint(fast, spec, settings)
@@ -163,7 +163,7 @@ class FastAgentRuntime:
         fast.args.quiet = True
         engine.keep_globals_when_leaving(fast)
         harness = await entered.enter()
-        runtime = FastAgentHost(
+        runtime = StartedAgent(
             fingerprint,
             harness,
             fast,

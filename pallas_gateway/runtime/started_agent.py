@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider
 
 
-class FastAgentHost:
+class StartedAgent:
     """The `AgentRuntime` of one hosted agent."""
 
     def __init__(  # noqa: PLR0913  the parts of a started agent

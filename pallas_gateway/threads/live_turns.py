@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
 
 
-class LiveTurn(Protocol):
+class RunningTurn(Protocol):
     """A turn with its clients; `number` is None before it is stored."""
 
     thread_id: str | None
@@ -24,7 +24,7 @@ class LiveTurn(Protocol):
         """Set the number."""
 
 
-class LiveTurns[T: LiveTurn]:
+class LiveTurns[T: RunningTurn]:
     """The turns by thread and number, as far as they are stored."""
 
     def __init__(self, tasks: TaskOwner) -> None:

@@ -9,7 +9,7 @@ from sqlalchemy import and_, delete, exists, insert, select, update
 
 from pallas_gateway.calls.questions import Answer
 from pallas_gateway.threads.records import (
-    Checkpoint,
+    CheckpointRecord,
     QuestionNotOpenError,
     answer_as_json,
     columns_of_question,
@@ -35,7 +35,7 @@ type QuestionKey = tuple[str, str]
 class Waits:
     """Where a call waits, from where it can be resumed for so many seconds."""
 
-    at: Checkpoint
+    at: CheckpointRecord
     seconds: float
 
 
@@ -132,7 +132,7 @@ def has_checkpoint() -> ColumnElement[bool]:
     return exists().where(of_turn, checkpoints.c.valid_until > now())
 
 
-async def used_checkpoint(sql: AsyncConnection, thread_id: str, number: int) -> Checkpoint:
+async def used_checkpoint(sql: AsyncConnection, thread_id: str, number: int) -> CheckpointRecord:
     """Return where the call of a turn waited; delete that and its questions, which the call puts again.
 
     Raises:
@@ -146,7 +146,7 @@ async def used_checkpoint(sql: AsyncConnection, thread_id: str, number: int) -> 
     answered = select(*columns).where(questions.c.thread_id == thread_id, questions.c.answer.is_not(None))
     answers = {row.id: Answer(**row.answer) for row in await sql.execute(answered)}
     await forget_questions(sql, thread_id)
-    return Checkpoint(found.checkpoint, found.params, answers)
+    return CheckpointRecord(found.checkpoint, found.params, answers)
 
 
 async def _write_checkpoint(sql: AsyncConnection, lease: Lease, waits: Waits | None) -> None:

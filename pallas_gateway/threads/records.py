@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
     type AnyRow = Row[*tuple[Any, ...]]
 
-type Status = Literal["pending", "complete", "error"]
+type TurnStatus = Literal["pending", "complete", "error"]
 ABANDONED = "abandoned"
 ABANDONED_SENTENCE = "The gateway that was answering has gone away; send the message again."
 
 
 @dataclass(frozen=True, slots=True)
-class Thread:
+class ThreadRecord:
     """One conversation of one owner with one agent; `turns` is the number of its latest turn, 0 if it has none."""
 
     id: str
@@ -45,7 +45,7 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TurnOutcome:
     """The end of a turn: the answer, or the reason and a sentence for a failed one."""
 
     answer: Message | None = None
@@ -55,16 +55,16 @@ class Outcome:
     error: str | None = None
 
     @property
-    def status(self) -> Status:
+    def status(self) -> TurnStatus:
         """The turn's status in the database."""
         return "error" if self.answer is None else "complete"
 
 
-CANCELLED = Outcome(error_reason="cancelled", error="The call was cancelled.")
+CANCELLED = TurnOutcome(error_reason="cancelled", error="The call was cancelled.")
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class TurnRecord:
     """One message and its outcome; `number` counts from 1, without gaps.
 
     `asks` are the questions of a pending turn to the caller that have no answer. With `can_be_resumed` its process is
@@ -72,9 +72,9 @@ class Turn:
     """
 
     number: int
-    status: Status
+    status: TurnStatus
     question: Message
-    outcome: Outcome
+    outcome: TurnOutcome
     call_id: str
     created_at: datetime
     ended_at: datetime | None
@@ -86,7 +86,7 @@ class Turn:
 class TurnPage:
     """Some turns of a thread, in order; `has_more` if others follow."""
 
-    turns: tuple[Turn, ...]
+    turns: tuple[TurnRecord, ...]
     has_more: bool
 
 
@@ -117,7 +117,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class CheckpointRecord:
     """Where the call of a turn waits for answers of its caller.
 
     `params` are those of its message, `answers` those that were given after its process had ended.
@@ -192,7 +192,7 @@ class ThreadsSchemaError(GatewayError):
     exit_code = 2
 
 
-def columns_of(outcome: Outcome) -> dict[str, Any]:
+def columns_of(outcome: TurnOutcome) -> dict[str, Any]:
     """The columns of a turn that has ended."""
     answer = outcome.answer
     return {
@@ -226,18 +226,18 @@ def pair_of(row: AnyRow) -> tuple[Message, Message]:
     return _message("user", row.question, row.question_images), answer
 
 
-def thread_of(row: AnyRow) -> Thread:
+def thread_of(row: AnyRow) -> ThreadRecord:
     """The thread of a row."""
-    return Thread(row.id, row.agent, row.title, _time(row.created_at), _time(row.updated_at), row.turns)
+    return ThreadRecord(row.id, row.agent, row.title, _time(row.created_at), _time(row.updated_at), row.turns)
 
 
-def turn_of(row: AnyRow, asks: Sequence[Question] = ()) -> Turn:
+def turn_of(row: AnyRow, asks: Sequence[Question] = ()) -> TurnRecord:
     """The turn of a row; its `is_over` is true for a pending turn whose lease has ended and that cannot be resumed.
 
     `asks` are its open questions.
     """
     question = _message("user", row.question, row.question_images)
-    return Turn(
+    return TurnRecord(
         row.number,
         "error" if row.is_over else row.status,
         question,
@@ -265,13 +265,13 @@ def answer_as_json(answer: Answer) -> dict[str, Any]:
     return {"outcome": answer.outcome, "content": dict(answer.content) if answer.content is not None else None}
 
 
-def _outcome(row: AnyRow) -> Outcome:
+def _outcome(row: AnyRow) -> TurnOutcome:
     if row.is_over:
-        return Outcome(error_reason=ABANDONED, error=ABANDONED_SENTENCE)
+        return TurnOutcome(error_reason=ABANDONED, error=ABANDONED_SENTENCE)
     if row.status == "complete":
         answer = _message("assistant", row.answer, row.answer_images)
-        return Outcome(answer, row.stop_reason, row.usage)
-    return Outcome(None, row.stop_reason, row.usage, row.error_reason, row.error)
+        return TurnOutcome(answer, row.stop_reason, row.usage)
+    return TurnOutcome(None, row.stop_reason, row.usage, row.error_reason, row.error)
 
 
 def _time(milliseconds: int) -> datetime:

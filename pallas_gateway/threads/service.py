@@ -56,7 +56,7 @@ class Threads:
         self._changes = ThreadChanges(self._database, limits.copied_bytes, self.quota)
         self._turns = Turns(self._store, lease_seconds)
         self._question_store = QuestionStore(self._database)
-        self._questions = OpenQuestions(self._question_store, limits.answers_seconds)
+        self._questions = ThreadQuestions(self._question_store, limits.answers_seconds)
         self._keeping = TaskOwner(close_seconds=0)
         self._is_open = False
 
@@ -108,7 +108,7 @@ class Threads:
         return self._turns
 
     @property
-    def questions(self) -> OpenQuestions:
+    def questions(self) -> ThreadQuestions:
         """Questions of turns; raises as `store`."""
         self._refuse_unless_open()
         return self._questions
@@ -142,7 +142,7 @@ class Threads:
         await self._database.try_out()  # it may be a standby, or full
 
 
-class OpenQuestions:
+class ThreadQuestions:
     """Waits for answers; looks into the database only while a question is open."""
 
     def __init__(self, store: QuestionStore, look_seconds: float) -> None:

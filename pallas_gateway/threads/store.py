@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Message
     from pallas_gateway.threads.database import Database
-    from pallas_gateway.threads.records import AnyRow, Checkpoint, NewThread, Outcome, Thread
+    from pallas_gateway.threads.records import AnyRow, CheckpointRecord, NewThread, ThreadRecord, TurnOutcome
 
     type _Method[**P, T] = Callable[Concatenate[Store, AsyncConnection, P], Awaitable[T]]
     type _Transaction[**P, T] = Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]
@@ -85,7 +85,9 @@ class Store:
         self._lease_milliseconds = int(lease_seconds * 1000)
 
     @_writing
-    async def create(self, connection: AsyncConnection, owner: str, agent: str, title: str | None = None) -> Thread:
+    async def create(
+        self, connection: AsyncConnection, owner: str, agent: str, title: str | None = None
+    ) -> ThreadRecord:
         """Create a thread without turns."""
         await self._quota.refuse_beyond(connection, owner, ROW_BYTES)
         values = {"id": secrets.token_hex(ID_CHARACTERS // 2), "owner": owner, "agent": agent, "title": title}
@@ -94,7 +96,7 @@ class Store:
         return thread_of((await connection.execute(new)).one())
 
     @_reading
-    async def find(self, connection: AsyncConnection, thread_id: str, owner: str) -> Thread:
+    async def find(self, connection: AsyncConnection, thread_id: str, owner: str) -> ThreadRecord:
         """Find the owner's thread of that id.
 
         Raises:
@@ -109,7 +111,7 @@ class Store:
     @_reading
     async def threads_of(
         self, connection: AsyncConnection, owner: str, agent: str, *, limit: int, after: Position | None
-    ) -> Sequence[Thread]:
+    ) -> Sequence[ThreadRecord]:
         """At most `limit` of the owner's threads with an agent, by their last change, newest first."""
         place = tuple_(threads.c.updated_at, threads.c.id)
         wanted = select(*SHOWN).where(threads.c.owner == owner, threads.c.agent == agent)
@@ -215,7 +217,7 @@ class Store:
         return reason.scalar_one_or_none() == CANCELLED.error_reason
 
     @_writing
-    async def end_turn(self, connection: AsyncConnection, lease: Lease, outcome: Outcome) -> bool:
+    async def end_turn(self, connection: AsyncConnection, lease: Lease, outcome: TurnOutcome) -> bool:
         """Write what a turn came to and give its lease back; False, and nothing is written, if it was lost."""
         size = size_of(outcome.answer) if outcome.answer else 0
         freed = {"lease_holder": None, "lease_until": None, "updated_at": now(), "bytes": threads.c.bytes + size}
@@ -239,7 +241,7 @@ class Store:
 
     @_writing
     async def resume_turn(
-        self, connection: AsyncConnection, thread_id: str, number: int, take: Callable[[Checkpoint], object]
+        self, connection: AsyncConnection, thread_id: str, number: int, take: Callable[[CheckpointRecord], object]
     ) -> Lease | None:
         """Take the lease of a thread whose turn is left with open questions; None if another call has it.
 

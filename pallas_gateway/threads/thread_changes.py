@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.threads.database import Database
-    from pallas_gateway.threads.records import Thread
+    from pallas_gateway.threads.records import ThreadRecord
 
 
 class ThreadChanges:
@@ -38,7 +38,7 @@ class ThreadChanges:
         self._quota = quota or Quota()
         self._copied_bytes = copied_bytes
 
-    async def rename(self, thread_id: str, title: str | None) -> Thread:
+    async def rename(self, thread_id: str, title: str | None) -> ThreadRecord:
         """Give a thread another title, or none; its place among the threads stays.
 
         Raises:
@@ -46,7 +46,7 @@ class ThreadChanges:
         """
         changed = update(threads).where(threads.c.id == thread_id).values(title=title).returning(*SHOWN)
 
-        async def written(sql: AsyncConnection) -> Thread:
+        async def written(sql: AsyncConnection) -> ThreadRecord:
             row = (await sql.execute(changed)).one_or_none()
             if row is None:
                 raise ThreadNotFoundError(f"no thread '{thread_id}'")
@@ -54,7 +54,7 @@ class ThreadChanges:
 
         return await self._database.write(written)
 
-    async def fork(self, thread_id: str, last: int) -> Thread:
+    async def fork(self, thread_id: str, last: int) -> ThreadRecord:
         """Copy a thread with its turns up to number `last` to a new thread of its owner.
 
         Raises:
@@ -70,7 +70,7 @@ class ThreadChanges:
         found = select(threads.c.owner, threads.c.agent, threads.c.title, threads.c.turns)
         found = found.where(threads.c.id == thread_id).with_for_update()
 
-        async def written(sql: AsyncConnection) -> Thread:
+        async def written(sql: AsyncConnection) -> ThreadRecord:
             row = (await sql.execute(found)).one_or_none()
             if row is None:
                 raise ThreadNotFoundError(f"no thread '{thread_id}'")

@@ -15,10 +15,10 @@ from pallas_gateway.threads.records import (
     CANCELLED,
     History,
     LeaseLostError,
-    Outcome,
     ThreadBusyError,
     ThreadsUnavailableError,
     TurnCancelledError,
+    TurnOutcome,
 )
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pallas_gateway.calls.call import Message
-    from pallas_gateway.threads.records import Checkpoint, Lease, NewThread
+    from pallas_gateway.threads.records import CheckpointRecord, Lease, NewThread
     from pallas_gateway.threads.store import Store
 
     type _Begin = Callable[[], Coroutine[Any, Any, Lease | None]]
@@ -65,7 +65,7 @@ class OpenTurn:
         """Keep a thread that was created for this turn, even if the turn fails."""
         self._is_kept = True
 
-    async def end(self, outcome: Outcome) -> None:
+    async def end(self, outcome: TurnOutcome) -> None:
         """Store the outcome, even if the caller is cancelled: a turn without an end would lock its thread.
 
         Raises:
@@ -86,7 +86,7 @@ class OpenTurn:
         with suppress(ThreadsUnavailableError):
             await self._store.leave_turn(self.lease)
 
-    async def fail(self, outcome: Outcome) -> None:
+    async def fail(self, outcome: TurnOutcome) -> None:
         """Store the failure, unless the turn has ended; deletes a thread that was created for it and is not kept.
 
         If that fails too, which is logged, the turn becomes `abandoned` at the end of its lease.
@@ -103,7 +103,7 @@ class OpenTurn:
         if not await self._store.forget(self.lease):
             raise await _lost(self._store, self.lease)
 
-    async def _written(self, outcome: Outcome) -> None:
+    async def _written(self, outcome: TurnOutcome) -> None:
         for seconds in _WRITE_AGAIN_SECONDS:
             try:
                 return await self._end(outcome)
@@ -111,7 +111,7 @@ class OpenTurn:
                 await asyncio.sleep(seconds)
         return await self._end(outcome)
 
-    async def _end(self, outcome: Outcome) -> None:
+    async def _end(self, outcome: TurnOutcome) -> None:
         if not await self._store.end_turn(self.lease, outcome):
             raise await _lost(self._store, self.lease)
 
@@ -152,7 +152,7 @@ class Turns:
         return self._turn(thread.id, partial(self._store.begin_thread, thread, question, call_id), is_first=True)
 
     def resumed_turn(
-        self, thread_id: str, number: int, take: Callable[[Checkpoint], object]
+        self, thread_id: str, number: int, take: Callable[[CheckpointRecord], object]
     ) -> AbstractAsyncContextManager[OpenTurn]:
         """A turn that another process has left with open questions; as `turn`.
 
@@ -280,10 +280,10 @@ def _note_not_ended(lease: Lease, error: GatewayError) -> None:
     _log.warning("turn end not stored", extra=extra)
 
 
-def _failure(error: Exception) -> Outcome:
+def _failure(error: Exception) -> TurnOutcome:
     if isinstance(error, GatewayError):
-        return Outcome(error_reason=error.reason, error=str(error))
-    return Outcome(error_reason="internal_error", error="The gateway failed to answer.")
+        return TurnOutcome(error_reason=error.reason, error=str(error))
+    return TurnOutcome(error_reason="internal_error", error="The gateway failed to answer.")
 
 
 def _busy() -> ThreadBusyError:

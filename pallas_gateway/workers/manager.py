@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pallas_gateway.workers.start import Plan
-    from pallas_gateway.workers.worker_messages import Message
+    from pallas_gateway.workers.worker_messages import WorkerMessage
 
 STOP_SECONDS = 60.0
 """Time after the drain in which workers close their agents and end."""
@@ -217,7 +217,7 @@ class WorkerManager:
             forget_gauges(self._plan.start.metrics, worker.number)
             self._close_together()
 
-    def _take(self, worker: WorkerProcess, message: Message) -> None:
+    def _take(self, worker: WorkerProcess, message: WorkerMessage) -> None:
         match message:
             case Ready(announcement):
                 self._note_ready(worker, announcement)
@@ -242,7 +242,7 @@ class WorkerManager:
             is_first = self._used_states.note(message.ticket, message.seconds)
             worker.send(UsedBefore(message.ticket, before=not is_first))
 
-    def _tell_others(self, worker: WorkerProcess, message: Message) -> None:
+    def _tell_others(self, worker: WorkerProcess, message: WorkerMessage) -> None:
         for other in self._workers.values():
             if other is not worker:
                 other.send(message)

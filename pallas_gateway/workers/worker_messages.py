@@ -150,7 +150,7 @@ class Closed:
     """From a worker: it accepts no more connections."""
 
 
-type Message = (
+type WorkerMessage = (
     Ready
     | Alive
     | Failed
@@ -167,13 +167,13 @@ type Message = (
     | Close
     | Closed
 )
-_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message.__value__)}
+_KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(WorkerMessage.__value__)}
 
 _FOR_PEOPLE = (Ready, Alive, Failed, NotReloaded)
 _MAY_BE_LOST = (Alive, LevelSet, NotReloaded)
 
 
-def line_of(message: Message) -> bytes:
+def line_of(message: WorkerMessage) -> bytes:
     """Encode a message as one line of at most `LONGEST_LINE` bytes; long texts for people are cut."""
     fields = asdict(message)
     if isinstance(message, _FOR_PEOPLE):
@@ -181,7 +181,7 @@ def line_of(message: Message) -> bytes:
     return json.dumps({"is": type(message).__name__, **fields}).encode() + b"\n"
 
 
-def message_of(line: bytes) -> Message:
+def message_of(line: bytes) -> WorkerMessage:
     """Decode a line.
 
     Raises:
@@ -191,13 +191,13 @@ def message_of(line: bytes) -> Message:
         document = json.loads(line)
         if "key" in document:
             document["key"] = RequestKey(**document["key"])
-        message: Message = _KINDS[document.pop("is")](**document)
+        message: WorkerMessage = _KINDS[document.pop("is")](**document)
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"no message: {type(error).__name__}") from error
     return message
 
 
-async def receive(reader: Any, take: Callable[[Message], object]) -> None:
+async def receive(reader: Any, take: Callable[[WorkerMessage], object]) -> None:
     """Take messages until the other side is gone. An incomplete line at the end is ignored.
 
     A line that is too long or no message, and a message that `take` fails on, are logged and skipped.
@@ -219,7 +219,7 @@ async def receive(reader: Any, take: Callable[[Message], object]) -> None:
             _log.exception("worker message failed", extra={"kind": type(message).__name__})
 
 
-class Sender:
+class WorkerSender:
     """Sends messages to the other side, without waiting for it to read them.
 
     Beyond `MOST_UNREAD` unread bytes, reports are dropped until the other side reads again, which is logged once.
@@ -232,7 +232,7 @@ class Sender:
         self._receiver = receiver
         self._drops = False
 
-    def send(self, message: Message) -> None:
+    def send(self, message: WorkerMessage) -> None:
         """Send a message, unless the other side is gone."""
         if self._writer.is_closing():
             return

@@ -22,8 +22,8 @@ from pallas_gateway.workers.worker_messages import (
     Closed,
     Failed,
     Ready,
-    Sender,
     Stopped,
+    WorkerSender,
     receive,
 )
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.workers.start import Start
-    from pallas_gateway.workers.worker_messages import Message
+    from pallas_gateway.workers.worker_messages import WorkerMessage
 
 MOST_BACKLOG = 128 << 20
 """Bytes that may wait for a worker that does not read, before it is replaced."""
@@ -118,7 +118,7 @@ class WorkerProcess:
                     pass_fds=start.descriptors,
                 )
             undo.pop_all()
-        self._sender = Sender(self._writer, {"worker": self.number, "pid": self.pid})
+        self._sender = WorkerSender(self._writer, {"worker": self.number, "pid": self.pid})
         self._tasks.spawn(self._write_lines(reading), name="log lines of a worker", report=True)
         self._tasks.spawn(self._hand_over(handed_over), name="start of a worker", report=True)
         return self
@@ -132,10 +132,10 @@ class WorkerProcess:
         finally:
             self._writer.close()
 
-    async def listen(self, take: Callable[[Message], object]) -> None:
+    async def listen(self, take: Callable[[WorkerMessage], object]) -> None:
         """Take its messages until its channel has ended. If that ends by an error, the worker is killed."""
 
-        def note_and_take(message: Message) -> None:
+        def note_and_take(message: WorkerMessage) -> None:
             self.heard_at = monotonic()
             self._note(message)
             take(message)
@@ -158,7 +158,7 @@ class WorkerProcess:
         by = signal.Signals(-code).name if code < 0 else None
         return Ended(None if by else code, by, self.was_ready, monotonic() - self._started_at, self._why)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: WorkerMessage) -> None:
         """Send a message, unless it is gone. If it has left too many unread, it is killed."""
         self._sender.send(message)
         if self._sender.unread > MOST_BACKLOG:
@@ -175,7 +175,7 @@ class WorkerProcess:
         """Kill it."""
         self.signal(signal.SIGKILL)
 
-    def _note(self, message: Message) -> None:
+    def _note(self, message: WorkerMessage) -> None:
         match message:
             case Ready():
                 self.was_ready = True

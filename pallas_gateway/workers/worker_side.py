@@ -31,10 +31,10 @@ from pallas_gateway.workers.worker_messages import (
     Lost,
     NotReloaded,
     Passed,
-    Sender,
     Stopped,
     Used,
     UsedBefore,
+    WorkerSender,
     receive,
 )
 
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.workers.start import Start
-    from pallas_gateway.workers.worker_messages import Message
+    from pallas_gateway.workers.worker_messages import WorkerMessage
 
 
 class SharedStates(UsedStates):
     """Asks the parent by `send`, and takes its answers."""
 
-    def __init__(self, send: Callable[[Message], object]) -> None:
+    def __init__(self, send: Callable[[WorkerMessage], object]) -> None:
         super().__init__()
         self._send = send
         self._asked: dict[str, asyncio.Future[bool]] = {}
@@ -129,7 +129,7 @@ class WorkerSide:
     async def __aenter__(self) -> Self:
         channel = socket.socket(fileno=self._channel)
         self._reader, self._writer = await asyncio.open_connection(sock=channel, limit=LONGEST_LINE)
-        self._sender = Sender(self._writer, {"to": "parent"})
+        self._sender = WorkerSender(self._writer, {"to": "parent"})
         self._tasks.spawn(self._listen(), name="parent", report=True)
         self._listen_to_signals()
         return self
@@ -152,7 +152,7 @@ class WorkerSide:
         self._gateway = gateway
         self._tasks.spawn(self._keep_reporting(gateway), name="alive", report=True)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: WorkerMessage) -> None:
         """Send a message to the parent, unless it is gone."""
         self._sender.send(message)
 
@@ -185,7 +185,7 @@ class WorkerSide:
             self._stop.set()
             self._may_close.set()
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: WorkerMessage) -> None:
         match message:
             case Cancelled() | LevelSet() | Answered():
                 self._take_of_client(message)

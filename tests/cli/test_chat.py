@@ -25,7 +25,7 @@ from tests.support.listener import reserved_port
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from pallas_gateway.client.chat.chat_store import Store
+    from pallas_gateway.client.chat.chat_store import ChatStore
     from pallas_gateway.client.chat.conversation import Conversation
     from tests.cli.odd_server import Answers
     from tests.cli.program import Command
@@ -569,6 +569,6 @@ def delta(text: str) -> object:
     return notice("notifications/message", level="info", logger=LOGGER, data=data)
 
 
-def turns_in(store: Store) -> list[tuple[str, str | None]]:
+def turns_in(store: ChatStore) -> list[tuple[str, str | None]]:
     rows = store._all("SELECT state, error FROM turn ORDER BY id")
     return [(state, error) for state, error in rows]

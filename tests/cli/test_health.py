@@ -14,7 +14,16 @@ from rich.console import Console
 from pallas_gateway.client import health as command
 from pallas_gateway.client.gateway_client import RefusedError, UnavailableError, UnreachableError
 from pallas_gateway.client.health import Asking, NoAgentsError, ask_for_ever
-from pallas_gateway.client.health_view import Answer, Answers, Memory, Row, drawn, print_answers, rows_of, watching
+from pallas_gateway.client.health_view import (
+    HealthAnswer,
+    HealthAnswers,
+    Memory,
+    Row,
+    drawn,
+    print_answers,
+    rows_of,
+    watching,
+)
 from pallas_gateway.identity.static_keys import hash_of
 from tests.cli.odd_server import odd_server, registry_of
 from tests.cli.program import Command, Program, started
@@ -51,8 +60,8 @@ def in_india(monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
     time.tzset()
 
 
-def answers(**documents: Mapping[str, Any]) -> Answers:
-    return {name: Answer(document, 0.25) for name, document in documents.items()}
+def answers(**documents: Mapping[str, Any]) -> HealthAnswers:
+    return {name: HealthAnswer(document, 0.25) for name, document in documents.items()}
 
 
 def test_each_downstream_is_told_below_the_agents(capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,11 +178,11 @@ def test_elsewhere_each_round_is_a_plain_table(capsys: pytest.CaptureFixture[str
 class Rounds(Asking):
     """Answers as the test says, one round after the other; ends like Ctrl-C after the last."""
 
-    def __init__(self, *rounds: Answers | Exception) -> None:
+    def __init__(self, *rounds: HealthAnswers | Exception) -> None:
         super().__init__(None, "http://gateway.example")
         self.rounds = list(rounds)
 
-    async def ask(self) -> Answers:
+    async def ask(self) -> HealthAnswers:
         if not self.rounds:
             raise KeyboardInterrupt
         following = self.rounds.pop(0)

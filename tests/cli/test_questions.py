@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, InputRequiredResult, ListRootsRequest
 
-from pallas_gateway.client.agent_client import AgentClient, Answer
+from pallas_gateway.client.agent_client import AgentClient, CallResult
 from pallas_gateway.client.form_answers import UnfitAnswerError
 from pallas_gateway.client.gateway_client import RefusedError
 from pallas_gateway.client.question_prompts import Person, person_for
@@ -418,7 +418,7 @@ async def test_a_call_may_ask_more_often_than_the_sdks_own_limit(rounds: int, tm
         AgentClient(served.base_url, "user", person=Person({}, ["asking/*"], None)).open() as connection,
     ):
         result = await connection.call({"message": "go"}, live=False)
-    assert Answer.of(result).text == "done"
+    assert CallResult.of(result).text == "done"
     assert len(downstream.recorder.calls("wipe")) == rounds
 
 

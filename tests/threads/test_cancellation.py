@@ -18,7 +18,7 @@ from pallas_gateway.calls.call import Message
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.threads import tables
 from pallas_gateway.threads.database import Database
-from pallas_gateway.threads.records import NewThread, Outcome, ThreadBusyError, ThreadsUnavailableError
+from pallas_gateway.threads.records import NewThread, ThreadBusyError, ThreadsUnavailableError, TurnOutcome
 from tests.support.waiting import Gate, eventually
 from tests.threads.test_store import opened, say, turns_of
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     type Operation = Callable[[Threads, str], Coroutine[Any, Any, object]]
 
-ANSWER = Outcome(Message("assistant", "fine"), "endTurn")
+ANSWER = TurnOutcome(Message("assistant", "fine"), "endTurn")
 
 
 @contextmanager

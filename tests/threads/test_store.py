@@ -19,15 +19,15 @@ from pallas_gateway.threads import tables
 from pallas_gateway.threads.database import Database
 from pallas_gateway.threads.question_store import QuestionStore, Waits
 from pallas_gateway.threads.records import (
-    Checkpoint,
+    CheckpointRecord,
     History,
     LeaseLostError,
     NewThread,
-    Outcome,
     ThreadBusyError,
     ThreadNotFoundError,
     ThreadsFullError,
     ThreadTooLargeError,
+    TurnOutcome,
     TurnPage,
 )
 from pallas_gateway.threads.service import Threads
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Table
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.threads.records import Lease, Turn
+    from pallas_gateway.threads.records import Lease, TurnRecord
 
 LONG, SHORT = 60.0, 0.4
 PICTURE = Image("aGVsbG8=", "image/png")
@@ -59,11 +59,11 @@ async def opened(url: str, lease_seconds: float = LONG, **limits: Any) -> AsyncG
 
 async def say(threads: Threads, thread_id: str, text: str, *, wait_seconds: float = 30) -> int:
     async with threads.turns.turn(thread_id, Message("user", text), "call", wait_seconds=wait_seconds) as turn:
-        await turn.end(Outcome(Message("assistant", f"said {text}"), "endTurn", {"input": 1}))
+        await turn.end(TurnOutcome(Message("assistant", f"said {text}"), "endTurn", {"input": 1}))
     return turn.number
 
 
-async def turns_of(threads: Threads, thread_id: str) -> list[Turn]:
+async def turns_of(threads: Threads, thread_id: str) -> list[TurnRecord]:
     return list((await threads.store.turns_of(thread_id, limit=1000, after=0)).turns)
 
 
@@ -74,18 +74,18 @@ async def test_a_thread_keeps_what_was_said_in_order_and_replays_it(database_url
         async with threads.turns.turn(thread.id, question, "call-1", wait_seconds=0) as turn:
             assert turn.history == History()
             [pending] = await turns_of(threads, thread.id)
-            await turn.end(Outcome(answer, "endTurn", {"input": 3}))
+            await turn.end(TurnOutcome(answer, "endTurn", {"input": 3}))
         [told] = await turns_of(threads, thread.id)
         async with threads.turns.turn(thread.id, Message("user", "again"), "call-2", wait_seconds=0) as turn:
             history = turn.history.messages
-            await turn.end(Outcome(error_reason="llm_error", error="no"))
+            await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
 
         found = await threads.store.find(thread.id, "me")
 
     stored = Message("assistant", "seen\N{REPLACEMENT CHARACTER} ?", (PICTURE,))
     assert (pending.status, pending.question, pending.ended_at) == ("pending", question, None)
     assert (told.number, told.status, told.question, told.call_id) == (1, "complete", question, "call-1")
-    assert told.outcome == Outcome(stored, "endTurn", {"input": 3})
+    assert told.outcome == TurnOutcome(stored, "endTurn", {"input": 3})
     assert history == (question, stored)
     assert (found.turns, found.title, found.agent) == (2, "first words", "solo")
     assert found.updated_at >= found.created_at
@@ -99,7 +99,7 @@ async def test_turns_that_failed_are_told_of_and_not_replayed(database_url: str)
                 raise ZeroDivisionError
         await say(threads, thread.id, "two")
         async with threads.turns.turn(thread.id, Message("user", "three"), "call", wait_seconds=0) as turn:
-            await turn.end(Outcome(error_reason="llm_error", error="no"))
+            await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
 
         said = [message.text for message in turn.history.messages]
         told = [(one.number, one.status, one.outcome.error_reason) for one in await turns_of(threads, thread.id)]
@@ -118,7 +118,7 @@ async def test_an_answer_is_kept_although_its_client_leaves_while_it_is_written(
                 begun.set()
                 await blocked.wait()
                 writing.set()
-                await turn.end(Outcome(Message("assistant", "paid for"), "endTurn"))
+                await turn.end(TurnOutcome(Message("assistant", "paid for"), "endTurn"))
 
         answering = asyncio.create_task(answered())
         await asyncio.wait_for(begun.wait(), 10)
@@ -154,7 +154,7 @@ async def test_a_new_thread_whose_first_turn_fails_is_deleted_unless_it_was_kept
             with pytest.raises(ZeroDivisionError):
                 await fail(threads, thread, kept=thread is kept)
         async with threads.turns.first_turn(answered, Message("user", "one"), "call") as turn:
-            await turn.end(Outcome(Message("assistant", "fine")))
+            await turn.end(TurnOutcome(Message("assistant", "fine")))
         left = await threads.store.threads_of("me", "solo", limit=10, after=None)
         told = [[(one.number, one.status) for one in await turns_of(threads, thread.id)] for thread in (kept, answered)]
         forgotten = await turns_of(threads, deleted.id)
@@ -197,7 +197,7 @@ async def test_a_second_writer_waits_for_the_first_and_gives_up_in_the_end(datab
                 with pytest.raises(ThreadBusyError):
                     await say(others, thread.id, "two", wait_seconds=0.1)
             waiting = [asyncio.create_task(say(others, thread.id, "three")) for others in (threads, elsewhere)]
-            await turn.end(Outcome(Message("assistant", "fine")))
+            await turn.end(TurnOutcome(Message("assistant", "fine")))
         numbers = sorted([await one for one in waiting])
     assert numbers == [2, 3]
 
@@ -223,7 +223,7 @@ async def test_a_copy_has_the_turns_up_to_one_and_goes_on_by_itself(database_url
             with pytest.raises(ThreadBusyError):
                 await threads.changes.fork(thread.id, 4)
             assert (await threads.changes.fork(thread.id, 3)).turns == 3  # also while the next turn runs
-            await turn.end(Outcome(Message("assistant", "fine")))
+            await turn.end(TurnOutcome(Message("assistant", "fine")))
         with pytest.raises(ThreadTooLargeError):
             await ThreadChanges(threads.store.database, copied_bytes=10).fork(thread.id, 4)
         await threads.changes.remove(thread.id)
@@ -249,7 +249,7 @@ async def test_a_lease_is_renewed_while_its_turn_runs(database_url: str) -> None
         async with threads.turns.turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
             with pytest.raises(ThreadBusyError):
                 await say(elsewhere, thread.id, "two", wait_seconds=1.5 * LEASE)
-            await turn.end(Outcome(Message("assistant", "fine")))
+            await turn.end(TurnOutcome(Message("assistant", "fine")))
         assert [one.status for one in await turns_of(elsewhere, thread.id)] == ["complete"]
 
 
@@ -271,7 +271,7 @@ async def test_a_renewal_that_comes_after_the_end_is_no_loss_of_the_thread(
         store = SlowToRenew(threads._database, SHORT)
         async with Turns(store, SHORT).turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
             await asyncio.wait_for(store.begun.wait(), 20)
-            await turn.end(Outcome(Message("assistant", "fine")))
+            await turn.end(TurnOutcome(Message("assistant", "fine")))
             store.held.set()
             await asyncio.wait_for(store.answered.wait(), 20)
             await tick()
@@ -306,7 +306,7 @@ async def test_an_answer_that_comes_after_another_process_cancelled_its_turn_is_
         async def run() -> None:
             async with threads.turns.turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
                 await threads.changes.cancel(thread.id)
-                await turn.end(Outcome(Message("assistant", "too late")))
+                await turn.end(TurnOutcome(Message("assistant", "too late")))
 
         with pytest.raises(LeaseLostError) as lost:
             await run()
@@ -321,7 +321,7 @@ async def test_what_a_vanished_writer_left_is_an_error_and_the_thread_goes_on(da
         assert await say(threads, thread.id, "two") == 2
 
         assert not await gone.store.renew(lease)
-        assert not await gone.store.end_turn(lease, Outcome(Message("assistant", "too late")))
+        assert not await gone.store.end_turn(lease, TurnOutcome(Message("assistant", "too late")))
         told = [(one.status, one.outcome.error_reason) for one in await turns_of(threads, thread.id)]
     assert told == [("error", "abandoned"), ("complete", None)]
 
@@ -331,7 +331,7 @@ async def test_a_pending_turn_whose_lease_is_over_reads_as_an_error_before_anybo
         thread = await threads.store.create("me", "solo")
         await threads.store.begin_turn(thread.id, Message("user", "one"), "call")
 
-        async def ended() -> Turn | None:
+        async def ended() -> TurnRecord | None:
             [turn] = await turns_of(threads, thread.id)
             return turn if turn.status != "pending" else None
 
@@ -375,7 +375,7 @@ async def test_images_count_in_the_size_of_a_page(database_url: str) -> None:
         for _ in range(2):
             question = Message("user", "look", (Image("A" * 400, "image/png"),))
             async with threads.turns.turn(thread.id, question, "call", wait_seconds=0) as turn:
-                await turn.end(Outcome(Message("assistant", "seen", (Image("B" * 400, "image/png"),))))
+                await turn.end(TurnOutcome(Message("assistant", "seen", (Image("B" * 400, "image/png"),))))
         page = await threads.store.turns_of(thread.id, limit=10, after=0)
     assert ([turn.number for turn in page.turns], page.has_more) == ([1], True)
 
@@ -402,7 +402,7 @@ async def test_the_newest_turns_that_fit_are_replayed_and_the_others_counted(
             async with threads.turns.turn(thread.id, Message("user", "failed"), "call", wait_seconds=0):
                 raise ZeroDivisionError
         async with threads.turns.turn(thread.id, Message("user", "four"), "call", wait_seconds=0) as turn:
-            await turn.end(Outcome(error_reason="llm_error", error="no"))
+            await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
     questions = [message.text for message in turn.history.messages if message.role == "user"]
     assert (questions, turn.history.left_out) == (replayed, left_out)
 
@@ -419,7 +419,7 @@ async def test_what_killed_processes_left_of_questions_is_removed_when_it_has_ex
             lease = await threads.store.begin_turn((await threads.store.create("me", name)).id, ASKED, "call")
             assert lease is not None
             left[lease.thread_id] = name
-            waits = Waits(Checkpoint("turns of the model"), seconds)
+            waits = Waits(CheckpointRecord("turns of the model"), seconds)
             await QuestionStore(threads._database).open(lease, QUESTION, waits)
 
         async def kept(table: Table) -> set[str]:
@@ -443,7 +443,7 @@ async def test_an_owner_stores_no_more_than_its_quota_until_it_deletes_something
         picture = Message("user", "look", (Image("A" * 20_000, "image/png"),))
         async with threads.turns.first_turn(NewThread("me", "solo"), picture, "call") as turn:
             turn.keep()
-            await turn.end(Outcome(Message("assistant", "fine")))
+            await turn.end(TurnOutcome(Message("assistant", "fine")))
         sizes = [await _bytes_of(threads, id_) for id_ in (thread.id, turn.lease.thread_id)]
         copy = await threads.changes.fork(thread.id, 1)
         assert await _bytes_of(threads, copy.id) == pytest.approx(sizes[0], abs=10)  # as counted by the database
@@ -467,7 +467,7 @@ async def test_an_owner_stores_no_more_than_its_quota_until_it_deletes_something
 async def say_first(threads: Threads, thread: NewThread) -> int:
     async with threads.turns.first_turn(thread, ASKED, "call") as turn:
         turn.keep()
-        await turn.end(Outcome(Message("assistant", "fine")))
+        await turn.end(TurnOutcome(Message("assistant", "fine")))
     return turn.number
 
 

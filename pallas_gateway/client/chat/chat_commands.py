@@ -23,7 +23,7 @@ from pallas_gateway.client.call_settings import (
 from pallas_gateway.client.chat import transcript
 from pallas_gateway.client.chat.chat_store import NAME_TAKEN
 from pallas_gateway.client.gateway_client import fetch_server_tools
-from pallas_gateway.client.health_view import Answer, print_answers
+from pallas_gateway.client.health_view import HealthAnswer, print_answers
 from pallas_gateway.client.output import counted, table
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.problems import nearest, suggesting
@@ -135,7 +135,7 @@ async def _tools(conversation: Conversation, _rest: str) -> None:
     screen, began = conversation.screen, monotonic()
     async with conversation.client.open(screen) as connection:
         conversation.capabilities = connection.capabilities
-        health = {conversation.client.agent: Answer(await connection.health(), monotonic() - began)}
+        health = {conversation.client.agent: HealthAnswer(await connection.health(), monotonic() - began)}
     client = conversation.client
     tools = await fetch_server_tools(client.url, client.agent, client.bearer)
     if tools:

@@ -18,7 +18,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.client.chat.chat_schema import SchemaError, migrate, transaction
-from pallas_gateway.client.chat.chat_turns import Place, Summary, Thread, Turn
+from pallas_gateway.client.chat.chat_turns import ChatPlace, ChatThread, ChatTurn, Summary
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
@@ -41,7 +41,7 @@ class StoreError(GatewayError):
     reason = "store_failed"
 
 
-class ThreadBusyError(GatewayError):
+class ChatBusyError(GatewayError):
     """Another chat waits for an answer in this thread."""
 
     reason = "thread_busy"
@@ -102,7 +102,7 @@ def _start_time(number: int) -> str | None:
 @contextmanager
 def opened(
     path: Path | str, is_alive: Callable[[str], bool] = is_running, *, busy_seconds: float = BUSY_SECONDS
-) -> Iterator[Store]:
+) -> Iterator[ChatStore]:
     """The threads in `path`, created if missing; `:memory:` stores none.
 
     Raises:
@@ -117,7 +117,7 @@ def opened(
             connection.execute("PRAGMA foreign_keys = ON")
             _enable_wal(connection, busy_seconds)
             migrate(connection)
-        store = Store(connection, path, is_alive)
+        store = ChatStore(connection, path, is_alive)
         store.give_up_stale()
         yield store
 
@@ -136,7 +136,7 @@ def _enable_wal(connection: sqlite3.Connection, busy_seconds: float, pause: Call
             return
 
 
-class Store:
+class ChatStore:
     """An open file of threads. Every method raises `StoreError` if the file cannot be read or written."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path | str, is_alive: Callable[[str], bool]) -> None:
@@ -152,7 +152,7 @@ class Store:
                 if self._is_stale(owner, began_at):
                     self._end(id_, "error", error=GONE)
 
-    def open_thread(self, place: Place, name: str | None = None) -> Thread:
+    def open_thread(self, place: ChatPlace, name: str | None = None) -> ChatThread:
         """The thread of that name, created if missing; without a name always a new one."""
         with self._transaction():
             if name and (found := self._named(place, name)):
@@ -164,7 +164,7 @@ class Store:
             )
             return self._threads("id = ?", id_)[0]
 
-    def find(self, place: Place, name: str) -> Thread | None:
+    def find(self, place: ChatPlace, name: str) -> ChatThread | None:
         """The thread of that name, or of that number: `#3`, or `3`, which needs no quotes in a shell."""
         found, number = self._named(place, name), name.removeprefix("#")
         if found is None and number.isdecimal():
@@ -172,7 +172,7 @@ class Store:
             found = next(iter(self._threads(of_place, int(number), place.gateway, place.agent)), None)
         return found
 
-    def name_thread(self, place: Place, thread: Thread, name: str) -> Thread:
+    def name_thread(self, place: ChatPlace, thread: ChatThread, name: str) -> ChatThread:
         """Rename a thread.
 
         Raises:
@@ -185,37 +185,39 @@ class Store:
             self._all("UPDATE thread SET name = ? WHERE id = ?", name, thread.id)
             return self._threads("id = ?", thread.id)[0]
 
-    def summaries(self, place: Place) -> list[Summary]:
+    def summaries(self, place: ChatPlace) -> list[Summary]:
         """The threads with an agent that have turns, by their last turn, newest first."""
         query = """SELECT thread.id, name, conversation_id, count(*), sum(state = 'error'), max(began_at),
             (SELECT message FROM turn AS f WHERE f.thread_id = thread.id AND f.number = 1)
             FROM thread JOIN turn ON turn.thread_id = thread.id WHERE gateway = ? AND agent = ?
             GROUP BY thread.id ORDER BY max(turn.id) DESC"""
-        return [Summary(Thread(*row[:3]), *row[3:]) for row in self._all(query, place.gateway, place.agent)]
+        return [Summary(ChatThread(*row[:3]), *row[3:]) for row in self._all(query, place.gateway, place.agent)]
 
-    def turns(self, thread: Thread) -> list[Turn]:
+    def turns(self, thread: ChatThread) -> list[ChatTurn]:
         """All turns, oldest first."""
         query = """SELECT number, state, message, images, answer, error, params, tools, began_at, ended_at
             FROM turn WHERE thread_id = ? ORDER BY number"""
         return [
-            Turn(number, state, message, tuple(json.loads(images)), answer, error, json.loads(params), *rest)
+            ChatTurn(number, state, message, tuple(json.loads(images)), answer, error, json.loads(params), *rest)
             for number, state, message, images, answer, error, params, *rest in (
                 (*row[:7], tuple(json.loads(row[7])), *row[8:]) for row in self._all(query, thread.id)
             )
         ]
 
-    def begin(self, thread: Thread, message: str, images: Sequence[dict[str, str]], params: Mapping[str, Any]) -> int:
+    def begin(
+        self, thread: ChatThread, message: str, images: Sequence[dict[str, str]], params: Mapping[str, Any]
+    ) -> int:
         """Add a pending turn and return its number. No other turn begins before it ends.
 
         Raises:
-            ThreadBusyError: another chat's turn waits for its answer.
+            ChatBusyError: another chat's turn waits for its answer.
         """
         with self._transaction():
             query = "SELECT id, owner, began_at FROM turn WHERE thread_id = ? AND state = 'pending'"
             for id_, owner, began_at in self._all(query, thread.id):
                 if owner != self._me and not self._is_stale(owner, began_at):
                     why = f"another chat (process {owner.partition(':')[0]}) waits for an answer in this thread"
-                    raise ThreadBusyError(f"Not sent: {why}. Wait for it, or begin another thread with /clear.")
+                    raise ChatBusyError(f"Not sent: {why}. Wait for it, or begin another thread with /clear.")
                 self._end(id_, "error", error=GONE)
             [(number,)] = self._all(
                 "INSERT INTO turn (thread_id, number, state, owner, message, images, params, began_at) VALUES (?, "
@@ -225,7 +227,7 @@ class Store:
             )
             return int(number)
 
-    def complete(self, thread: Thread, number: int, answer: str, tools: Sequence[str]) -> None:
+    def complete(self, thread: ChatThread, number: int, answer: str, tools: Sequence[str]) -> None:
         """End a turn with its answer.
 
         Raises:
@@ -234,7 +236,7 @@ class Store:
         with self._transaction():
             self._end(self._pending(thread, number), "complete", answer=answer, tools=tools)
 
-    def fail(self, thread: Thread, number: int, error: str, *, seen: str = "", tools: Sequence[str] = ()) -> None:
+    def fail(self, thread: ChatThread, number: int, error: str, *, seen: str = "", tools: Sequence[str] = ()) -> None:
         """End a turn without an answer; `seen` is the part that was shown.
 
         Raises:
@@ -243,7 +245,7 @@ class Store:
         with self._transaction():
             self._end(self._pending(thread, number), "error", error=error, answer=seen or None, tools=tools)
 
-    def _pending(self, thread: Thread, number: int) -> int:
+    def _pending(self, thread: ChatThread, number: int) -> int:
         query = "SELECT id FROM turn WHERE thread_id = ? AND number = ? AND state = 'pending'"
         found = self._all(query, thread.id, number)
         if not found:
@@ -260,13 +262,13 @@ class Store:
         is_old = datetime.now(UTC) - datetime.fromisoformat(began_at) > OLDEST_PENDING
         return is_old or not self._is_alive(owner)
 
-    def _named(self, place: Place, name: str) -> Thread | None:
+    def _named(self, place: ChatPlace, name: str) -> ChatThread | None:
         found = self._threads("gateway = ? AND agent = ? AND name = ?", place.gateway, place.agent, name)
         return found[0] if found else None
 
-    def _threads(self, condition: str, *values: object) -> list[Thread]:
+    def _threads(self, condition: str, *values: object) -> list[ChatThread]:
         rows = self._all(f"SELECT id, name, conversation_id FROM thread WHERE {condition}", *values)  # noqa: S608  ours
-        return [Thread(*row) for row in rows]
+        return [ChatThread(*row) for row in rows]
 
     def _all(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         with _store_errors(self._path):

@@ -26,14 +26,14 @@ _LOOPBACK = ("127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ChatPlace:
     """An agent of one gateway. A thread belongs to one place: it must not be sent to another agent of that name."""
 
     gateway: str
     agent: str
 
     @classmethod
-    def of(cls, url: str, agent: str) -> Place:
+    def of(cls, url: str, agent: str) -> ChatPlace:
         """The agent of the gateway at `url`; loopback addresses are equal, as are `a_b` and `a-b`."""
         parts = urlsplit(url.rstrip("/"))
         host = parts.hostname or ""
@@ -43,7 +43,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Thread:
+class ChatThread:
     """One conversation. `conversation_id` is what the gateway logs for its calls."""
 
     id: int
@@ -57,7 +57,7 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChatTurn:
     """A message and its answer.
 
     `answer` is set once the turn is complete; of an `error` it is the part that was shown. `params` were sent
@@ -80,7 +80,7 @@ class Turn:
 class Summary:
     """A thread in a list: numbers of turns and of failed turns, start of the last turn, the first message."""
 
-    thread: Thread
+    thread: ChatThread
     turns: int
     failed: int
     last_at: str
@@ -111,7 +111,9 @@ def window_of(entry: Mapping[str, Any]) -> Window | None:
     return Window(size, answer if isinstance(answer, int) and answer > 0 else 0)
 
 
-def trimmed(turns: Iterable[Turn], window: Window | None, message: str = "", images: int = 0) -> tuple[list[Turn], int]:
+def trimmed(
+    turns: Iterable[ChatTurn], window: Window | None, message: str = "", images: int = 0
+) -> tuple[list[ChatTurn], int]:
     """The newest complete turns that fit with the new message, and the number of older ones left out.
 
     Turns without an answer are never sent: the model would answer them again.
@@ -129,7 +131,7 @@ def trimmed(turns: Iterable[Turn], window: Window | None, message: str = "", ima
     return complete[dropped:], dropped
 
 
-def rows_of(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+def rows_of(turns: Sequence[ChatTurn]) -> list[dict[str, Any]]:
     """Complete turns as the `history` argument."""
     rows: list[dict[str, Any]] = []
     for turn in turns:

@@ -6,17 +6,17 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.client.agent_client import Answer
+from pallas_gateway.client.agent_client import CallResult
 from pallas_gateway.client.call_settings import without_effect
 from pallas_gateway.client.chat.chat_store import StoreError
-from pallas_gateway.client.chat.chat_turns import Place, rows_of, trimmed
+from pallas_gateway.client.chat.chat_turns import ChatPlace, rows_of, trimmed
 from pallas_gateway.client.output import CANCELLED, counted, without_controls
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from pallas_gateway.client.agent_client import AgentClient, ChatCapabilities
-    from pallas_gateway.client.chat.chat_store import Store
-    from pallas_gateway.client.chat.chat_turns import Thread, Turn
+    from pallas_gateway.client.chat.chat_store import ChatStore
+    from pallas_gateway.client.chat.chat_turns import ChatThread, ChatTurn
     from pallas_gateway.client.chat.screen import Screen
 
 _NORMAL_STOP = "endTurn"
@@ -37,10 +37,10 @@ class Conversation:
     """
 
     client: AgentClient
-    store: Store
+    store: ChatStore
     screen: Screen
     capabilities: ChatCapabilities
-    thread: Thread | None = None
+    thread: ChatThread | None = None
     name: str | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
     images: list[dict[str, str]] = field(default_factory=list)
@@ -49,15 +49,15 @@ class Conversation:
     noted: str = ""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ChatPlace:
         """The agent that its threads belong to."""
-        return Place.of(self.client.url, self.client.agent)
+        return ChatPlace.of(self.client.url, self.client.agent)
 
-    def turns(self) -> list[Turn]:
+    def turns(self) -> list[ChatTurn]:
         """The turns of the present thread."""
         return self.store.turns(self.thread) if self.thread else []
 
-    def switch_to(self, thread: Thread | None) -> list[Turn]:
+    def switch_to(self, thread: ChatThread | None) -> list[ChatTurn]:
         """Continue a thread with the parameters of its last turn, and return its turns; None begins a new thread."""
         self.thread, self.name, self.images = thread, None, []
         turns = self.turns()
@@ -91,7 +91,7 @@ class Conversation:
         self.store.complete(thread, number, answer.text, self.screen.tools)
         self._note_end(answer)
 
-    async def _ask(self, thread: Thread, number: int, message: str) -> Answer:
+    async def _ask(self, thread: ChatThread, number: int, message: str) -> CallResult:
         if (others := number - self.known - 1) > 0:
             self.screen.note(f"({counted(others, 'turn')} of another chat came before this one; /export shows them)")
         self.known = number
@@ -104,13 +104,13 @@ class Conversation:
             }
             arguments = {"message": message, **{name: value for name, value in optional.items() if value}}
             arguments["conversation_id"] = thread.conversation_id
-            answer = Answer.of(await connection.call(arguments, live=self.screen.is_live))
+            answer = CallResult.of(await connection.call(arguments, live=self.screen.is_live))
             if answer.is_error:
                 raise TurnFailedError(without_controls(answer.text) or "The agent failed without a word.")
             self.screen.finish(answer.text)
             return answer
 
-    def sendable(self, message: str = "") -> list[Turn]:
+    def sendable(self, message: str = "") -> list[ChatTurn]:
         """The turns that are sent with a message; reports how many no longer fit into the model's window."""
         window = self.capabilities.window
         turns, dropped = trimmed(self.turns(), window, message, len(self.images))
@@ -120,7 +120,7 @@ class Conversation:
         self.left_out = dropped
         return turns
 
-    def _note_end(self, answer: Answer) -> None:
+    def _note_end(self, answer: CallResult) -> None:
         if answer.others:
             self.screen.note(f"(not shown: {', '.join(answer.others)}; `pallas-gateway call --json` has it)")
         if (note := without_effect(answer.params)) != self.noted:

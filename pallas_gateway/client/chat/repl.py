@@ -20,7 +20,7 @@ from pallas_gateway.client.agent_client import AgentClient
 from pallas_gateway.client.attachments import image_of
 from pallas_gateway.client.call_settings import SYSTEM_PARAMETERS, described, values_of
 from pallas_gateway.client.chat.chat_commands import COMMANDS, read, resume, thread_name
-from pallas_gateway.client.chat.chat_store import IN_MEMORY, Store, default_path, make_private, opened
+from pallas_gateway.client.chat.chat_store import IN_MEMORY, ChatStore, default_path, make_private, opened
 from pallas_gateway.client.chat.command import ChatOptions
 from pallas_gateway.client.chat.conversation import Conversation
 from pallas_gateway.client.chat.screen import Screen
@@ -58,7 +58,7 @@ async def run(options: ChatOptions) -> None:
             conversation.client.person.finish()
 
 
-async def start_conversation(options: ChatOptions, store: Store) -> Conversation:
+async def start_conversation(options: ChatOptions, store: ChatStore) -> Conversation:
     """A conversation that is ready for its first message.
 
     Raises:

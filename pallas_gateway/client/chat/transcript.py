@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pallas_gateway.client.chat.chat_turns import Place, Summary, Thread, Turn
+    from pallas_gateway.client.chat.chat_turns import ChatPlace, ChatThread, ChatTurn, Summary
 
 RECALLED_TURNS = 3  # shown again when a thread is resumed
 _FIRST_WORDS, _RECALLED, _REASON = 60, 400, 200  # characters; the reason of a failed turn can be a long list
 
 
-def as_json(place: Place, thread: Thread, turns: Sequence[Turn]) -> str:
+def as_json(place: ChatPlace, thread: ChatThread, turns: Sequence[ChatTurn]) -> str:
     """The whole thread, with its images."""
     head: dict[str, Any] = {"gateway": place.gateway, "agent": place.agent, "thread": thread.id, "name": thread.name}
     document = {**head, "conversation_id": thread.conversation_id, "turns": [asdict(turn) for turn in turns]}
     return json.dumps(document, ensure_ascii=False, indent=2)
 
 
-def as_markdown(place: Place, thread: Thread, turns: Sequence[Turn]) -> str:
+def as_markdown(place: ChatPlace, thread: ChatThread, turns: Sequence[ChatTurn]) -> str:
     """The thread to read, with the types of its images only."""
     lines = [f"# {thread.name or f'Thread {thread.id}'}", "", f"With {place.agent} at {place.gateway}."]
     for turn in turns:
@@ -30,7 +30,7 @@ def as_markdown(place: Place, thread: Thread, turns: Sequence[Turn]) -> str:
     return "\n".join(lines)
 
 
-def _markdown_turn(turn: Turn, agent: str) -> Iterator[str]:
+def _markdown_turn(turn: ChatTurn, agent: str) -> Iterator[str]:
     yield f"## {turn.number}. You, {turn.began_at[:16].replace('T', ' ')} UTC"
     yield f"\n{turn.message}"
     for image in turn.images:
@@ -49,7 +49,7 @@ def _markdown_turn(turn: Turn, agent: str) -> Iterator[str]:
         yield "*Waits for its answer.*"
 
 
-def recalled(turns: Sequence[Turn], agent: str) -> list[str]:
+def recalled(turns: Sequence[ChatTurn], agent: str) -> list[str]:
     """The last turns in a few lines; marks those that are not sent again."""
     lines = []
     for turn in turns[-RECALLED_TURNS:]:
@@ -65,7 +65,7 @@ def recalled(turns: Sequence[Turn], agent: str) -> list[str]:
     return lines
 
 
-def listed(summaries: Sequence[Summary], current: Thread | None) -> list[tuple[str, str, str, str, str]]:
+def listed(summaries: Sequence[Summary], current: ChatThread | None) -> list[tuple[str, str, str, str, str]]:
     """Rows of a table: `*` for the current thread, label, turns, time of the last turn, first words."""
     return [
         (

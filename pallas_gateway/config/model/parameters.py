@@ -22,7 +22,7 @@ from pydantic import (
 from pallas_gateway.config.model.section import Section
 from pallas_gateway.config.model.values import Count, Text
 
-type JsonObject = dict[str, Any]
+type ParameterObject = dict[str, Any]
 
 ParameterName = Literal[
     "temperature",
@@ -92,7 +92,7 @@ def _short(value: object, most: int, wanted: str) -> object:
     return value
 
 
-def _response_format(value: JsonObject) -> JsonObject:
+def _response_format(value: ParameterObject) -> ParameterObject:
     kind, given = value.get("type"), value.get("json_schema", {})
     if kind not in FORMATS:
         raise ValueError(f"must have a type: {', '.join(FORMATS)}")
@@ -125,7 +125,7 @@ def _tool_choice(value: object) -> object:
     raise ValueError(f"must be {', '.join(TOOL_CHOICES)} or {_TOOL_EXAMPLE}")
 
 
-_TOOL_CHOICE_SCHEMA: JsonObject = {
+_TOOL_CHOICE_SCHEMA: ParameterObject = {
     "anyOf": [
         {"type": "string", "enum": list(TOOL_CHOICES)},
         {
@@ -142,13 +142,13 @@ _TOOL_CHOICE_SCHEMA: JsonObject = {
         },
     ]
 }
-_STOPS_SCHEMA: JsonObject = {
+_STOPS_SCHEMA: ParameterObject = {
     "anyOf": [
         {"type": "string", "minLength": 1},
         {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": MOST_STOPS},
     ]
 }
-_RESPONSE_FORMAT_SCHEMA: JsonObject = {
+_RESPONSE_FORMAT_SCHEMA: ParameterObject = {
     "type": "object",
     "properties": {
         "type": {"type": "string", "enum": list(FORMATS)},
@@ -182,8 +182,8 @@ Stops = Annotated[
 AllowedTools = Annotated[
     tuple[Text, ...], BeforeValidator(_allowed_tools), Field(json_schema_extra={"maxItems": MOST_ALLOWED_TOOLS})
 ]
-ResponseFormat = Annotated[JsonObject, AfterValidator(_response_format), WithJsonSchema(_RESPONSE_FORMAT_SCHEMA)]
-ToolChoice = Annotated[str | JsonObject, BeforeValidator(_tool_choice), WithJsonSchema(_TOOL_CHOICE_SCHEMA)]
+ResponseFormat = Annotated[ParameterObject, AfterValidator(_response_format), WithJsonSchema(_RESPONSE_FORMAT_SCHEMA)]
+ToolChoice = Annotated[str | ParameterObject, BeforeValidator(_tool_choice), WithJsonSchema(_TOOL_CHOICE_SCHEMA)]
 
 
 def is_sampling_value(key: str, value: object) -> bool:
@@ -199,8 +199,8 @@ def _is_short_text(value: object) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST_SAMPLING_TEXT
 
 
-_SHORT_TEXT: JsonObject = {"type": "string", "maxLength": LONGEST_SAMPLING_TEXT}
-SAMPLING_VALUE_SCHEMA: JsonObject = {
+_SHORT_TEXT: ParameterObject = {"type": "string", "maxLength": LONGEST_SAMPLING_TEXT}
+SAMPLING_VALUE_SCHEMA: ParameterObject = {
     "anyOf": [
         {"type": "number", "minimum": -LARGEST_SEED, "maximum": LARGEST_SEED},
         {"type": "boolean"},
@@ -208,7 +208,7 @@ SAMPLING_VALUE_SCHEMA: JsonObject = {
         {"type": "null"},
     ]
 }
-SEQUENCE_BREAKERS_SCHEMA: JsonObject = {
+SEQUENCE_BREAKERS_SCHEMA: ParameterObject = {
     "anyOf": [SAMPLING_VALUE_SCHEMA, {"type": "array", "items": _SHORT_TEXT, "maxItems": MOST_SEQUENCE_BREAKERS}]
 }
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.downstreams.program_greeting import Greeting
     from pallas_gateway.runtime.protocols import StdioProgram
 
-    type Answer = JSONRPCResponse | JSONRPCError
+    type ProgramAnswer = JSONRPCResponse | JSONRPCError
     type Deliver = Callable[[JSONRPCMessage], Awaitable[None]]
 
 LONGEST_LINE = 64 * 2**20
@@ -77,11 +77,11 @@ class ProgramProcess:
         self._is_ending = False
         self._ids = count(1)
         self._pending: dict[int, tuple[Deliver, RequestId]] = {}
-        self._own_requests: dict[int, asyncio.Future[Answer]] = {}
+        self._own_requests: dict[int, asyncio.Future[ProgramAnswer]] = {}
         self._greeting = asyncio.Lock()
         self._why: str | None = None
         self.greeting: Greeting | None = None
-        self.answers: dict[str, Answer] = {}
+        self.answers: dict[str, ProgramAnswer] = {}
         self.connections: dict[Deliver, Callable[[], None]] = {}
 
     @property
@@ -128,7 +128,7 @@ class ProgramProcess:
         if self._reading is not None:
             self._reading.reschedule(asyncio.get_running_loop().time())
 
-    async def greet(self, greeting: Greeting) -> Answer:
+    async def greet(self, greeting: Greeting) -> ProgramAnswer:
         """Send `greeting` if it was not sent before, and return its answer.
 
         Raises:
@@ -178,7 +178,7 @@ class ProgramProcess:
         for number in [one for one, (sender, _) in self._pending.items() if sender == connection]:
             del self._pending[number]
 
-    async def _greet(self, greeting: Greeting) -> Answer:
+    async def _greet(self, greeting: Greeting) -> ProgramAnswer:
         await self._has_begun.wait()
         self.answers[greeting.key] = found = await self._ask(greeting.method, greeting.params)
         if isinstance(found, JSONRPCResponse):
@@ -187,14 +187,14 @@ class ProgramProcess:
                 self._write(JSONRPCNotification(jsonrpc="2.0", method=INITIALIZED))
         return found
 
-    async def _ask(self, method: str, params: dict[str, Any] | None) -> Answer:
+    async def _ask(self, method: str, params: dict[str, Any] | None) -> ProgramAnswer:
         if self._why is not None:
             raise ProgramError(self._why)
         number, answer = next(self._ids), asyncio.get_running_loop().create_future()
         self._own_requests[number] = answer
         try:
             self._write(JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params))
-            found: Answer = await answer
+            found: ProgramAnswer = await answer
             return found
         finally:
             del self._own_requests[number]

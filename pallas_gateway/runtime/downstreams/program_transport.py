@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mcp_types import JSONRPCMessage
 
     from pallas_gateway.runtime.downstreams.program_pool import ProgramPool
-    from pallas_gateway.runtime.downstreams.program_process import Answer, ProgramProcess
+    from pallas_gateway.runtime.downstreams.program_process import ProgramAnswer, ProgramProcess
 
 MOST_UNREAD = 64
 """Messages that the client has not read, before the process has to wait; a shared one does not wait for one client."""
@@ -89,7 +89,7 @@ class _Writer:
             case message if self._process is not None:
                 self._process.send(message, self._receive)
 
-    async def greet(self, greeting: Greeting) -> Answer:
+    async def greet(self, greeting: Greeting) -> ProgramAnswer:
         """Take a process if there is none, and return its answer to `greeting`."""
         if self._process is None:
             self._process = process = await self._pool.take(greeting, is_listing=self._is_listing)
@@ -134,7 +134,7 @@ class _Writer:
         """Nothing to close."""
 
 
-def _without_subscriptions(answer: Answer) -> Answer:
+def _without_subscriptions(answer: ProgramAnswer) -> ProgramAnswer:
     """Remove the capability to notify of changes: a process that waits for a call must have no open request."""
     if not isinstance(answer, JSONRPCResponse):
         return answer

@@ -13,7 +13,7 @@ from fast_agent.types.llm_stop_reason import LlmStopReason
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.llm.anthropic import takes_one_of_two
 from pallas_gateway.runtime.llm.attempts import MOST_REQUESTS, ProviderError, say_repeated
-from pallas_gateway.runtime.llm.bedrock_turns import Turn, current_turn, in_thread
+from pallas_gateway.runtime.llm.bedrock_turns import BedrockTurn, current_turn, in_thread
 from pallas_gateway.runtime.scope import Requests
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _complete_in_threads(llm_class: Any) -> None:
             raise requests.failure  # with a schema, fast-agent repeats the request after any failure
         if requests.is_answered:
             _repeat_for_schema(requests)
-        turn = Turn(getattr(request_params, "streaming_timeout", None))
+        turn = BedrockTurn(getattr(request_params, "streaming_timeout", None))
         try:
             answer = await in_thread(turn, original(self, message, request_params, *more, **options))
         except Exception as error:

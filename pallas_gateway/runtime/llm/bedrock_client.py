@@ -47,7 +47,7 @@ _clients: dict[tuple[Any, ...], Any] = {}
 _making = Lock()
 
 
-def client_of(profile: str | None, region: str | None) -> Client:
+def client_of(profile: str | None, region: str | None) -> BedrockClient:
     """The kept client of a profile and region. It is thread-safe; making one reads megabytes of data.
 
     Raises:
@@ -61,7 +61,7 @@ def client_of(profile: str | None, region: str | None) -> Client:
                 _clients.clear()  # the clients of replaced keys are not used again
             with _translated():
                 _clients[key] = _new_client(profile, region)
-        return Client(*_clients[key])
+        return BedrockClient(*_clients[key])
 
 
 def _new_client(profile: str | None, region: str | None) -> tuple[Any, Any]:
@@ -111,7 +111,7 @@ def _limited(response: Any, stream: Callable[..., Iterator[bytes]], *arguments: 
         yield piece
 
 
-class Client:
+class BedrockClient:
     """The two operations that fast-agent calls, with errors after which it does not try other forms of the request."""
 
     def __init__(self, client: Any, credentials: Any) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
 
-class Turn:
+class BedrockTurn:
     """One turn in its thread, as the event loop controls it."""
 
     def __init__(self, idle_seconds: float | None) -> None:
@@ -62,13 +62,13 @@ class Turn:
                 _shut_down(sock)
 
 
-_owners: WeakKeyDictionary[socket.socket, Turn] = WeakKeyDictionary()
+_owners: WeakKeyDictionary[socket.socket, BedrockTurn] = WeakKeyDictionary()
 _owning = Lock()
 
 
-def current_turn() -> Turn | None:
+def current_turn() -> BedrockTurn | None:
     """Return the turn of the current thread."""
-    turn: Turn | None = current_scope.get().bedrock_turn
+    turn: BedrockTurn | None = current_scope.get().bedrock_turn
     return turn
 
 
@@ -77,7 +77,7 @@ def _shut_down(sock: socket.socket) -> None:
         socket.socket.shutdown(sock, socket.SHUT_RDWR)  # a TLS socket's own method is not thread-safe
 
 
-async def in_thread(turn: Turn, work: Coroutine[Any, Any, Any]) -> Any:
+async def in_thread(turn: BedrockTurn, work: Coroutine[Any, Any, Any]) -> Any:
     """Run `work`, which never waits for the event loop, in a thread; cancel the turn if this is cancelled."""
     with entered(replace(current_scope.get(), bedrock_turn=turn)):
         context = copy_context()

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
-type Place = tuple[str, str]
+type SettingsPlace = tuple[str, str]
 """A dotted key of fast-agent's files, and its problem."""
 
 _GATEWAYS_OWN = ("model_capabilities",)
@@ -50,7 +50,7 @@ _LACKS = "Missing "
 """Prefix of the provider's name in some messages, such as Azure's."""
 
 
-def review(written: Mapping[str, Any], config_file: Path | None) -> list[Place]:
+def review(written: Mapping[str, Any], config_file: Path | None) -> list[SettingsPlace]:
     """All problems; `written` are the values of the files, `config_file` is the one that the project names."""
     from pallas_gateway.runtime.settings.valid_settings import wrong_values_left_out  # noqa: PLC0415  for `check`
 
@@ -64,13 +64,13 @@ def review(written: Mapping[str, Any], config_file: Path | None) -> list[Place]:
     return [*found, *(place for place in dict(_of_values(errors)).items() if place[0] not in reported)]
 
 
-def _of_default_model(settings: Settings) -> list[Place]:
+def _of_default_model(settings: Settings) -> list[SettingsPlace]:
     forget_unset_placeholders(settings)
     why = why_default_unusable(settings)
     return [(DEFAULT, why)] if why is not None else []
 
 
-def blamed_settings(error: BaseException, settings: Settings | None = None) -> tuple[Place, ...]:
+def blamed_settings(error: BaseException, settings: Settings | None = None) -> tuple[SettingsPlace, ...]:
     """The places in fast-agent's files that caused a failed start, if they did.
 
     `settings` are those of the start, None if the agent was not made.
@@ -87,13 +87,13 @@ def blamed_settings(error: BaseException, settings: Settings | None = None) -> t
     return ()
 
 
-def _of_default(error: ModelConfigError, settings: Settings) -> tuple[Place, ...]:
+def _of_default(error: ModelConfigError, settings: Settings) -> tuple[SettingsPlace, ...]:
     why = why_default_unusable(settings)
     is_about_it = f" {default_model(settings)}" in f"{error} {error.message}"
     return ((DEFAULT, why),) if why is not None and is_about_it else ()
 
 
-def _of_key(error: ProviderKeyError, settings: Settings) -> tuple[Place, ...]:
+def _of_key(error: ProviderKeyError, settings: Settings) -> tuple[SettingsPlace, ...]:
     model = default_model(settings)
     provider = provider_of(model) if model is not None else None
     if provider is None or not error.message.removeprefix(_LACKS).startswith(f"{provider.display_name} "):
@@ -101,7 +101,7 @@ def _of_key(error: ProviderKeyError, settings: Settings) -> tuple[Place, ...]:
     return ((DEFAULT, f"model '{model}' cannot be used: {start_reason(error)}"),)
 
 
-def _of_values(errors: Iterable[ErrorDetails]) -> Iterator[Place]:
+def _of_values(errors: Iterable[ErrorDetails]) -> Iterator[SettingsPlace]:
     for one in errors:
         yield ".".join(map(str, one["loc"])), cleaned(_sentence(one))[:_LONGEST]
 
@@ -117,7 +117,7 @@ def _sentence(error: ErrorDetails) -> str:
     return sentence(error.get("ctx", {})) if sentence else error["msg"]
 
 
-def _of_keys(written: Mapping[str, Any], section: type[BaseModel], path: str) -> Iterator[Place]:
+def _of_keys(written: Mapping[str, Any], section: type[BaseModel], path: str) -> Iterator[SettingsPlace]:
     known = _known_keys(section)
     for key, value in written.items():
         where = f"{path}.{key}" if path else key
@@ -131,7 +131,7 @@ def _of_keys(written: Mapping[str, Any], section: type[BaseModel], path: str) ->
         yield from _unreachable(written, path)
 
 
-def _of_value(value: object, annotation: Any, path: str) -> Iterator[Place]:
+def _of_value(value: object, annotation: Any, path: str) -> Iterator[SettingsPlace]:
     """Check a section, or several by name. Sections of several kinds are skipped: only fast-agent can tell the kind."""
     kinds = set(_sections_in(annotation))
     if len(kinds) != 1 or not isinstance(value, Mapping):
@@ -149,14 +149,14 @@ def _known_keys(section: type[BaseModel]) -> set[str]:
     return {*section.model_fields, *((*_GATEWAYS_OWN, *_MIGRATED) if section is Settings else ())}
 
 
-def _unknown_key(key: str, path: str, section: type[BaseModel], known: Iterable[str]) -> Iterator[Place]:
+def _unknown_key(key: str, path: str, section: type[BaseModel], known: Iterable[str]) -> Iterator[SettingsPlace]:
     if section is MCPServerSettings:
         yield path, f"unknown key{suggesting(nearest(key, known))}"
     elif (meant := misspelt(key, known)) is not None:
         yield path, f"unknown key{suggesting(meant)}"
 
 
-def _unreachable(server: Mapping[str, Any], path: str) -> Iterator[Place]:
+def _unreachable(server: Mapping[str, Any], path: str) -> Iterator[SettingsPlace]:
     is_meant = (nearest(key, _SERVER_KEYS) in _REACHED_BY for key in server)
     if server.get("transport") not in ("http", "sse") and not any(is_meant):
         yield path, "needs a url, or a command to start"

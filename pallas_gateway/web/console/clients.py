@@ -42,7 +42,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class ConnectedProgram:
     """One program, or library, and how it is connected.
 
     Attributes:
@@ -80,13 +80,13 @@ class Client:
 
 
 @cache
-def clients() -> tuple[Client, ...]:
+def clients() -> tuple[ConnectedProgram, ...]:
     """Return all programs, in the order in which they are shown."""
     return tuple(map(_client, json.loads(_SOURCE.read_text(encoding="utf-8"))))
 
 
-def _client(entry: dict[str, Any]) -> Client:
-    return Client(**{**entry, "text": "\n".join(entry["text"]), "with_token": "\n".join(entry["with_token"])})
+def _client(entry: dict[str, Any]) -> ConnectedProgram:
+    return ConnectedProgram(**{**entry, "text": "\n".join(entry["text"]), "with_token": "\n".join(entry["with_token"])})
 
 
 def _filled(text: str, target: Target) -> str:
@@ -114,7 +114,7 @@ def markdown() -> str:
     return "\n".join([_INTRODUCTION, *sections])
 
 
-def _section(client: Client, agent: Target, guarded: Target) -> str:
+def _section(client: ConnectedProgram, agent: Target, guarded: Target) -> str:
     texts = [client.filled(target) for target in (agent, guarded)]
     blocks = "\nWith a token:\n\n".join(f"```{client.language}\n{text}\n```\n" for text in texts)
     return f"## {client.title}\n\n{client.how}\n\n{blocks}"

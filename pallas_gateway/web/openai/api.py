@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from pallas_gateway.errors import STOPPING
-from pallas_gateway.hosting.answering import Arrival, serve_call
+from pallas_gateway.hosting.answering import IncomingCall, serve_call
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
@@ -124,7 +124,7 @@ class OpenAiApi:
         agent, running = self._gateway.agents[model], self._gateway.running
         silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
         chat = ChatCompletion(agent, document, running, (scope, receive, send), silence_seconds)
-        arrival = Arrival(agent, caller, headers, requests.conversation_of(document), scope[_ID_KEY])
+        arrival = IncomingCall(agent, caller, headers, requests.conversation_of(document), scope[_ID_KEY])
         work = serve_call(arrival, chat.parse, chat.answer, chat.deliver)
         await while_connected(receive, work, self._gateway.answers)
         return None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.nesting import RunningCalls
-    from pallas_gateway.hosting.answering import Answered
+    from pallas_gateway.hosting.answering import AnsweredCall
     from pallas_gateway.hosting.hosted_agent import HostedAgent
 
 
@@ -74,7 +74,7 @@ class ChatCompletion:
                     return event.reply
         raise AssertionError("the last event is the reply")
 
-    async def deliver(self, answered: Answered) -> None:
+    async def deliver(self, answered: AnsweredCall) -> None:
         """Send the response, or its end. An error has its own status unless the response has begun."""
         outcome: Reply | ApiError | GatewayError = answered.outcome
         if isinstance(outcome, CallFailedError):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Message
     from pallas_gateway.calls.questions import Question
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.threads.records import Thread, Turn, TurnPage
+    from pallas_gateway.threads.records import ThreadRecord, TurnPage, TurnRecord
 
 type Json = dict[str, Any]
 
@@ -36,7 +36,7 @@ def whole_agent(hosted: HostedAgent) -> Json:
     return {**agent(hosted), "params": params_schema(hosted.settings)}
 
 
-def thread(one: Thread) -> Json:
+def thread(one: ThreadRecord) -> Json:
     """One thread; `turns` is the number of its latest turn."""
     return {
         "id": one.id,
@@ -48,7 +48,7 @@ def thread(one: Thread) -> Json:
     }
 
 
-def thread_page(threads: Sequence[Thread], limit: int) -> Json:
+def thread_page(threads: Sequence[ThreadRecord], limit: int) -> Json:
     """One page of threads; there is another page if `threads` holds more than `limit`."""
     shown = threads[:limit]
     more = f"{shown[-1].changed}.{shown[-1].id}" if len(threads) > limit else None
@@ -108,7 +108,7 @@ def _tool(event: ToolCalled | ToolResulted) -> str:
     return f"{event.server}/{event.name}" if event.server else event.name
 
 
-def _messages(turn: Turn) -> tuple[Json, Json]:
+def _messages(turn: TurnRecord) -> tuple[Json, Json]:
     said = {
         "turnIndex": turn.number,
         "role": "user",

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.errors import STOPPING, GatewayError
-from pallas_gateway.hosting.answering import Arrival, serve_call
+from pallas_gateway.hosting.answering import IncomingCall, serve_call
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
@@ -20,7 +20,7 @@ from pallas_gateway.web import access, refusals
 from pallas_gateway.web.streams import ServerSentEvents, while_connected
 from pallas_gateway.web.threads import answers, openapi, requests
 from pallas_gateway.web.threads.chat import Chat, owner_of
-from pallas_gateway.web.threads.errors import ApiError, response_to
+from pallas_gateway.web.threads.errors import ThreadsApiError, response_to
 from pallas_gateway.web.threads.given_answers import GivenAnswers
 from pallas_gateway.web.threads.responses import TurnResponse
 from pallas_gateway.web.threads.turn_run import Services
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.grants import Grants
-    from pallas_gateway.threads.records import Thread
+    from pallas_gateway.threads.records import ThreadRecord
     from pallas_gateway.threads.service import Threads
 
     type Endpoint = Callable[[Request, str], Awaitable[ASGIApp]]
@@ -81,7 +81,7 @@ class ThreadsApi:
                 if method not in by_method:
                     return _not_allowed(by_method)
                 return await by_method[method](request, match[1] if pattern.groups else "")
-        raise ApiError("nothing here", reason="not_found")
+        raise ThreadsApiError("nothing here", reason="not_found")
 
     async def _openapi(self, request: Request, _: str) -> Response:
         requests.no_parameters(request)
@@ -142,7 +142,7 @@ class ThreadsApi:
         await self._threads.changes.cancel(thread.id)
         return Response(status_code=204)
 
-    async def _changing(self, request: Request, thread_id: str) -> Thread:
+    async def _changing(self, request: Request, thread_id: str) -> ThreadRecord:
         """The caller's own thread of that id, whose agent it may run; a reload may have removed the agent."""
         requests.no_parameters(request)
         caller, thread = await self._owned(request, thread_id)
@@ -160,12 +160,12 @@ class ThreadsApi:
     async def _chat(self, request: Request, name: str) -> ASGIApp:
         caller, agent = await self._admitted(request, name, runs=True)
         if self._gateway.draining:
-            raise ApiError(STOPPING, reason="stopping")
+            raise ThreadsApiError(STOPPING, reason="stopping")
         events, body = requests.wants_events(request), await self._body(request)
 
         def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
             chat = Chat(agent, body, self._services(), response)
-            return serve_call(Arrival(agent, caller, request.headers), chat.parse, chat.answer, chat.deliver)
+            return serve_call(IncomingCall(agent, caller, request.headers), chat.parse, chat.answer, chat.deliver)
 
         return self._responding(work, events=events, trace_url=agent.trace_url)
 
@@ -178,7 +178,7 @@ class ThreadsApi:
 
         def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
             answering = GivenAnswers(agent, thread, given, body, self._services(), response)
-            arrival = Arrival(agent, caller, request.headers)
+            arrival = IncomingCall(agent, caller, request.headers)
             return serve_call(arrival, answering.parse, answering.answer, answering.deliver)
 
         return self._responding(work, events=events)
@@ -188,7 +188,7 @@ class ThreadsApi:
         limits = settings.queue_seconds, settings.ask_seconds
         return Services(self._threads, self._gateway.running, self._gateway.live_turns, *limits)
 
-    async def _owned(self, request: Request, thread_id: str) -> tuple[Caller, Thread]:
+    async def _owned(self, request: Request, thread_id: str) -> tuple[Caller, ThreadRecord]:
         """The caller, and its own thread of that id, whose agent it may view."""
         caller = await access.caller_of(self._gateway, request.scope)
         if not caller.authenticated and not caller.grants.everything and not caller.grants.names:
@@ -227,7 +227,7 @@ class ThreadsApi:
         if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
             raise _RefusedError(refused)
         if refused is not None or name not in self._gateway.agents:
-            raise ApiError(refusals.no_agent(name), reason="not_found")
+            raise ThreadsApiError(refusals.no_agent(name), reason="not_found")
         return self._gateway.agents[name]
 
     async def _body(self, request: Request) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.threads.records import NewThread, ThreadNotFoundError
 from pallas_gateway.web.threads import requests
-from pallas_gateway.web.threads.errors import ApiError
+from pallas_gateway.web.threads.errors import ThreadsApiError
 from pallas_gateway.web.threads.live_turn import LiveTurn, ShownTurn
 from pallas_gateway.web.threads.turn_run import TurnRun
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.hosting.answering import Answered
+    from pallas_gateway.hosting.answering import AnsweredCall
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.threads.records import Thread
+    from pallas_gateway.threads.records import ThreadRecord
     from pallas_gateway.web.threads.responses import TurnResponse
     from pallas_gateway.web.threads.turn_run import Services
 
@@ -69,11 +69,11 @@ class Chat:
         self.services.live.begin(turn, run.run(call, opened))
         return await (turn.reply() if events is None else turn.stream(events))
 
-    async def deliver(self, answered: Answered) -> None:
+    async def deliver(self, answered: AnsweredCall) -> None:
         """Send the response, or its end."""
         await self.response.end(answered, self._turn)
 
-    async def _thread(self, thread_id: str | None, caller: Caller) -> Thread | NewThread:
+    async def _thread(self, thread_id: str | None, caller: Caller) -> ThreadRecord | NewThread:
         if thread_id is None:
             self._new = NewThread(owner_of(caller), self.agent.name)
             return self._new
@@ -85,8 +85,8 @@ class Chat:
 
 
 def owner_of(caller: Caller) -> str:
-    """Return the owner of a caller's threads; raises `ApiError` if the token names none."""
+    """Return the owner of a caller's threads; raises `ThreadsApiError` if the token names none."""
     if caller.owner is None:
         message = "The token does not say whose it is (no 'sub', 'client_id' or 'azp'), so it cannot own threads."
-        raise ApiError(message, reason="no_owner")
+        raise ThreadsApiError(message, reason="no_owner")
     return caller.owner

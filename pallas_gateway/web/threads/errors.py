@@ -39,7 +39,7 @@ _BY_REASON = {
 _AGAIN_LATER = {HTTPStatus.CONFLICT, HTTPStatus.SERVICE_UNAVAILABLE}
 
 
-class ApiError(GatewayError):
+class ThreadsApiError(GatewayError):
     """A refused request; its `reason` decides the status."""
 
     reason = "bad_input"
@@ -50,7 +50,7 @@ def response_to(error: GatewayError, *, about: Mapping[str, Any] | None = None) 
 
     The status of a reason that is not listed is 422 for a refusal (the client's error), else 502 (the agent's).
     """
-    is_refusal = isinstance(error, (ApiError, CallRefusedError))
+    is_refusal = isinstance(error, (ThreadsApiError, CallRefusedError))
     default = HTTPStatus.UNPROCESSABLE_ENTITY if is_refusal else HTTPStatus.BAD_GATEWAY
     status = _BY_REASON.get(error.reason, default)
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in _AGAIN_LATER else {}

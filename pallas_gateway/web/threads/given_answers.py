@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.threads.records import QuestionNotOpenError
 from pallas_gateway.web.threads import requests
-from pallas_gateway.web.threads.errors import ApiError
+from pallas_gateway.web.threads.errors import ThreadsApiError
 from pallas_gateway.web.threads.live_turn import LiveTurn, ShownTurn
 from pallas_gateway.web.threads.stored_turn import StoredTurn, TurnLeftError, turn_in
 from pallas_gateway.web.threads.turn_run import TurnRun
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.questions import Answer, Question
-    from pallas_gateway.hosting.answering import Answered
+    from pallas_gateway.hosting.answering import AnsweredCall
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.threads.records import Thread
+    from pallas_gateway.threads.records import ThreadRecord
     from pallas_gateway.web.threads.responses import TurnResponse
     from pallas_gateway.web.threads.turn_run import Services
 
@@ -38,7 +38,7 @@ class GivenAnswers:
     """
 
     agent: HostedAgent
-    thread: Thread
+    thread: ThreadRecord
     given: Mapping[str, Answer]
     body: Mapping[str, Any]
     services: Services
@@ -81,7 +81,7 @@ class GivenAnswers:
             raise RuntimeError("the answers were not given")
         return await (turn.reply() if events is None else turn.stream(events))
 
-    async def deliver(self, answered: Answered) -> None:
+    async def deliver(self, answered: AnsweredCall) -> None:
         """Send the response, or its end."""
         await self.response.end(answered, self._turn or ShownTurn(self.thread.id))
 
@@ -100,4 +100,6 @@ def _refuse_misfit(question_id: str, question: Question | None, answer: Answer) 
     if question is None:
         raise QuestionNotOpenError(question_id)
     if (why := question.misfit(answer)) is not None:
-        raise ApiError(f"The answer to '{question_id}' does not fit: {why}. Send another one.", reason="bad_answer")
+        raise ThreadsApiError(
+            f"The answer to '{question_id}' does not fit: {why}. Send another one.", reason="bad_answer"
+        )

@@ -16,7 +16,7 @@ from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import bodies
-from pallas_gateway.web.threads.errors import ApiError
+from pallas_gateway.web.threads.errors import ThreadsApiError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -42,7 +42,7 @@ _JSON, _EVENTS = "application/json", "text/event-stream"
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRequest:
+class TurnRequest:
     """One message; without a `thread_id` it begins a new thread."""
 
     message: Message
@@ -54,29 +54,29 @@ async def json_object(request: Request, limit: int) -> dict[str, Any]:
     """The JSON object in a body; an empty object if there is no body.
 
     Raises:
-        ApiError: `body_too_large`, `not_json` for another content type, or `bad_input`.
+        ThreadsApiError: `body_too_large`, `not_json` for another content type, or `bad_input`.
     """
     is_json = bodies.is_json(request.headers)
     body = await bodies.read(request, limit)
     if body is None:
-        raise ApiError(f"The body is larger than {limit} bytes.", reason="body_too_large")
+        raise ThreadsApiError(f"The body is larger than {limit} bytes.", reason="body_too_large")
     if has_too_many_values(body):
-        raise ApiError(TOO_MANY_VALUES, reason="body_too_large")
+        raise ThreadsApiError(TOO_MANY_VALUES, reason="body_too_large")
     # A browser sends a request without a body to another site without a CORS preflight, with an `Origin`.
     if not is_json and (body or "content-type" in request.headers or "origin" in request.headers):
-        raise ApiError("Send the body as application/json (Content-Type).", reason="not_json")
+        raise ThreadsApiError("Send the body as application/json (Content-Type).", reason="not_json")
     if not body:
         return {}
     try:
         found = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        raise ApiError("The body is no JSON.") from None
+        raise ThreadsApiError("The body is no JSON.") from None
     if not isinstance(found, dict):
-        raise ApiError("The body must be a JSON object.")
+        raise ThreadsApiError("The body must be a JSON object.")
     return found
 
 
-def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_images: int) -> ChatRequest:
+def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_images: int) -> TurnRequest:
     """The body of a chat request.
 
     Raises:
@@ -92,7 +92,7 @@ def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_images
     refuse_too_many(None, body.get("images"), max_images)
     for switch in SWITCHES:
         flag(body, switch)
-    return ChatRequest(current_message(text, body.get("images")), thread_id, parse(body.get("params"), settings))
+    return TurnRequest(current_message(text, body.get("images")), thread_id, parse(body.get("params"), settings))
 
 
 def given_answers(body: Mapping[str, Any]) -> dict[str, Answer]:
@@ -188,14 +188,14 @@ def wants_events(request: Request) -> bool:
     """Return true if the client prefers server-sent events to JSON (RFC 9110, section 12.5.1).
 
     Raises:
-        ApiError: `not_acceptable`: the client accepts neither.
+        ThreadsApiError: `not_acceptable`: the client accepts neither.
     """
     ranges = [_range(one) for one in request.headers.get("accept", "").split(",") if one.strip()]
     if not ranges:
         return False
     events, as_json = _quality(ranges, _EVENTS), _quality(ranges, _JSON)
     if max(events, as_json) <= 0:
-        raise ApiError(f"This answers with {_JSON} or {_EVENTS}.", reason="not_acceptable")
+        raise ThreadsApiError(f"This answers with {_JSON} or {_EVENTS}.", reason="not_acceptable")
     return events > as_json or (events == as_json and any(name == _EVENTS for name, _ in ranges))
 
 

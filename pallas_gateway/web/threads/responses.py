@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.hosting.answering import Answered
+    from pallas_gateway.hosting.answering import AnsweredCall
     from pallas_gateway.web.streams import ServerSentEvents
     from pallas_gateway.web.threads.live_turn import ShownTurn
 
@@ -43,7 +43,7 @@ class TurnResponse:
     events: ServerSentEvents | None
     trace_url: Callable[[Call], str | None] = lambda _: None
 
-    async def end(self, answered: Answered, turn: ShownTurn) -> None:
+    async def end(self, answered: AnsweredCall, turn: ShownTurn) -> None:
         """Send the response, or its end."""
         outcome, events = answered.outcome, self.events
         if events is not None and (events.has_begun or turn.number is not None or not answered.has_failed):
@@ -55,7 +55,7 @@ class TurnResponse:
         else:
             await JSONResponse(self._answer(answered.call, outcome, turn))(*self.http)
 
-    def _last_event(self, answered: Answered, turn: ShownTurn) -> answers.Json:
+    def _last_event(self, answered: AnsweredCall, turn: ShownTurn) -> answers.Json:
         outcome = answered.outcome
         if isinstance(outcome, GatewayError):
             return {"type": "error", "message": str(outcome), "reason": outcome.reason, **turn.about()}

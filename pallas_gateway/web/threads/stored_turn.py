@@ -17,7 +17,7 @@ from pallas_gateway.web.threads.live_turn import INPUT_NEEDED, ShownTurn
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pallas_gateway.threads.records import Outcome, Turn
+    from pallas_gateway.threads.records import TurnOutcome, TurnRecord
     from pallas_gateway.threads.store import Store
     from pallas_gateway.web.streams import ServerSentEvents
 
@@ -29,7 +29,7 @@ class TurnLeftError(Exception):
 class StoredTurn(ShownTurn):
     """A turn in the database; a client that leaves does not end its call."""
 
-    def __init__(self, thread_id: str, turn: Turn, store: Store) -> None:
+    def __init__(self, thread_id: str, turn: TurnRecord, store: Store) -> None:
         super().__init__(thread_id, turn.number)
         self._store = store
 
@@ -50,7 +50,7 @@ class StoredTurn(ShownTurn):
                 shown = set(self.questions)
         return _reply_of(turn.outcome)
 
-    async def _next(self, shown: Collection[str]) -> Turn:
+    async def _next(self, shown: Collection[str]) -> TurnRecord:
         """Return the turn when it has ended, or has an open question that was not shown.
 
         Raises:
@@ -68,7 +68,7 @@ class StoredTurn(ShownTurn):
             pause = min(2 * pause, longest)
 
 
-async def turn_in(store: Store, thread_id: str, number: int) -> Turn:
+async def turn_in(store: Store, thread_id: str, number: int) -> TurnRecord:
     """Return a turn of a thread.
 
     Raises:
@@ -80,7 +80,7 @@ async def turn_in(store: Store, thread_id: str, number: int) -> Turn:
     return found[0]
 
 
-def _reply_of(outcome: Outcome) -> Reply:
+def _reply_of(outcome: TurnOutcome) -> Reply:
     """Return the stored answer as a reply.
 
     Raises:

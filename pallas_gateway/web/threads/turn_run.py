@@ -12,7 +12,7 @@ from pallas_gateway.calls.questions import UNASKABLE
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.hosting.event_stream import begun
 from pallas_gateway.threads.question_store import Waits
-from pallas_gateway.threads.records import Checkpoint, Outcome, ThreadsUnavailableError
+from pallas_gateway.threads.records import CheckpointRecord, ThreadsUnavailableError, TurnOutcome
 from pallas_gateway.web.threads import answers
 from pallas_gateway.web.threads.responses import message_of
 
@@ -73,7 +73,7 @@ class TurnRun:
     params: Mapping[str, Any] | None = None
     given: Mapping[str, Answer] = field(default_factory=dict)
     as_assistant: bool = False
-    _resumed: Checkpoint | None = None
+    _resumed: CheckpointRecord | None = None
     _checkpoint: Callable[[Set[str]], str | None] = lambda _: None
     _can_be_resumed: bool = False
 
@@ -94,7 +94,7 @@ class TurnRun:
             await turn.end(_outcome(reply))
         return reply
 
-    def resume(self, checkpoint: Checkpoint) -> None:
+    def resume(self, checkpoint: CheckpointRecord) -> None:
         """Go on from where another process has left the call."""
         self._resumed, self.params = checkpoint, checkpoint.params
         self.given = {**checkpoint.answers, **self.given}
@@ -160,11 +160,11 @@ class TurnRun:
         questions = {*self.shown.questions, *more}
         checkpoint = self._checkpoint(questions) if questions else None
         self._can_be_resumed = checkpoint is not None
-        return Waits(Checkpoint(checkpoint, self.params), self.services.ask_seconds) if checkpoint else None
+        return Waits(CheckpointRecord(checkpoint, self.params), self.services.ask_seconds) if checkpoint else None
 
 
-def _outcome(reply: Reply) -> Outcome:
+def _outcome(reply: Reply) -> TurnOutcome:
     usage = reply.usage.as_dict()
     if reply.failure is not None:
-        return Outcome(None, reply.stop_reason, usage, reply.failure, text_of(reply))
-    return Outcome(message_of(reply), reply.stop_reason, usage)
+        return TurnOutcome(None, reply.stop_reason, usage, reply.failure, text_of(reply))
+    return TurnOutcome(message_of(reply), reply.stop_reason, usage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pallas_gateway.calls.used_states import UsedStates
-from pallas_gateway.workers.worker_messages import GivenBack, Message, Used, UsedBefore, line_of, message_of
+from pallas_gateway.workers.worker_messages import GivenBack, Used, UsedBefore, WorkerMessage, line_of, message_of
 from pallas_gateway.workers.worker_side import SharedStates
 from tests.support.waiting import eventually
 
@@ -21,7 +21,7 @@ async def test_a_state_is_used_once_unless_it_is_given_back_or_has_expired() -> 
 
 
 async def test_the_parent_decides_which_worker_uses_a_state() -> None:
-    sent: list[Message] = []
+    sent: list[WorkerMessage] = []
     states = SharedStates(lambda message: sent.append(message_of(line_of(message))))
     using = asyncio.gather(*(states.use(ticket, 60) for ticket in ("one", "two", "one")))
     await asyncio.sleep(0)
@@ -35,7 +35,7 @@ async def test_the_parent_decides_which_worker_uses_a_state() -> None:
 
 
 async def test_a_state_whose_request_ends_before_the_parents_answer_is_given_back() -> None:
-    sent: list[Message] = []
+    sent: list[WorkerMessage] = []
     states = SharedStates(sent.append)
     using = [asyncio.create_task(states.use(ticket, 60)) for ticket in ("one", "two")]
     await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.events import EventChannel
 from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
-from pallas_gateway.hosting.answering import Answered, Arrival, serve_call
+from pallas_gateway.hosting.answering import AnsweredCall, IncomingCall, serve_call
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
 from pallas_gateway.identity.grants import NOTHING
 from tests.support.hosted import ready
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 async def answered_by(
     reply: Callable[[Call], Reply], *, refusal: GatewayError | None = None, caller: Caller = ANONYMOUS
-) -> tuple[Answered, bool]:
+) -> tuple[AnsweredCall, bool]:
     """The end of one call, and True if the agent has counted a refusal."""
 
     async def parse(asked: Call) -> Call:
@@ -36,14 +36,14 @@ async def answered_by(
     async def answer(call: Call) -> Reply:
         return reply(call)
 
-    async def deliver(answered: Answered) -> Answered:
+    async def deliver(answered: AnsweredCall) -> AnsweredCall:
         return answered
 
     counted: list[Any] = []
     async with ready(MemoryAgent()) as one:
         agent = one.agent
         agent.refuse = lambda *refused: counted.append(refused)  # type: ignore[method-assign]
-        return await serve_call(Arrival(agent, caller, {}), parse, answer, deliver), bool(counted)
+        return await serve_call(IncomingCall(agent, caller, {}), parse, answer, deliver), bool(counted)
 
 
 async def test_a_reply_is_the_outcome() -> None:
@@ -98,8 +98,10 @@ async def test_a_call_knows_the_running_call_that_made_it() -> None:
     async with ready(MemoryAgent()) as one:
         agent = one.agent
         parent = Call("caller", Message("user", "hi"), nesting=2)
-        nested = Arrival(agent, ANONYMOUS, {}, "c-1", "id-1", parent=Parent(parent, EventChannel(live=False))).call()
-        orphan = Arrival(agent, ANONYMOUS, {}).call()
+        nested = IncomingCall(
+            agent, ANONYMOUS, {}, "c-1", "id-1", parent=Parent(parent, EventChannel(live=False))
+        ).call()
+        orphan = IncomingCall(agent, ANONYMOUS, {}).call()
 
     assert (nested.nesting, nested.parent_call_id, nested.call_id) == (3, parent.call_id, "id-1")
     assert nested.conversation_id == "c-1"

@@ -15,7 +15,7 @@ from pallas_gateway.calls.call import Message, Reply
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts, Runtime
 from pallas_gateway.runtime.runtime import FastAgentRuntime, _Entered
-from pallas_gateway.runtime.started_agent import FastAgentHost
+from pallas_gateway.runtime.started_agent import StartedAgent
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.memory_runtime import (
     NOBODY,
@@ -380,7 +380,7 @@ async def test_what_cannot_be_closed_keeps_nothing_else_of_an_agent_open(
     async with on_fast_agent(folder) as subject:
         starting = subject.start("echo")
         agent = await starting.__aenter__()
-        assert isinstance(agent, FastAgentHost)
+        assert isinstance(agent, StartedAgent)
         monkeypatch.setattr(agent._answers, "cancel_all", fail_to_close)
         with pytest.raises(ZeroDivisionError):
             await starting.__aexit__(None, None, None)

@@ -22,12 +22,12 @@ from pallas_gateway.workers.worker_messages import (
     Cancelled,
     Close,
     Failed,
-    Message,
     NotReloaded,
     Passed,
     Ready,
-    Sender,
     Stopped,
+    WorkerMessage,
+    WorkerSender,
     line_of,
     message_of,
     receive,
@@ -38,9 +38,9 @@ LONG = "\N{GRINNING FACE}" * (2 << 20)
 KEY = RequestKey.of("root", "session-1", Secret("token-1"), 7)
 
 
-async def read(data: bytes) -> list[Message]:
+async def read(data: bytes) -> list[WorkerMessage]:
     """Everything that a channel with these bytes gives."""
-    reader, messages = asyncio.StreamReader(limit=LONGEST_LINE), list[Message]()
+    reader, messages = asyncio.StreamReader(limit=LONGEST_LINE), list[WorkerMessage]()
     reader.feed_data(data)
     reader.feed_eof()
     await receive(reader, messages.append)
@@ -122,9 +122,9 @@ async def test_a_line_that_is_no_message_is_logged_and_the_next_one_is_read(
 async def test_a_message_that_cannot_be_acted_on_is_logged_and_the_next_one_is_taken(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    reader, taken = asyncio.StreamReader(limit=LONGEST_LINE), list[Message]()
+    reader, taken = asyncio.StreamReader(limit=LONGEST_LINE), list[WorkerMessage]()
 
-    def take(message: Message) -> None:
+    def take(message: WorkerMessage) -> None:
         taken.append(message)
         if isinstance(message, Stopped):
             raise ConnectionResetError("of something else")
@@ -151,15 +151,20 @@ async def test_reports_are_dropped_while_nothing_is_read_and_what_calls_wait_for
     _, writer = await asyncio.open_connection(sock=ours)
     reader, other = await asyncio.open_connection(sock=theirs, limit=LONGEST_LINE)
     reader._transport.pause_reading()  # type: ignore[attr-defined]  # it hangs
-    sender, report = Sender(writer, {"worker": 1}), NotReloaded("because " * 20)
+    sender, report = WorkerSender(writer, {"worker": 1}), NotReloaded("because " * 20)
     for _ in range(20_000):
         sender.send(report)
     unread = sender.unread
-    needed: list[Message] = [Cancelled(KEY), Answered(KEY, "{}"), Passed("to", "sender", "exchange", "{}"), Close()]
+    needed: list[WorkerMessage] = [
+        Cancelled(KEY),
+        Answered(KEY, "{}"),
+        Passed("to", "sender", "exchange", "{}"),
+        Close(),
+    ]
     for message in 100 * needed:
         sender.send(message)
     reader._transport.resume_reading()  # type: ignore[attr-defined]
-    seen: list[Message] = []
+    seen: list[WorkerMessage] = []
     receiving = asyncio.create_task(receive(reader, seen.append))
     await eventually(lambda: seen.count(Close()) == 100, what="all that is needed")
     reports = seen.count(report)

@@ -16,22 +16,22 @@ from pallas_gateway.client.chat import chat_store as store_module
 from pallas_gateway.client.chat.chat_schema import APPLICATION_ID, MIGRATIONS, SchemaError, migrate
 from pallas_gateway.client.chat.chat_store import (
     GONE,
-    Store,
+    ChatBusyError,
+    ChatStore,
     StoreError,
-    ThreadBusyError,
     default_path,
     is_running,
     opened,
     this_process,
 )
-from pallas_gateway.client.chat.chat_turns import Place
+from pallas_gateway.client.chat.chat_turns import ChatPlace
 from pallas_gateway.client.usage import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-HERE = Place("http://localhost:24200", "jarvis")
+HERE = ChatPlace("http://localhost:24200", "jarvis")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def opened_by(owner: str, path: Path, alive: Callable[[str], bool] = lambda _: True) -> Iterator[Store]:
+def opened_by(owner: str, path: Path, alive: Callable[[str], bool] = lambda _: True) -> Iterator[ChatStore]:
     """A store of another process."""
     with opened(path, alive) as store:
         store._me = owner
@@ -88,7 +88,7 @@ def test_the_turn_of_a_process_that_runs_waits_on(path: Path) -> None:
     with opened_by(this_process(), path) as one, opened_by("2:2", path, is_running) as two:
         thread = one.open_thread(HERE)
         number = one.begin(thread, "hello", [], {})
-        with pytest.raises(ThreadBusyError, match=r"another chat \(process \d+\) waits for an answer in this thread"):
+        with pytest.raises(ChatBusyError, match=r"another chat \(process \d+\) waits for an answer in this thread"):
             two.begin(thread, "me too", [], {})
         one.complete(thread, number, "hi", [])
         assert two.begin(thread, "me too", [], {}) == 2
@@ -133,7 +133,7 @@ def test_many_chats_in_one_thread_neither_lose_nor_mix_turns(path: Path) -> None
             while said < 5:
                 try:
                     number = store.begin(thread, f"{owner} {said}", [], {})
-                except ThreadBusyError:
+                except ChatBusyError:
                     continue
                 store.complete(thread, number, f"to {owner} {said}", [])
                 taken.append(number)
@@ -170,7 +170,7 @@ def test_a_file_that_another_chat_is_just_setting_up_is_waited_for(path: Path) -
 
 
 def test_threads_are_found_by_name_and_number_with_their_agent_only(path: Path) -> None:
-    elsewhere = Place("https://agents.example.com", "jarvis")
+    elsewhere = ChatPlace("https://agents.example.com", "jarvis")
     with opened(path) as store:
         work, other = store.open_thread(HERE, "work"), store.open_thread(elsewhere, "work")
         assert work.id != other.id
@@ -315,7 +315,7 @@ def test_the_file_is_where_the_xdg_specification_wants_it(
     ],
 )
 def test_a_gateway_is_one_under_all_its_names(url: str, gateway: str) -> None:
-    assert Place.of(url, "a_b") == Place(gateway, "a-b")
+    assert ChatPlace.of(url, "a_b") == ChatPlace(gateway, "a-b")
 
 
 def test_this_process_runs_and_one_of_its_number_before_it_does_not() -> None:
@@ -327,7 +327,7 @@ def test_this_process_runs_and_one_of_its_number_before_it_does_not() -> None:
 
 
 def test_a_change_that_cannot_be_committed_is_rolled_back(path: Path) -> None:
-    def change(store: Store) -> None:
+    def change(store: ChatStore) -> None:
         with store._transaction():
             store._connection.execute("PRAGMA defer_foreign_keys = ON")  # so that the commit fails
             store._connection.execute(

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.client.chat.chat_turns import TOKENS_PER_IMAGE, Turn, Window, rows_of, trimmed, window_of
+from pallas_gateway.client.chat.chat_turns import TOKENS_PER_IMAGE, ChatTurn, Window, rows_of, trimmed, window_of
 
 PICTURE = {"data": "x", "mime_type": "image/png"}
 
 
-def turn(number: int, words: int = 0, *, images: int = 0) -> Turn:
+def turn(number: int, words: int = 0, *, images: int = 0) -> ChatTurn:
     """A turn of about `words` tokens and 8 for its two messages."""
-    return Turn(number, "complete", "word" * words, (PICTURE,) * images, answer="")
+    return ChatTurn(number, "complete", "word" * words, (PICTURE,) * images, answer="")
 
 
-def kept(turns: list[Turn], window: Window | None, message: str = "", images: int = 0) -> list[int]:
+def kept(turns: list[ChatTurn], window: Window | None, message: str = "", images: int = 0) -> list[int]:
     return [one.number for one in trimmed(turns, window, message, images)[0]]
 
 
@@ -50,12 +50,12 @@ def test_the_new_message_and_images_take_room() -> None:
 
 
 def test_other_scripts_count_by_their_bytes() -> None:
-    assert kept([Turn(1, "complete", "字" * 100, answer="")], Window(100, 0)) == [1]
-    assert kept([Turn(1, "complete", "字" * 120, answer="")], Window(100, 0)) == []
+    assert kept([ChatTurn(1, "complete", "字" * 100, answer="")], Window(100, 0)) == [1]
+    assert kept([ChatTurn(1, "complete", "字" * 120, answer="")], Window(100, 0)) == []
 
 
 def test_only_complete_turns_are_replayed() -> None:
-    turns = [turn(1), Turn(2, "error", "no", error="cancelled"), Turn(3, "pending", "now"), turn(4, images=1)]
+    turns = [turn(1), ChatTurn(2, "error", "no", error="cancelled"), ChatTurn(3, "pending", "now"), turn(4, images=1)]
     assert kept(turns, None) == [1, 4]
     assert rows_of(trimmed(turns, None)[0]) == [
         {"role": "user", "content": ""},

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, TurnEnded
 from pallas_gateway.calls.call import Call, Message, Reply, Usage
 from pallas_gateway.config.model.agents import AgentSettings
-from pallas_gateway.hosting.answering import Arrival, serve_call
+from pallas_gateway.hosting.answering import IncomingCall, serve_call
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import traces
@@ -212,7 +212,7 @@ async def chatted(memory: MemoryAgent, **changes: Any) -> Wire:
     async with ready(memory) as one:
         agent, running = one.agent, one.running
         chat = ChatCompletion(agent, {**HI, **changes}, running, (dict(SCOPE), wire.receive, wire.send), 3600)
-        await serve_call(Arrival(agent, ANONYMOUS, {}), chat.parse, chat.answer, chat.deliver)
+        await serve_call(IncomingCall(agent, ANONYMOUS, {}), chat.parse, chat.answer, chat.deliver)
     return wire
 
 
@@ -262,7 +262,7 @@ async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps
     async with ready(MemoryAgent()) as one:
         agent, running = one.agent, one.running
         chat = ChatCompletion(agent, document, running, (dict(SCOPE), wire.receive, wire.send), 3600)
-        arrival = Arrival(agent, ANONYMOUS, headers, "c-1", "request-1")
+        arrival = IncomingCall(agent, ANONYMOUS, headers, "c-1", "request-1")
         with traces.using(provider.get_tracer("tests")):
             await serve_call(arrival, chat.parse, chat.answer, chat.deliver)
     (span,) = exporter.get_finished_spans()
