@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from pallas_gateway import composition
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+composition.use_changes()
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
 settings.load_profile("steady")  # the same examples on every run, however busy the machine
 

@@ -11,6 +11,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from pallas_gateway import composition
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Run `pallas-gateway`; ends the process with the command's exit code."""
@@ -34,6 +36,7 @@ def _prepare(*, serves: bool) -> None:
 
     Without that, the next files and sockets would get the descriptors of the streams, and with them what is printed.
     """
+    composition.use_changes()
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             stream = Path(os.devnull).open(mode)  # noqa: SIM115  stays open; it gets the lowest free descriptor

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pallas_gateway import composition
 from pallas_gateway.cli.project import make_ready
 from pallas_gateway.client.output import stdout_for_results_only
 from pallas_gateway.errors import GatewayError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 def main() -> None:
     """Serve as the `Start` on stdin says; exits with the code of the error if that is not possible."""
+    composition.use_changes()
     start = read(sys.stdin.buffer)
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import fast_agent.config
 import fast_agent.context
-from fast_agent.agents import llm_decorator
 from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.agents.tool_agent import ToolAgent
@@ -29,6 +28,8 @@ from fast_agent.llm.model_database import ModelDatabase
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.ui import console as consoles
 
+from pallas_gateway.changes.change import START
+from pallas_gateway.changes.registry import registry
 from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.call import journal, questions
 from pallas_gateway.runtime.call.journal import recorded
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
-# Each looks for the marker at the beginning of a user message.
-_CONTROL_MESSAGE_READERS: tuple[Any, ...] = (fastagent_llm, llm_decorator)
 # Called with a notification of a server that its tools, prompts or resources have changed.
 _CHANGE_HANDLERS = ("_handle_tool_list_changed", "handle_subscription_event")
 
@@ -86,7 +85,6 @@ _RELIED_ON: ReliedOn = (
     (Logger, "event", ("self", "etype", "ename", "message", "context", "data")),
     (ToolRunner, "_advance_iteration", ("self",)),
     (fastagent_llm, "_mcp_metadata_var", ()),
-    *((module, "CONTROL_MESSAGE_SAVE_HISTORY", ()) for module in _CONTROL_MESSAGE_READERS),
     *answers.RELIED_ON,
     *connecting.RELIED_ON,
     *listed_connections.RELIED_ON,
@@ -122,7 +120,8 @@ def prepare() -> None:
     global _prepared  # noqa: PLW0603  the patched classes are process-wide, so is this mark
     if _prepared:
         return
-    fast_paths.check_switch()
+    registry().check_switches(also=[path.name for path in fast_paths.PATHS])
+    registry().install(START)
     check()
     _expand_braced_defaults()
     _read_settings_apart()
@@ -141,7 +140,6 @@ def prepare() -> None:
     loading.prepare()
     attempts.prepare()
     declared_models.prepare()
-    _obey_no_message()
     for fast_path in fast_paths.OF_FAST_AGENT:
         fast_path.install()
     for console in (consoles.console, consoles.error_console, consoles.server_console):
@@ -159,6 +157,7 @@ def check() -> None:
 
 async def shut_down() -> None:
     """End fast-agent's process-wide logging and context after the last agent has stopped."""
+    await registry().close()
     await openrouter.close()
     await client_cache.close_clients()
     await fast_agent.context.cleanup_context()
@@ -187,12 +186,6 @@ def _read_settings_apart() -> None:
         return get_settings_apart(source, home=self._home_override, no_home=no_home)
 
     FastAgent._load_config = load_config  # type: ignore[method-assign]
-
-
-def _obey_no_message() -> None:
-    """Disable `***SAVE_HISTORY PATH`, by which any caller could have fast-agent write a conversation to any file."""
-    for module in _CONTROL_MESSAGE_READERS:
-        module.CONTROL_MESSAGE_SAVE_HISTORY = ()  # `str.startswith(())` is false
 
 
 def _watch_operations() -> None:

@@ -8,6 +8,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.changes.change import SERVER
+from pallas_gateway.changes.registry import registry
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
@@ -25,7 +28,7 @@ def expect_calls() -> None:
 
     _collect_every(YOUNG_OBJECTS_AT_START)
     fast_paths.KEPT_MEMORY.install("start")  # before there are threads
-    fast_paths.FILE_LOCKS.install()
+    registry().install(SERVER)
 
 
 def set_aside_what_stays() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from pallas_gateway.changes import registry as changes
 from pallas_gateway.hosting.agent_state import State
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING, VIEW_METRICS
@@ -84,7 +85,7 @@ async def _metrics(gateway: Gateway, _routes: PortRoutes, request: Request) -> R
     """The metrics as text 0.0.4, or in the format of the scraper's `Accept`."""
     if (refused := await refusal_without(VIEW_METRICS, gateway, request.scope)) is not None:
         return refused
-    for name, is_on in fast_paths.states().items():
+    for name, is_on in {**fast_paths.states(), **changes.registry().states()}.items():
         gateway.metrics.fast_path.labels(name).set(is_on)
     try:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))

@@ -162,7 +162,6 @@ PACED_READS = FastPath("paced_reads", f"{_HERE}.paced_reads", "aiohttp")
 DELTA_EVENTS = FastPath("delta_events", f"{_HERE}.delta_events", "anthropic", "fast-agent-mcp", "openai")
 EVENT_LOOP = FastPath("event_loop", "uvloop")
 GARBAGE_COLLECTION = FastPath("garbage_collection", _PROCESS)
-FILE_LOCKS = FastPath("file_locks", f"{_HERE}.file_locks", "filelock")
 STATELESS_SERVERS = FastPath("stateless_servers", _STATELESS, "fast-agent-mcp", "mcp")
 KEPT_MEMORY = FastPath("kept_memory", f"{_HERE}.kept_memory")
 OF_FAST_AGENT = (DEEP_COPIES, LOOKUPS, MODEL_FACTORIES, REQUEST_PARAMS)
@@ -172,6 +171,6 @@ PATHS = (
     *(OPENAI_CHUNKS, OPENAI_IMPORTS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TEXTS, OPENAI_TYPES),
     *(ANTHROPIC_TYPES, GOOGLE_CHUNKS),
     *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, PACED_READS, DELTA_EVENTS),
-    *(EVENT_LOOP, GARBAGE_COLLECTION, FILE_LOCKS, KEPT_MEMORY),
+    *(EVENT_LOOP, GARBAGE_COLLECTION, KEPT_MEMORY),
     STATELESS_SERVERS,
 )

@@ -18,6 +18,8 @@ from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.llm.provider_types import Provider
 
+from pallas_gateway.changes.change import LOADED
+from pallas_gateway.changes.registry import registry
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime import provider_failures
 from pallas_gateway.runtime.compat.daemon_threads import begin
@@ -56,6 +58,7 @@ def prepare() -> None:
             return original(provider)
         with _loading:
             llm_class = _repaired(original(provider))
+            registry().install(LOADED)
             loaded.add(provider)
         return llm_class
 
@@ -64,6 +67,7 @@ def prepare() -> None:
         if name.startswith(_COPILOT):  # that method does not load its classes
             for each in [one for one in vars(module).values() if getattr(one, "__module__", None) == name]:
                 _repaired(each)
+            registry().install(LOADED)
         return module
 
     lazy_types.install()

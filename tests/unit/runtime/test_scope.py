@@ -15,7 +15,7 @@ PACKAGE = Path(pallas_gateway.__file__).parent
 def test_context_variables_are_the_scope_of_a_call_its_log_ids_and_the_import_under_way() -> None:
     sources = {path.relative_to(PACKAGE).as_posix(): path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
     found = [name for name, source in sources.items() for _ in re.findall(r"ContextVar\(", source)]
-    expected = ["runtime/scope.py", "runtime/loading/module_graph.py", "telemetry/current_call.py"]
+    expected = ["runtime/loading/module_graph.py", "runtime/scope.py", "telemetry/current_call.py"]
     assert sorted(found) == expected
 
 

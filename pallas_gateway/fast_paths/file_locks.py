@@ -9,8 +9,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from pallas_gateway.changes.change import FAST_PATH, SERVER, Change
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+CHANGE = Change("file_locks", FAST_PATH, ("filelock",), when=SERVER)
 
 
 def install() -> None:

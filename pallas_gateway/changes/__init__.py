@@ -1,0 +1,1 @@
+"""Changes of libraries: repairs and fast paths. The registry checks, installs, switches and closes them."""

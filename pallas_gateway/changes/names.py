@@ -1,0 +1,110 @@
+"""Names of libraries: found, checked and replaced. Most of them are private.
+
+The meaning of a name cannot be checked, only that it is there and takes what it is called with. The tests of each
+change show the rest.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from inspect import isfunction, signature
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.changes.change import EachClass, EachModule, Name
+from pallas_gateway.errors import PlatformError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import ModuleType
+
+    from pallas_gateway.changes.change import Replaced
+
+replaced: dict[tuple[str, str], Any] = {}
+"""By holder (`module` or `module:Class`) and attribute, each replacement made so far."""
+
+
+def misfit(names: Iterable[Name]) -> str | None:
+    """Return a clause about the first name that is missing or has changed; None if all fit."""
+    for name in names:
+        holder, attribute = _located(name.path)
+        shown = f"{getattr(holder, '__name__', name.path.partition(':')[0])}.{attribute}"
+        if holder is None or not _has(holder, attribute) or not _takes(getattr(holder, attribute, None), name.takes):
+            return f"{shown} is missing or has changed"
+        for read in name.reads:
+            if read not in getattr(holder, attribute).__code__.co_names:
+                return f"{shown} does not read {read}"
+    return None
+
+
+def incompatible(library: str, why: str) -> PlatformError:
+    """The error for a library that does not fit; `why` is a clause."""
+    return PlatformError(
+        f"{library} {installed(library)} does not fit: {why}. Install the versions of requirements.lock."
+    )
+
+
+def installed(library: str) -> str | None:
+    """The installed version of a distribution; None if it is not installed."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
+
+
+def is_loaded(path: str) -> bool:
+    """True if the module of a path has been imported."""
+    return path.partition(":")[0] in sys.modules
+
+
+def places(what: Replaced) -> Iterator[tuple[Any, Name]]:
+    """Yield each object that holds the name, as far as its module is imported, with the name in it."""
+    if isinstance(what, Name):
+        holder, _ = _located(what.path)
+        if holder is not None:
+            yield holder, what
+        return
+    for module in _modules_below(what.package):
+        if isinstance(what, EachModule) and what.name in vars(module):
+            yield module, Name(f"{module.__name__}:{what.name}", what.takes, by=what.by)
+        elif isinstance(what, EachClass):
+            for each in [one for one in vars(module).values() if isinstance(one, type)]:
+                if each.__module__ == module.__name__ and what.name in vars(each):
+                    yield each, Name(f"{module.__name__}:{each.__qualname__}.{what.name}", what.takes, by=what.by)
+
+
+def replace(holder: Any, name: Name, make: Callable[[Any, Any], Any]) -> None:
+    """Put what `make(original, holder)` returns in the place of a name, once."""
+    attribute = name.path.rpartition(":")[2].rpartition(".")[2]
+    key = (_shown(holder), attribute)
+    made = make(getattr(holder, attribute), holder)
+    setattr(holder, attribute, made)
+    replaced[key] = made
+
+
+def _shown(holder: Any) -> str:
+    return f"{holder.__module__}:{holder.__qualname__}" if isinstance(holder, type) else str(holder.__name__)
+
+
+def _modules_below(package: str) -> list[ModuleType]:
+    return [module for name, module in list(sys.modules.items()) if name == package or name.startswith(f"{package}.")]
+
+
+def _located(path: str) -> tuple[Any, str]:
+    """Import the holder of a name; None if it has none."""
+    module, _, attribute = path.partition(":")
+    holder, _, last = attribute.rpartition(".")
+    try:
+        return resolve_name(f"{module}:{holder}" if holder else module), last
+    except (ImportError, AttributeError):
+        return None, last
+
+
+def _has(holder: Any, name: str) -> bool:
+    makers = (vars(each).get("__init__") for each in getattr(holder, "__mro__", ()))
+    return hasattr(holder, name) or any(isfunction(one) and name in one.__code__.co_names for one in makers)
+
+
+def _takes(found: Any, parameters: tuple[str, ...]) -> bool:
+    return not parameters or (callable(found) and set(parameters) <= signature(found).parameters.keys())

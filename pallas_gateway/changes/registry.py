@@ -1,0 +1,236 @@
+"""The registry of the changes of libraries: it checks, installs, switches and closes them.
+
+Libraries are changed for the whole process, so there is one registry for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from graphlib import TopologicalSorter
+from importlib import import_module
+from pkgutil import walk_packages
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.changes.change import FAST_PATH, LOADED, REPAIR, Loaded, Name
+from pallas_gateway.changes.names import incompatible, installed, is_loaded, misfit, places, replace
+from pallas_gateway.changes.versions import GONE, SETTINGS, TESTED
+from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import ModuleType
+
+    from pallas_gateway.changes.change import Change, Replaced, When
+
+CHANGES = "PALLAS_CHANGES"
+"""Names changes that are switched off, each with `-` before it and commas between them."""
+FAST_PATHS = "PALLAS_FAST_PATHS"
+"""Names fast paths that are switched off, with commas between them; `off` for all."""
+ALL = "off"
+_log = logging.getLogger("pallas.changes")
+
+
+class Registered:
+    """A change with its file, and how far it is made."""
+
+    def __init__(self, change: Change, module: ModuleType) -> None:
+        self.change = change
+        self.module = module
+        self.is_on: bool | None = None  # until it is needed
+        self._done: set[tuple[int, str]] = set()
+        self._is_installed = False
+
+    def decide(self) -> bool:
+        """Return True if the change is to be made; decided once, when it is first needed.
+
+        Raises:
+            PlatformError: a repair does not fit the installed library.
+        """
+        if self.is_on is None:
+            self.is_on = self._decided()
+        return self.is_on
+
+    def make(self) -> None:
+        """Replace every name that is there and not yet replaced.
+
+        Raises:
+            PlatformError: a repair cannot be made.
+        """
+        try:
+            for what in self.change.replaces:
+                if isinstance(what, Name) and isinstance(self.change.when, Loaded) and not is_loaded(what.path):
+                    continue
+                for holder, name in places(what):
+                    key = (id(holder), name.path)
+                    if key not in self._done:
+                        self._require(misfit((name,)))
+                        replace(holder, name, getattr(self.module, name.by))
+                        self._done.add(key)
+            if not self._is_installed and (install := getattr(self.module, "install", None)) is not None:
+                install()
+            self._is_installed = True
+        except Exception as error:
+            if self.change.kind is REPAIR:
+                raise
+            self.is_on = False
+            self._note_off(logging.WARNING, f"{type(error).__name__}: {error}")
+
+    def _decided(self) -> bool:
+        change = self.change
+        if change.name in _switched_off() or (change.kind is FAST_PATH and ALL in _switched_off()):
+            level = logging.INFO if change.kind is FAST_PATH else logging.WARNING
+            self._note_off(level, "switched off by the environment")
+            return False
+        if change.kind is FAST_PATH:
+            for library in change.libraries:
+                if (found := installed(library)) != (tested := TESTED[library]):
+                    self._note_off(logging.WARNING, f"{library} is {found}, tested is {tested}")
+                    return False
+        names = [one for one in change.replaces if isinstance(one, Name) and self._is_needed(one)]
+        why = misfit((*names, *change.relies_on))
+        if why is not None and change.kind is FAST_PATH:
+            self._note_off(logging.WARNING, why)
+            return False
+        self._require(why)
+        return True
+
+    def _is_needed(self, name: Name) -> bool:
+        """Names of a library that is imported late are checked when their module is there."""
+        return not isinstance(self.change.when, Loaded) or is_loaded(name.path)
+
+    def _require(self, why: str | None) -> None:
+        if why is not None:
+            raise incompatible(self.change.libraries[0], why)
+
+    def _note_off(self, level: int, reason: str) -> None:
+        if self.change.kind is FAST_PATH:
+            _log.log(level, "fast path off", extra={"fast_path": self.change.name, "reason": reason})
+        else:
+            _log.warning("repair off", extra={"repair": self.change.name, "reason": reason})
+
+
+class Registry:
+    """The changes of some packages."""
+
+    def __init__(self, packages: Iterable[ModuleType]) -> None:
+        files = [module for package in packages for module in _files_of(package)]
+        found = {file.CHANGE.name: Registered(file.CHANGE, file) for file in files if hasattr(file, "CHANGE")}
+        needs = {name: one.change.needs for name, one in found.items()}
+        self.changes = {name: found[name] for name in TopologicalSorter(needs).static_order()}
+        _require_order([one.change for one in self.changes.values()])
+        self._settings: dict[str, bool] = {}
+        self._lock = RLock()
+
+    def install(self, when: str) -> None:
+        """Make the changes of START, SERVER or LOADED; the last are those of all modules that are imported by now.
+
+        Raises:
+            PlatformError: a repair does not fit an installed library; the message names what is missing.
+            ConfigurationError: the environment switches off an unknown change.
+        """
+        with self._lock:
+            for one in self.changes.values():
+                if _is_due(one.change.when, when) and one.decide():
+                    one.make()
+
+    def states(self) -> dict[str, bool]:
+        """The fast paths and settings of the process that were needed so far, and whether each is on."""
+        known = self.changes.items()
+        fast = {name: one.is_on for name, one in known if one.change.kind is FAST_PATH and one.is_on is not None}
+        return {**fast, **self._settings}
+
+    def is_setting_on(self, name: str) -> bool:
+        """Return True unless the environment switches off a setting of the process, one of `versions.SETTINGS`."""
+        is_on = self._settings[name] = not _switched_off() & {name, ALL}
+        return is_on
+
+    def check_switches(self, also: Iterable[str] = ()) -> None:
+        """Check the values of `PALLAS_CHANGES` and `PALLAS_FAST_PATHS`; the fast paths of `also` are known, too.
+
+        Raises:
+            ConfigurationError: one of them names an unknown change.
+        """
+        fast_paths = [name for name, one in self.changes.items() if one.change.kind is FAST_PATH] + [*SETTINGS, *also]
+        wrong = [part for part in _parts(CHANGES) if not part.startswith("-")]
+        problems = [f"'{part}' must begin with '-'; changes can only be switched off" for part in wrong]
+        for variable, kind, names in (
+            (CHANGES, "change", [*self.changes, *SETTINGS]),
+            (FAST_PATHS, "fast path", fast_paths),
+        ):
+            unknown = {part.removeprefix("-") for part in _parts(variable)} - {*names, *GONE, ALL}
+            known = ", ".join(sorted(names))
+            problems += [f"no {kind} '{one}'{did_you_mean(one, names)}; known are {known}" for one in sorted(unknown)]
+        if problems:
+            raise ConfigurationError([Problem("environment", None, "", problem) for problem in problems])
+
+    async def close(self) -> None:
+        """Close what the changes hold, the last ones first."""
+        for one in reversed(self.changes.values()):
+            if one.is_on and (close := getattr(one.module, "close", None)) is not None:
+                await close()
+
+
+_registry: Registry | None = None
+_packages: tuple[ModuleType, ...] = ()
+
+
+def use(*packages: ModuleType) -> None:
+    """Have the process use the changes in these packages; nothing is imported or changed yet."""
+    global _packages  # noqa: PLW0603  libraries are changed for the whole process
+    _packages = packages
+
+
+def registry() -> Registry:
+    """The registry of the process.
+
+    Raises:
+        RuntimeError: `use` was not called: the gateway would run without its repairs.
+    """
+    global _registry  # noqa: PLW0603  as above
+    if _registry is None:
+        if not _packages:
+            raise RuntimeError("composition.use_changes() was not called")
+        _registry = Registry(_packages)
+    return _registry
+
+
+def is_on(name: str) -> bool:
+    """True if a change was needed, and is made."""
+    return bool(registry().changes[name].is_on)
+
+
+def _is_due(its: When, when: str) -> bool:
+    return when == LOADED and is_loaded(its.module) if isinstance(its, Loaded) else its == when
+
+
+def _require_order(changes: list[Change]) -> None:
+    """Refuse two changes of one name of which none needs the other, directly or by those between; in their order."""
+    before: dict[str, set[str]] = {}
+    holders: dict[str, list[str]] = {}
+    for change in changes:
+        before[change.name] = {*change.needs, *(one for need in change.needs for one in before[need])}
+        for what in change.replaces:
+            for other in holders.setdefault(_key(what), []):
+                if other not in before[change.name]:
+                    raise ValueError(f"{change.name} and {other} both replace {_key(what)}; one must need the other")
+            holders[_key(what)].append(change.name)
+
+
+def _key(what: Replaced) -> str:
+    return what.path if isinstance(what, Name) else f"{what.package}.*:{what.name}"
+
+
+def _files_of(package: ModuleType) -> Iterator[Any]:
+    for found in walk_packages(package.__path__, f"{package.__name__}."):
+        if not found.ispkg and not found.name.rpartition(".")[2].startswith("_"):
+            yield import_module(found.name)
+
+
+def _parts(variable: str) -> list[str]:
+    return [name for part in os.environ.get(variable, "").split(",") if (name := part.strip())]
+
+
+def _switched_off() -> set[str]:
+    return {*(part.removeprefix("-") for part in _parts(CHANGES)), *_parts(FAST_PATHS)}

@@ -1,0 +1,34 @@
+"""A message can write a file.
+
+Symptom: a user message that begins with `***SAVE_HISTORY PATH` has fast-agent write the conversation to any file that
+the process may write. Every caller of an agent can send one.
+
+Reproduction: call an agent with the message `***SAVE_HISTORY /tmp/x.json`; the file is there afterwards.
+
+Repair: the marker is never found, so the text goes to the model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pallas_gateway.changes.change import REPAIR, Change, Name
+
+CHANGE = Change(
+    "save-history",
+    REPAIR,
+    ("fast-agent-mcp",),
+    seen_in="0.10.46",
+    # Each looks for the marker at the beginning of a user message.
+    replaces=(
+        Name("fast_agent.llm.fastagent_llm:CONTROL_MESSAGE_SAVE_HISTORY"),
+        Name("fast_agent.agents.llm_decorator:CONTROL_MESSAGE_SAVE_HISTORY"),
+    ),
+    gone_when="fast-agent reads control messages from its own terminal only",
+)
+
+
+def changed(original: Any, holder: Any) -> tuple[str, ...]:
+    """Return a marker that no text begins with: `str.startswith(())` is false."""
+    del original, holder
+    return ()
