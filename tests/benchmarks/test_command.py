@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as command
-from tests.cli.program import started
+from tests.support.commands import started
 
 WITH_A_PART_THAT_NEVER_ENDS = """
 import asyncio

@@ -12,7 +12,7 @@ import pytest
 
 from pallas_gateway.telemetry import redaction
 from pallas_gateway.telemetry.logs import QUIET_LOGGERS
-from tests.cli.program import Command, Program, started
+from tests.support.commands import Command, Program, started
 from tests.support.gateway import Agent, write_project
 
 AGENTS = {

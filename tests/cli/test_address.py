@@ -14,7 +14,7 @@ from tests.support.listener import reserved_port
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.program import Command, Program
+    from tests.support.commands import Command, Program
 
 FROM_FILE = {
     "name: x\nagents: {}\n": DEFAULT_URL,

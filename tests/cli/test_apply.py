@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.cli import apply as command
-from tests.cli.program import READY_SECONDS
+from tests.support.commands import READY_SECONDS
 
 if TYPE_CHECKING:
-    from tests.cli.program import Command
+    from tests.support.commands import Command
 
 OTHER = '    other: {module: agents.other, description: "${WORDS:-Other, and more}"}'
 WRITTEN = """\

@@ -27,10 +27,10 @@ from pallas_gateway.client.gateway_client import (
     UnreachableError,
     fetch_agents,
 )
-from tests.cli.odd_server import ANSWER, modern_agent, notice, odd_server, registry_of
-from tests.cli.program import Command, Program, Ran
-from tests.e2e.certificates import TLS_FILES, write_certificate
+from tests.support.certificates import TLS_FILES, write_certificate
+from tests.support.commands import Command, Program, Ran
 from tests.support.listener import reserved_port
+from tests.support.odd_server import ANSWER, modern_agent, notice, odd_server, registry_of
 
 PNG = bytes.fromhex("89504e470d0a1a0a")
 HELP = "Is it running? `pallas-gateway serve` starts it; --url or PALLAS_GATEWAY_URL names another."

@@ -19,16 +19,16 @@ from pallas_gateway.calls.assistant_stream import LOGGER
 from pallas_gateway.client.chat.chat_store import opened
 from pallas_gateway.client.chat.command import ChatOptions
 from pallas_gateway.client.chat.repl import answer, start_conversation
-from tests.cli.odd_server import ANSWER, modern_agent, notice, odd_server, registry_of
 from tests.support.listener import reserved_port
+from tests.support.odd_server import ANSWER, modern_agent, notice, odd_server, registry_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from pallas_gateway.client.chat.chat_store import ChatStore
     from pallas_gateway.client.chat.conversation import Conversation
-    from tests.cli.odd_server import Answers
-    from tests.cli.program import Command
+    from tests.support.commands import Command
+    from tests.support.odd_server import Answers
 
 PNG = bytes.fromhex("89504e470d0a1a0a")
 PARAMETERS = {

@@ -17,8 +17,8 @@ from pallas_gateway.cli.check_project import inspect
 from pallas_gateway.cli.project import make_ready, read_project
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.limits import RuntimeLimits
-from tests.cli.program import READY_SECONDS, Command, started
-from tests.e2e.certificates import TLS_FILES, write_certificate
+from tests.support.certificates import TLS_FILES, write_certificate
+from tests.support.commands import READY_SECONDS, Command, started
 from tests.support.gateway import Agent, Project, module_source, write_project
 
 

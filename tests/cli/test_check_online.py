@@ -14,7 +14,7 @@ from pallas_gateway.cli.check_project import inspect
 from pallas_gateway.cli.project import make_ready, read_project
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.limits import ProgramLimits, RuntimeLimits
-from tests.cli.program import READY_SECONDS, Ran, started
+from tests.support.commands import READY_SECONDS, Ran, started
 from tests.support.downstreams import refusing, stateless_downstream
 from tests.support.gateway import Agent, declare_project, write_project
 from tests.support.listener import reserved_port
@@ -23,7 +23,7 @@ from tests.support.scripted_llm import scripted_llm
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from tests.cli.program import Command
+    from tests.support.commands import Command
     from tests.support.gateway import Project
 
     type Check = Callable[[Project], Awaitable[Ran]]

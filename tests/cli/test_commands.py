@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pallas_gateway import __version__
-from tests.cli.program import GATEWAY, PALLAS, Command
+from tests.support.commands import GATEWAY, PALLAS, Command
 
 
 def test_help_names_every_command(run: Command) -> None:

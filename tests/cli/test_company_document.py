@@ -16,7 +16,7 @@ from tests.support_programs import program
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.program import Command
+    from tests.support.commands import Command
 
 TEXT = (ROOT / "docs" / "company.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.cli.program import Command, Program
+from tests.support.commands import Command, Program
 
 
 def test_without_a_client_it_lists_them(run: Command) -> None:

@@ -9,7 +9,7 @@ import yaml
 from pallas_gateway.cli.check_exposure import exposure_warnings
 from pallas_gateway.config.loading.configuration import EVERYWHERE
 from pallas_gateway.config.loading.loader import Overrides
-from tests.e2e.certificates import TLS_FILES
+from tests.support.certificates import TLS_FILES
 from tests.support.configuration import load_deployment
 
 JWT = {"issuer": "https://login.example.com", "jwks_uri": "https://login.example.com/jwks"}

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from pallas_gateway.config.loading.loader import THREADS_PACKAGES
-from tests.cli.program import READY_SECONDS, Command, started
+from tests.support.commands import READY_SECONDS, Command, started
 from tests.support.gateway import Agent, write_project
 
 ROOT = Path(__file__).parents[2]

@@ -25,9 +25,9 @@ from pallas_gateway.client.health_view import (
     watching,
 )
 from pallas_gateway.identity.static_keys import hash_of
-from tests.cli.odd_server import odd_server, registry_of
-from tests.cli.program import Command, Program, started
+from tests.support.commands import Command, Program, started
 from tests.support.gateway import Agent, write_project
+from tests.support.odd_server import odd_server, registry_of
 
 WELL: dict[str, Any] = {"status": "ok", "agent": {"state": "ready", "since": "2026-11-03T11:58:40.123456Z"}}
 TOOLS = {

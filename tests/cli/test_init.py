@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.cli.program import started
+from tests.support.commands import started
 
 if TYPE_CHECKING:
-    from tests.cli.program import Command
+    from tests.support.commands import Command
 
 
 def test_a_new_project_is_fine_and_serves_without_a_key(run: Command, tmp_path: Path) -> None:

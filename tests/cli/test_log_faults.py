@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.cli.program import Command, Program, started
+from tests.support.commands import Command, Program, started
 from tests.support.gateway import Agent, write_project
 
 TROUBLE = "ERROR log file cannot be written"

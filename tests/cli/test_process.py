@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cli.program import READY_SECONDS, started
+from tests.support.commands import READY_SECONDS, started
 from tests.support.gateway import Agent, write_project
 from tests.support.waiting import eventually
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.telemetry.redaction import cleaned
-from tests.cli.program import Command
+from tests.support.commands import Command
 from tests.support.gateway import Agent, write_project
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.cli.program import started
-from tests.e2e.calling import ask
+from tests.support.calling import ask
+from tests.support.commands import started
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.scripted_llm import LlmRequest, Turn, hang, say, scripted_llm
 from tests.support.waiting import Gate
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.cli.program import Program
+    from tests.support.commands import Program
 
 RELOADED, NOT_RELOADED = "configuration reloaded", "configuration not reloaded"
 

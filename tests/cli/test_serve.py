@@ -15,7 +15,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.cli.program import PALLAS, Command, Program, started
+from tests.support.commands import PALLAS, Command, Program, started
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Say, hang, scripted_llm

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 if TYPE_CHECKING:
-    from tests.cli.program import Command
+    from tests.support.commands import Command
 
 
 def test_the_key_stands_alone_on_stdout_and_its_entry_on_stderr(run: Command) -> None:

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.cli.program import Program, Ran, started
-from tests.e2e.calling import EACH_VERSION, ask
+from tests.support.calling import EACH_VERSION, ask
+from tests.support.commands import Program, Ran, started
 from tests.support.downstreams import StatelessDownstream, stateless_downstream
 from tests.support.gateway import Agent, Project, module_source, write_project
 from tests.support.listener import reserved_port

@@ -13,8 +13,8 @@ import pytest
 
 from pallas_gateway.cli import workers
 from pallas_gateway.serving.hypercorn_server import TlsError
-from tests.cli.program import Command, Program, started
 from tests.support import fake_worker
+from tests.support.commands import Command, Program, started
 from tests.support.configuration import load_deployment
 from tests.support.gateway import Agent, write_project
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from playwright.async_api import async_playwright, expect
 
-from tests.cli.program import started
 from tests.console.conftest import launched
 from tests.console.pages import WIDE
+from tests.support.commands import started
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Page

@@ -6,12 +6,12 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.watching import speaker
 from tests.support.asking import Asking, asking_downstream
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm, stream
 from tests.support.waiting import Gate
+from tests.support.watching import speaker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping

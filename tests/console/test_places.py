@@ -10,8 +10,8 @@ import pytest
 from playwright.async_api import expect
 
 from pallas_gateway.config.loading.loader import Overrides
-from tests.cli.program import started
 from tests.deploy.ingress import caddy_below, nginx_below, place
+from tests.support.commands import started
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import hang, scripted_llm

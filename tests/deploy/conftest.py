@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cli.program import Program, started
 from tests.e2e.conftest import limits, patience
+from tests.support.commands import Program, started
 from tests.support.gateway import Agent, write_project
 
 if TYPE_CHECKING:

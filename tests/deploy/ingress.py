@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.deploy.adapting import adapted
-from tests.e2e.certificates import TLS_FILES, write_certificate
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.listener import HOST, reserved_port
 from tests.support.waiting import eventually
 from tests.support_programs import program

@@ -19,8 +19,8 @@ import yaml
 from packaging.requirements import Requirement
 
 from pallas_gateway.config.model.deployment import GatewaySettings
-from tests.cli.program import Program
 from tests.deploy.adapting import DEPLOY, ROOT, shipped
+from tests.support.commands import Program
 from tests.support.configuration import load_deployment
 from tests.support_programs import program
 

@@ -16,14 +16,14 @@ import pytest
 from h2.connection import H2Connection
 
 from tests.deploy.ingress import SCALE, Place, caddy, nginx, place
-from tests.e2e.calling import EACH_VERSION, answer_of, ask
-from tests.e2e.guarded import static_key
-from tests.e2e.watching import Watched, calling, watching_meta
+from tests.support.calling import EACH_VERSION, answer_of, ask
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, write_project
+from tests.support.guarded import static_key
 from tests.support.listener import HOST
 from tests.support.scripted_llm import ScriptedLlm, hang, say, scripted_llm, stream
 from tests.support.waiting import Gate, eventually
+from tests.support.watching import Watched, calling, watching_meta
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

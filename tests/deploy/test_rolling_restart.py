@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.program import started
 from tests.deploy.ingress import caddy, nginx, place
-from tests.e2e.calling import answer_of
+from tests.support.calling import answer_of
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
+from tests.support.commands import started
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import hang, say, scripted_llm
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from tests.cli.program import Program
     from tests.deploy.ingress import Ingress
-    from tests.e2e.calling import Answer
+    from tests.support.calling import Answer
     from tests.support.clients import RawClient, RawReply
+    from tests.support.commands import Program
     from tests.support.gateway import Project
 
 REPLICAS = 2

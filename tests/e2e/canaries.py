@@ -10,15 +10,15 @@ from urllib.parse import quote
 
 import httpx
 
-from tests.e2e.watching import watching_meta
 from tests.support.asgi import read_body, respond, respond_json
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
+from tests.support.watching import watching_meta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from tests.cli.program import Program
     from tests.support.asgi import AsgiApp, Receive, Scope, Send
+    from tests.support.commands import Program
     from tests.support.scripted_llm import ScriptedLlm
 
 SAID = "canarysaidinathread"

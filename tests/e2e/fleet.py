@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tests.cli.program import started
+from tests.support.commands import started
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
@@ -23,7 +23,7 @@ from tests.support.waiting import Gate, eventually
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 
-    from tests.cli.program import Program
+    from tests.support.commands import Program
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 

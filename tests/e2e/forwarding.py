@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fastmcp import FastMCP
 
-from tests.e2e.calling import EACH_VERSION, ask
 from tests.support.asgi import respond
+from tests.support.calling import EACH_VERSION, ask
 from tests.support.downstreams import Downstream
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import call_tools, say, scripted_llm

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tests.e2e.calling import ask
 from tests.e2e.provider_matrix import GENERIC, GOOGLEOAI, PROVIDERS, WEBSOCKET
+from tests.support.calling import ask
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.providers.provider import scripted_provider

@@ -10,14 +10,14 @@ import httpx
 from fastmcp.exceptions import PromptError
 
 from pallas_gateway.config.loading.loader import Overrides
-from tests.e2e.calling import ask, health
-from tests.e2e.watching import calling, speaker, turns_so_far
+from tests.support.calling import ask, health
 from tests.support.downstreams import stateless_downstream
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Usage, call_tools, fail, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
+from tests.support.watching import calling, speaker, turns_so_far
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

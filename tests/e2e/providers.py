@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.watching import calling
 from tests.support.clients import MODERN_VERSION
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.providers.google_login import TOKEN_PATH, write_service_account
 from tests.support.providers.provider import ALL_KINDS, scripted_provider
+from tests.support.watching import calling
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.calling import ask, health
+from tests.support.calling import ask, health
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.stdio_processes import Processes

@@ -11,23 +11,23 @@ import httpx
 import pytest
 from mcp import MCPError
 
-from tests.e2e.calling import EACH_VERSION, ask
-from tests.e2e.certificates import TLS_FILES, write_certificate
-from tests.e2e.guarded import METADATA, OK, Refusal, attempt, bearer, guarded, static_key
-from tests.e2e.watching import Stage, calling, script_of, stage, watch
+from tests.support.calling import EACH_VERSION, ask
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import EACH_ERA, Connect, ProgressLog, raw_client, text_of, tool_params
 from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.guarded import METADATA, OK, Refusal, attempt, bearer, guarded, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, echo, hang, say, scripted_llm
 from tests.support.waiting import Gate
+from tests.support.watching import Stage, calling, script_of, stage, watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from tests.e2e.guarded import Guarded
     from tests.support.gateway import Running
+    from tests.support.guarded import Guarded
 
 each_version = pytest.mark.parametrize("version", EACH_VERSION)
 INITIALIZE = "2025-06-18"

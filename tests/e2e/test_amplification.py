@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from pallas_gateway.json_size import TOO_MANY_VALUES
 from pallas_gateway.mcp_server.envelope import McpRequest
-from tests.e2e.calling import EACH_VERSION, ask
+from tests.support.calling import EACH_VERSION, ask
 from tests.support.gateway import Agent, Running, running, write_project
 from tests.support.scripted_llm import scripted_llm
 

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from fastmcp import FastMCP
 
-from tests.e2e.calling import ask
 from tests.e2e.test_questions import Person, accept, client_of, told
+from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
 from tests.support.gateway import Agent, declare_project, running, until_idle, write_project
 from tests.support.listener import serve_app

@@ -13,7 +13,6 @@ from fastmcp.server.dependencies import get_http_headers
 from fastmcp.server.middleware import Middleware
 from fastmcp.tools import ToolResult
 
-from tests.e2e.calling import EACH_VERSION, ask
 from tests.e2e.forwarding import (
     ANN,
     BOB,
@@ -30,6 +29,7 @@ from tests.e2e.forwarding import (
 )
 from tests.e2e.test_token_exchange import AuthorizationServer
 from tests.support.asgi import headers_of, respond
+from tests.support.calling import EACH_VERSION, ask
 from tests.support.gateway import Agent, until_idle
 from tests.support.listener import reserved_port, serve_app
 from tests.support.scripted_llm import call_tools, say

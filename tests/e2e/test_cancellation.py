@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.watching import EACH_VERSION, TOKEN, Stage, calling, speaker, stage, watch
 from tests.support.clients import EACH_ERA, INITIALIZE_VERSIONS, MODERN_VERSION, Connect, raw_client, tool_params
 from tests.support.gateway import Agent, until_idle
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, hang, say, stream
 from tests.support.waiting import Gate, eventually
+from tests.support.watching import EACH_VERSION, TOKEN, Stage, calling, speaker, stage, watch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

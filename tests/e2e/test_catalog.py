@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.calling import ask
+from tests.support.calling import ask
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.downstreams import stateful_downstream, stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.calling import ask
-from tests.e2e.guarded import STATIC_KEY, static_key
+from tests.support.calling import ask
 from tests.support.clients import tool_params
 from tests.support.gateway import Agent, Running, running, until_idle, write_project
+from tests.support.guarded import STATIC_KEY, static_key
 from tests.support.listener import HOST
 from tests.support.scripted_llm import hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually

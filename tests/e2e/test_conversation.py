@@ -15,7 +15,7 @@ from pallas_gateway.runtime.fast_paths import streamed_bodies
 from pallas_gateway.serving.http_connections import connection
 from pallas_gateway.tasks import give_way
 from pallas_gateway.web import bodies
-from tests.e2e.calling import EACH_VERSION, Answer, ask
+from tests.support.calling import EACH_VERSION, Answer, ask
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import (

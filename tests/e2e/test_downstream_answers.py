@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.calling import ask
 from tests.e2e.test_downstreams import ADD, use, world
 from tests.support.asgi import headers_of, respond
+from tests.support.calling import ask
 from tests.support.downstreams import refusing, stateless_downstream
 
 if TYPE_CHECKING:

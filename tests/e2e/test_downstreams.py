@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.hosting.agent_state import State
-from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import plain_lifespan, respond
+from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project

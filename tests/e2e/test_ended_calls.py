@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.calling import answer_of
 from tests.e2e.test_questions import (
     CAN_BE_ASKED,
     INVALID_PARAMS,
@@ -16,6 +15,7 @@ from tests.e2e.test_questions import (
 )
 from tests.e2e.test_resumed_calls import neighbours, resumed
 from tests.support.asking import asking_downstream
+from tests.support.calling import answer_of
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, until_idle
 from tests.support.scripted_llm import call_tools, say, scripted_llm

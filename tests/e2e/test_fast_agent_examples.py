@@ -18,7 +18,7 @@ import fast_agent
 import pytest
 import yaml
 
-from tests.e2e.calling import EACH_VERSION, ask, health
+from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.dialects import polyglot_llm
 from tests.support.gateway import Agent, declare_project, running, write_project
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from pallas_gateway.hosting.agent_state import State
-from tests.e2e.calling import EACH_VERSION, Answer, ask, health
+from tests.support.calling import EACH_VERSION, Answer, ask, health
 from tests.support.clients import raw_client, tool_params
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, module_source, running, until_idle, write_project

@@ -13,7 +13,6 @@ from fastmcp import FastMCP
 from fastmcp.server.dependencies import get_http_headers
 from fastmcp.server.middleware import Middleware
 
-from tests.e2e.calling import EACH_VERSION, answer_of, ask, health
 from tests.e2e.forwarding import (
     ANN,
     BOB,
@@ -34,6 +33,7 @@ from tests.e2e.forwarding import (
     who_asked,
     world,
 )
+from tests.support.calling import EACH_VERSION, answer_of, ask, health
 from tests.support.clients import raw_client
 from tests.support.downstreams import Recorder
 from tests.support.gateway import Agent, until_idle

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.calling import EACH_VERSION, health
 from tests.e2e.forwarding import (
     ANN,
     BOB,
@@ -31,6 +30,7 @@ from tests.e2e.forwarding import (
     who_asked,
 )
 from tests.support.asgi import respond
+from tests.support.calling import EACH_VERSION, health
 from tests.support.downstreams import Recorder
 from tests.support.gateway import until_idle
 from tests.support.scripted_llm import call_tools, hang

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.e2e.calling import Answer, answer_of
 from tests.e2e.forwarding import (
     FORWARDS,
     OWN_TOKEN,
@@ -38,6 +37,7 @@ from tests.e2e.forwarding import (
     world,
 )
 from tests.support.breaker import breaker
+from tests.support.calling import Answer, answer_of
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
 from tests.support.downstreams import refusing
 from tests.support.gateway import Agent, until_idle

@@ -13,8 +13,8 @@ import pytest
 
 from pallas_gateway.hosting.agent_state import State
 from pallas_gateway.limits import HealthLimits
-from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import plain_lifespan, read_body, respond
+from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.downstreams import refusing, stateless_downstream
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import black_hole, reserved_port, serve_app

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.e2e.watching import EACH_VERSION, Watched, calling, check_order, stage
 from tests.support.clients import READ_SECONDS
 from tests.support.gateway import Agent
 from tests.support.listener import HOST, reserved_port
 from tests.support.scripted_llm import call_tools, hang, say
 from tests.support.waiting import Gate, eventually
+from tests.support.watching import EACH_VERSION, Watched, calling, check_order, stage
 from tests.support_programs import require_program
 
 if TYPE_CHECKING:

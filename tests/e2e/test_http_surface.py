@@ -13,7 +13,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.calling import EACH_VERSION, ask
+from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
 from tests.support.gateway import Agent, Project, Running, module_source, running, write_project
 from tests.support.listener import reserved_port

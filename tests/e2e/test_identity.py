@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.e2e.calling import EACH_VERSION
-from tests.e2e.guarded import (
+from tests.e2e.test_peers import record_calls
+from tests.support.calling import EACH_VERSION
+from tests.support.clients import raw_client, tool_params
+from tests.support.guarded import (
     BOTH,
     OK,
     STATIC_KEY,
@@ -23,15 +25,13 @@ from tests.e2e.guarded import (
     refusal_of,
     static_key,
 )
-from tests.e2e.test_peers import record_calls
-from tests.support.clients import raw_client, tool_params
 from tests.support.tokens import forge, keys_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.e2e.guarded import Guarded
+    from tests.support.guarded import Guarded
 
 each_version = pytest.mark.parametrize("version", EACH_VERSION)
 ELSEWHERE = "https://elsewhere.example.test"

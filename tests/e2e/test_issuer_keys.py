@@ -9,9 +9,9 @@ import pytest
 from joserfc.jwk import OctKey
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 
-from tests.e2e.guarded import OK, STATIC_KEY, attempt, attempt_on, bearer, guarded, static_key
 from tests.support.authorization_server import authorization_server
 from tests.support.clients import raw_client
+from tests.support.guarded import OK, STATIC_KEY, attempt, attempt_on, bearer, guarded, static_key
 from tests.support.tokens import keys_of
 from tests.support.waiting import Gate
 

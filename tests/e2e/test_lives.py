@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from pallas_gateway.hosting.agent_state import State
-from tests.e2e.calling import EACH_VERSION, ask, health
+from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
 from tests.support.listener import reserved_port

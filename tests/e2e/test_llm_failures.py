@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.e2e.calling import ask
+from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import fail, scripted_llm
 

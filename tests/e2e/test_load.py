@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.calling import EACH_VERSION, Answer, answer_of, ask
+from tests.support.calling import EACH_VERSION, Answer, answer_of, ask
 from tests.support.clients import raw_client, tool_params
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project

@@ -12,13 +12,13 @@ import pytest
 
 from pallas_gateway.telemetry.log_outputs import FileOutput
 from pallas_gateway.telemetry.logs import CallFields, JsonFormatter
-from tests.e2e.calling import EACH_VERSION, ask
-from tests.e2e.watching import stage
+from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import raw_client
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
+from tests.support.watching import stage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

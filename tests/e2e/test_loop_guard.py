@@ -13,19 +13,19 @@ import pytest
 from fastmcp import FastMCP
 from mcp_types import ImageContent
 
-from tests.e2e.watching import DESK, EACH_VERSION, PIPELINE, script_of, speaker, stage, turns_so_far, watch
 from tests.support.downstreams import Downstream, stateful_downstream
 from tests.support.gateway import Agent, until_idle
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, hang, say, stream, text_of
 from tests.support.waiting import Gate
+from tests.support.watching import DESK, EACH_VERSION, PIPELINE, script_of, speaker, stage, turns_so_far, watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.e2e.watching import Stage
     from tests.support.scripted_llm import CallTools, LlmRequest, Say, Turn
+    from tests.support.watching import Stage
 
 LIMIT = "[Stopped: the agent reached its limit of steps"
 

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.calling import ask, health
-from tests.e2e.watching import calling, script_of, stage
+from tests.support.calling import ask, health
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
 from tests.support.downstreams import stateless_downstream
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import call_tools, say
+from tests.support.watching import calling, script_of, stage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from tests.e2e.watching import Stage
     from tests.support.clients import RawClient
     from tests.support.gateway import Running
     from tests.support.scripted_llm import Turn
+    from tests.support.watching import Stage
 
     type Attack = Callable[[RawClient, str], Awaitable[object]]
 

@@ -13,8 +13,8 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.serving.sockets import BindError
-from tests.e2e.calling import EACH_VERSION, Answer, ask, health
-from tests.e2e.certificates import TLS_FILES, write_certificate
+from tests.support.calling import EACH_VERSION, Answer, ask, health
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import raw_client
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, running, write_project

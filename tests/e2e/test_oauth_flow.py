@@ -13,8 +13,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
 from mcp_types import Implementation
 
-from tests.e2e.guarded import guarded
 from tests.support.clients import CLIENT_INFO, MODERN_VERSION, text_of
+from tests.support.guarded import guarded
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

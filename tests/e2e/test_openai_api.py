@@ -15,13 +15,13 @@ import pytest
 from openai import AsyncOpenAI
 
 from pallas_gateway.config.loading.loader import Overrides
-from tests.e2e.guarded import STATIC_KEY, guarded, static_key
-from tests.e2e.watching import DESK, PIPELINE, Stage, speaker, stage
 from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.guarded import STATIC_KEY, guarded, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Usage, call_tools, cut, fail, hang, say, stream
 from tests.support.waiting import Gate, eventually
+from tests.support.watching import DESK, PIPELINE, Stage, speaker, stage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.cli.program import started
-from tests.e2e.calling import ask, health
-from tests.e2e.watching import watch, watching_meta
+from tests.support.calling import ask, health
 from tests.support.clients import MODERN_VERSION
+from tests.support.commands import started
 from tests.support.gateway import Agent, running, write_project
+from tests.support.watching import watch, watching_meta
 from tests.support_programs import require_program
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import pytest
 from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.mcp_server import message_calls
 from pallas_gateway.runtime.call import observer
-from tests.e2e.calling import answer_of, ask
 from tests.e2e.provider_matrix import ANTHROPIC, GENERIC, RESPONSES
 from tests.e2e.providers import deltas_of, serving
+from tests.support.calling import answer_of, ask
 from tests.support.scripted_llm import call_tools, cut, stream
 from tests.support.waiting import Gate, eventually
 

@@ -9,8 +9,8 @@ import pytest
 
 from pallas_gateway.calls.call import Call
 from pallas_gateway.mcp_server.endpoint import Transport
-from tests.e2e.calling import EACH_VERSION, ask
-from tests.e2e.certificates import TLS_FILES, write_certificate
+from tests.support.calling import EACH_VERSION, ask
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import raw_client
 from tests.support.gateway import Agent, module_source, running, until_idle, write_project
 from tests.support.listener import reserved_port

@@ -9,9 +9,13 @@ import httpx
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
-from tests.e2e.calling import EACH_VERSION, ask
-from tests.e2e.certificates import TLS_FILES, write_certificate
-from tests.e2e.guarded import (
+from tests.e2e.test_peers import relay, speaker
+from tests.support.calling import EACH_VERSION, ask
+from tests.support.certificates import TLS_FILES, write_certificate
+from tests.support.challenges import challenge_of
+from tests.support.downstreams import stateless_downstream
+from tests.support.gateway import Agent
+from tests.support.guarded import (
     BOTH,
     METADATA,
     OK,
@@ -23,10 +27,6 @@ from tests.e2e.guarded import (
     refusal_of,
     static_key,
 )
-from tests.e2e.test_peers import relay, speaker
-from tests.support.challenges import challenge_of
-from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from tests.e2e.guarded import Guarded
+    from tests.support.guarded import Guarded
     from tests.support.scripted_llm import ScriptedLlm
 
 each_version = pytest.mark.parametrize("version", EACH_VERSION)

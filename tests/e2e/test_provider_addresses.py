@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.runtime.settings import provider_addresses
-from tests.e2e.calling import ask
 from tests.support.asgi import plain_lifespan, respond_json
+from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import serve_app
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.calling import answer_of, ask, health
 from tests.e2e.provider_matrix import BEDROCK
 from tests.e2e.providers import deltas_of, serving
+from tests.support.calling import answer_of, ask, health
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import Usage, call_tools, hang, say, stream
 from tests.support.waiting import Gate

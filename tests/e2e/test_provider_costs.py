@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.calling import ask
 from tests.e2e.provider_matrix import ANTHROPIC, GEMINI, GENERIC, OPENAI, RESPONSES
 from tests.e2e.providers import serving
+from tests.support.calling import ask
 from tests.support.scripted_llm import Say
 
 if TYPE_CHECKING:

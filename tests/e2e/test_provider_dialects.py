@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.calling import answer_of
 from tests.e2e.provider_matrix import ALIYUN, GENERIC, GOOGLEOAI, GROQ, MOONSHOT, OPENAI, OPENROUTER, ZAI
 from tests.e2e.providers import Provider, deltas_of, serving
+from tests.support.calling import answer_of
 from tests.support.providers.chat import Chat
 from tests.support.scripted_llm import Usage, call_tools, say
 

@@ -14,7 +14,6 @@ import pytest
 
 from pallas_gateway.limits import LlmLimits
 from pallas_gateway.runtime.provider_failures import CUT_OFF, INCOMPLETE, UNREACHED
-from tests.e2e.calling import Answer, answer_of, ask
 from tests.e2e.provider_matrix import (
     ANTHROPIC,
     BEDROCK,
@@ -26,6 +25,7 @@ from tests.e2e.provider_matrix import (
     over_providers,
 )
 from tests.e2e.providers import Provider, deltas_of, serving
+from tests.support.calling import Answer, answer_of, ask
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Reply, cut, end_early, error_event, garbage, hang, say, stream
 from tests.support.waiting import Gate

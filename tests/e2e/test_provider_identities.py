@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from pallas_gateway.runtime.llm import identities
-from tests.cli.program import started
-from tests.e2e.calling import Answer, ask, health
 from tests.e2e.provider_matrix import ANTHROPIC_VERTEX, AZURE, GEMINI_VERTEX
 from tests.e2e.providers import KEY, Provider, serving
 from tests.support.asgi import respond_json
+from tests.support.calling import Answer, ask, health
+from tests.support.commands import started
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import serve_app
 from tests.support.providers.provider import scripted_provider

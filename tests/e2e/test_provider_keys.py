@@ -16,11 +16,11 @@ from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.llm.provider_types import Provider as FastAgentProvider
 
 from pallas_gateway.config.loading.secret_values import is_secret_name
-from tests.cli.program import started
 from tests.e2e import provider_matrix as matrix
-from tests.e2e.calling import ask
 from tests.e2e.canaries import Run, leaks
+from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
+from tests.support.commands import started
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.providers.provider import scripted_provider
 

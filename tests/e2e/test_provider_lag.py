@@ -12,9 +12,9 @@ from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.settings.model_names import provider_of
-from tests.e2e.calling import ask
 from tests.e2e.provider_matrix import OPENROUTER
 from tests.e2e.providers import serving
+from tests.support.calling import ask
 from tests.support.listener import black_hole
 from tests.support.scripted_llm import say
 

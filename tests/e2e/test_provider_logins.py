@@ -16,10 +16,10 @@ from fast_agent.llm.provider.copilot import broker
 from fast_agent.llm.provider.openai import codex_oauth, xai_oauth
 
 from pallas_gateway.runtime.llm.logins import FILE
-from tests.e2e.calling import answer_of, ask, health
 from tests.e2e.provider_matrix import ANTHROPIC, CODEX, RESPONSES, XAI
 from tests.e2e.providers import Provider, codex_token, serving
 from tests.support.asgi import plain_lifespan, read_body, respond_json
+from tests.support.calling import answer_of, ask, health
 from tests.support.listener import serve_app
 from tests.support.scripted_llm import say
 from tests.support.waiting import Gate

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.calling import ask
 from tests.e2e.provider_matrix import ANTHROPIC, GENERIC
 from tests.e2e.providers import KEY, Provider, serving
+from tests.support.calling import ask
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:

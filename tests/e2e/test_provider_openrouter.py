@@ -16,10 +16,10 @@ from fast_agent.mcp.auth.context import request_bearer_token
 
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.llm import openrouter
-from tests.e2e.calling import ask
 from tests.e2e.provider_matrix import OPENROUTER
 from tests.e2e.providers import KEY, serving
 from tests.support.asgi import respond_json
+from tests.support.calling import ask
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import serve_app
 from tests.support.scripted_llm import ScriptedLlm, say

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.runtime.provider_failures import NO_HEADER, NO_URL
-from tests.e2e.calling import answer_of, ask
 from tests.e2e.provider_matrix import (
     ANTHROPIC,
     FORMATS,
@@ -21,6 +20,7 @@ from tests.e2e.provider_matrix import (
     WEBSOCKET,
 )
 from tests.e2e.providers import KEY, serving
+from tests.support.calling import answer_of, ask
 from tests.support.scripted_llm import Reply, cut, end_early, error_event, garbage, hang, say
 from tests.support.waiting import Gate
 

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.e2e.calling import ask
 from tests.e2e.provider_matrix import ANTHROPIC, AZURE, GEMINI, GENERIC, RESPONSES, WEBSOCKET
 from tests.e2e.providers import serving
+from tests.support.calling import ask
 from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import Reply, say
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tests.cli.program import started
-from tests.e2e.calling import ask
 from tests.e2e.provider_matrix import ANTHROPIC_VERTEX, BEDROCK, GEMINI
-from tests.e2e.watching import calling
+from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
+from tests.support.commands import started
 from tests.support.gateway import Agent, write_project
 from tests.support.providers.google_login import TOKEN_PATH, write_service_account
 from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import hang
 from tests.support.waiting import Gate, eventually
+from tests.support.watching import calling
 
 if TYPE_CHECKING:
     from pathlib import Path

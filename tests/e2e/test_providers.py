@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from pallas_gateway.telemetry.logs import CallFields, HumanFormatter, JsonFormatter
-from tests.e2e.calling import answer_of, ask
 from tests.e2e.provider_matrix import BEDROCK, GEMINI, GENERIC, GROQ, HF, in_shared_gateways
 from tests.e2e.providers import KEY, Provider, deltas_of, serving
+from tests.support.calling import answer_of, ask
 from tests.support.gateway import until_idle
 from tests.support.providers.gemini import Gemini
 from tests.support.scripted_llm import Usage, call_tools, cut, error_event, garbage, hang, say, stream, text_of

@@ -16,10 +16,10 @@ import httpx
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
-from tests.e2e.certificates import TLS_FILES, write_certificate
-from tests.e2e.guarded import METADATA, bearer, guarded
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import MODERN_VERSION, tool_params
 from tests.support.gateway import Agent, running, write_project
+from tests.support.guarded import METADATA, bearer, guarded
 from tests.support.listener import reserved_port
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from tests.e2e.guarded import Guarded
+    from tests.support.guarded import Guarded
 
 PUBLIC = "https://agents.example.com/base"
 LIMIT = 20_000

@@ -19,12 +19,12 @@ from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitRes
 
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
 from pallas_gateway.limits import QuestionLimits
-from tests.e2e.calling import answer_of, ask, health
-from tests.e2e.guarded import STATIC_KEY, static_key
 from tests.e2e.test_logs import logged
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
+from tests.support.calling import answer_of, ask, health
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, declare_project, running, until_idle, write_project
+from tests.support.guarded import STATIC_KEY, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 from tests.support.terminal import CTRL_C, at_terminal

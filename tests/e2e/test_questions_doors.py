@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp_types import CallToolResult, InputRequiredResult
 
-from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.e2e.test_questions import DECLINE, EACH_ERA, Person, accept, client_of, gateway_of, told
 from tests.support.asking import FORM, URL_MESSAGE, asking_downstream, stdio_settings
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import MODERN_VERSION, text_of
 from tests.support.gateway import Agent
 from tests.support.listener import reserved_port

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 import httpx
 from mcp_types import ElicitRequestFormParams
 
-from tests.cli.program import started
-from tests.e2e.calling import ask
 from tests.e2e.test_questions import (
     EACH_ERA,
     HUMAN,
@@ -24,7 +22,9 @@ from tests.e2e.test_questions import (
     told,
 )
 from tests.support.asking import FORM, URL_MESSAGE, asking_downstream
+from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
+from tests.support.commands import started
 from tests.support.gateway import Agent, write_project
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, scripted_llm
 from tests.support.trace_collector import trace_collector

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.calling import answer_of, ask
 from tests.e2e.test_questions import CAN_BE_ASKED, ROOT, asked_at, gateway_of, questions
 from tests.support.asking import asking_downstream, stdio_settings
+from tests.support.calling import answer_of, ask
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
 from tests.support.gateway import Agent, until_idle
 from tests.support.leaks import assert_nothing_left, snapshot

@@ -12,11 +12,11 @@ from mcp_types import ElicitRequestFormParams
 
 from pallas_gateway.calls.questions import ORIGIN_META_KEY
 from tests.e2e.test_questions import CAN_BE_ASKED, Person, accept, client_of, gateway_of, told
-from tests.e2e.watching import speaker
 from tests.support.asking import FORM, asking_downstream
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.watching import speaker
 
 if TYPE_CHECKING:
     from pathlib import Path

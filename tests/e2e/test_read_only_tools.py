@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.calling import EACH_VERSION
+from tests.support.calling import EACH_VERSION
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, module_source, running, write_project

@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
-from tests.e2e.calling import ask
+from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
 from tests.support_programs import require_program

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.watching import EACH_VERSION, LOGGER, speaker, stage, watch
 from tests.support.call_tree import call_tree
 from tests.support.clients import MODERN_VERSION
 from tests.support.downstreams import stateless_downstream
@@ -17,6 +16,7 @@ from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate
+from tests.support.watching import EACH_VERSION, LOGGER, speaker, stage, watch
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping

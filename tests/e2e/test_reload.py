@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
-from tests.e2e.calling import EACH_VERSION, ask
+from tests.support.calling import EACH_VERSION, ask
 from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, echo, hang, say, scripted_llm

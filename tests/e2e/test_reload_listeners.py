@@ -12,8 +12,8 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.serving import reload
-from tests.e2e.calling import ask
-from tests.e2e.certificates import TLS_FILES, write_certificate
+from tests.support.calling import ask
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.gateway import Agent, module_source, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, hang, say, scripted_llm

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from fast_agent.core.fastagent import FastAgent
 
-from tests.e2e.calling import ask
+from tests.support.calling import ask
 from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import echo, scripted_llm

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.calling import EACH_VERSION, answer_of
+from tests.support.calling import EACH_VERSION, answer_of
 from tests.support.clients import raw_client
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project

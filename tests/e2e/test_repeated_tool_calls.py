@@ -9,9 +9,9 @@ import pytest
 
 from pallas_gateway.errors import STOPPING
 from pallas_gateway.runtime.downstreams import repeats
-from tests.e2e.calling import ask
 from tests.e2e.test_downstream_answers import CallAnswer, answering_calls
 from tests.e2e.test_downstreams import ADD, use, world
+from tests.support.calling import ask
 from tests.support.downstreams import stateless_downstream
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.calling import answer_of, ask
 from tests.e2e.test_questions import (
     CAN_BE_ASKED,
     HUMAN,
@@ -30,6 +29,7 @@ from tests.e2e.test_questions import (
     told,
 )
 from tests.support.asking import asking_downstream
+from tests.support.calling import answer_of, ask
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, until_idle
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm

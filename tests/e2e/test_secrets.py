@@ -18,18 +18,18 @@ from urllib.parse import quote
 import pytest
 import yaml
 
-from tests.cli.program import started
-from tests.e2e.calling import EACH_VERSION
 from tests.e2e.canaries import SAID, TOOLS, Run, decoded_headers, leaks, rude
-from tests.e2e.guarded import static_key
-from tests.e2e.watching import speaker
 from tests.support.asgi import read_body, respond_json
 from tests.support.authorization_server import authorization_server
+from tests.support.calling import EACH_VERSION
+from tests.support.commands import started
 from tests.support.downstreams import Recorder, stateless_downstream
 from tests.support.gateway import Agent, write_project
+from tests.support.guarded import static_key
 from tests.support.listener import reserved_port, serve_app
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, hang, say, scripted_llm
 from tests.support.waiting import Gate
+from tests.support.watching import speaker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -19,8 +19,8 @@ from pallas_gateway.runtime.downstreams.program_process import ProgramProcess
 from pallas_gateway.runtime.downstreams.program_transport import MOST_UNREAD, connection
 from pallas_gateway.runtime.downstreams.programs import Programs
 from pallas_gateway.runtime.protocols import StdioProgram
-from tests.cli.program import started
 from tests.e2e.stdio_world import holding, world
+from tests.support.commands import started
 from tests.support.gateway import Agent, until_idle, write_project
 from tests.support.scripted_llm import call_tools, say
 from tests.support.stdio_processes import Processes, is_running, parent_of

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from pallas_gateway.serving.ports import SwappableApp
-from tests.e2e.calling import EACH_VERSION, ask
+from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import initialize_client, modern_client, text_of
 from tests.support.gateway import Agent, limited, running, write_project
 from tests.support.listener import reserved_port

@@ -19,9 +19,9 @@ import uvloop
 import pallas_gateway
 from pallas_gateway.web.app import create_app
 from pallas_gateway.web.port_routes import PortRoutes
-from tests.e2e.calling import answer_of
 from tests.e2e.test_ended_calls import ended
 from tests.e2e.test_questions import HUMAN, asked_at, called_at
+from tests.support.calling import answer_of
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm

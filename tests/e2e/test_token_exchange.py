@@ -12,8 +12,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from tests.e2e.calling import EACH_VERSION, ask, health
 from tests.support.asgi import headers_of, respond_json
+from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.downstreams import Recorder, stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port, serve_app

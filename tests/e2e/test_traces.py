@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from pallas_gateway.telemetry import traces
-from tests.e2e.calling import EACH_VERSION, ask
+from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import raw_client, tool_params
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project

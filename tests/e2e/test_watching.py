@@ -7,18 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.watching import (
-    DESK,
-    EACH_VERSION,
-    PIPELINE,
-    calling,
-    check_order,
-    script_of,
-    stage,
-    turns_so_far,
-    watch,
-    watching_meta,
-)
 from tests.support.clients import (
     EACH_ERA,
     INITIALIZE_VERSIONS,
@@ -32,13 +20,25 @@ from tests.support.clients import (
 from tests.support.gateway import Agent, until_idle
 from tests.support.scripted_llm import Reply, Usage, call_tools, fail, say, stream
 from tests.support.waiting import Gate
+from tests.support.watching import (
+    DESK,
+    EACH_VERSION,
+    PIPELINE,
+    calling,
+    check_order,
+    script_of,
+    stage,
+    turns_so_far,
+    watch,
+    watching_meta,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tests.e2e.watching import Watched
     from tests.support.scripted_llm import LlmRequest, Turn
+    from tests.support.watching import Watched
 
 Payload = dict[str, Any]
 ADD = call_tools([("tools__add", {"a": 1, "b": 2})], text="Let me see.")

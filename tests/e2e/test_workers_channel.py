@@ -12,8 +12,8 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from tests.e2e.calling import answer_of
 from tests.e2e.fleet import fleet
+from tests.support.calling import answer_of
 from tests.support.clients import raw_client
 from tests.support.waiting import eventually
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.program import READY_SECONDS, Ran, started
-from tests.e2e.watching import watch
+from tests.support.commands import READY_SECONDS, Ran, started
 from tests.support.gateway import Project, running
 from tests.support.scripted_llm import scripted_llm
 from tests.support.terminal import at_terminal
+from tests.support.watching import watch
 
 README = Path(__file__).parents[2] / "README.md"
 TEMPLATE = Path(__file__).parents[2] / "agents.example.yaml"

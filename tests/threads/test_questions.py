@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tests.cli.program import started
-from tests.e2e.calling import answer_of
 from tests.e2e.test_questions import asked_at, calls_the_tool_it_is_told
 from tests.support.asking import asking_downstream
+from tests.support.calling import answer_of
+from tests.support.commands import started
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import scripted_llm
 from tests.support.waiting import eventually

@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.cli.program import started
+from tests.support.commands import started
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
@@ -22,7 +22,7 @@ from tests.support.waiting import Gate, eventually
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from tests.cli.program import Program
+    from tests.support.commands import Program
     from tests.support.postgresql import PostgreSql
     from tests.support.scripted_llm import LlmRequest, Turn
 

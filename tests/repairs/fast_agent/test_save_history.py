@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.e2e.calling import ask
+from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import echo, scripted_llm, text_of
 

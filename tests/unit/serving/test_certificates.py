@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from pallas_gateway.serving import certificates
 from pallas_gateway.telemetry.metrics import Metrics
-from tests.e2e.certificates import TLS_FILES, write_certificate
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.configuration import load_deployment
 from tests.support.gateway import Agent, write_project
 

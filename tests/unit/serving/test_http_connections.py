@@ -19,7 +19,7 @@ from pallas_gateway.serving.http_connections.connection_limits import Faults, Un
 from pallas_gateway.serving.http_connections.http2 import _Buffer
 from pallas_gateway.serving.http_connections.inbox import Apps, Inbox
 from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS, RateLimit
-from tests.e2e.certificates import TLS_FILES, write_certificate
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:

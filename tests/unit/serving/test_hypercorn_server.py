@@ -22,8 +22,8 @@ from pallas_gateway.serving.http_connections.connection import Connection, Setti
 from pallas_gateway.serving.http_connections.platform import require
 from pallas_gateway.serving.hypercorn_server import HypercornServer
 from pallas_gateway.serving.sockets import bind
-from tests.e2e.certificates import TLS_FILES, write_certificate
 from tests.support.asgi import plain_lifespan, respond_json, until_disconnect
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.configuration import load_deployment
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import HOST

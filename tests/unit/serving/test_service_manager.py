@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.serving.service_manager import ServiceManager
-from tests.e2e.calling import ask
+from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import hang, scripted_llm
 from tests.support.waiting import Gate
