@@ -16,7 +16,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from pallas_gateway.runtime.compat.daemon_threads import begin
+from pallas_gateway.daemon_threads import begin
 from pallas_gateway.runtime.llm.attempts import ProviderError, say_repeated
 from pallas_gateway.runtime.scope import current_scope, entered
 

@@ -20,9 +20,9 @@ from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.changes.change import LOADED
 from pallas_gateway.changes.registry import registry
+from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime import provider_failures
-from pallas_gateway.runtime.compat.daemon_threads import begin
 from pallas_gateway.runtime.fast_paths import lazy_types
 from pallas_gateway.runtime.llm import attempts, client_cache, endings, openrouter
 from pallas_gateway.runtime.llm.attempts import ProviderError

@@ -11,8 +11,8 @@ from fast_agent.core.core_app import Core
 from fast_agent.core.validation import get_agent_dependencies
 
 from pallas_gateway.config.problems import did_you_mean
+from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.compat.daemon_threads import begin
 from pallas_gateway.runtime.failures import start_reason
 
 if TYPE_CHECKING:

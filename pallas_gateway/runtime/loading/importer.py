@@ -17,10 +17,10 @@ from fast_agent.core.fastagent import FastAgent
 from pydantic import ValidationError
 
 from pallas_gateway.config.loading.fastagent_file import settings_files
+from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.file_stamps import files_of_failure, forget_compiled, have_changed, project_folders, stamps
 from pallas_gateway.limits import RuntimeLimits
-from pallas_gateway.runtime.compat.daemon_threads import begin
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.loading.module_graph import ProjectModules
 from pallas_gateway.telemetry.redaction import shortened

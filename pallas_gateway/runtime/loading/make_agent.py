@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from pallas_gateway.config.loading.fastagent_file import settings_files
+from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.file_stamps import have_changed, stamps
 from pallas_gateway.limits import RuntimeLimits
-from pallas_gateway.runtime.compat.daemon_threads import begin
 from pallas_gateway.runtime.loading.agent_choice import SharedModules
 from pallas_gateway.runtime.loading.declared import files_of, make, missing_files
 from pallas_gateway.runtime.loading.importer import Imports

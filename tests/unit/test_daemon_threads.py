@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 
-from pallas_gateway.runtime.compat.daemon_threads import SharedWork, begin
+from pallas_gateway.daemon_threads import SharedWork, begin
 from tests.support.waiting import eventually
 
 
