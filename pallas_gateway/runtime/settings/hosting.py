@@ -27,7 +27,7 @@ from pallas_gateway.identity.token_exchange import TokenExchange
 from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.protocols import Downstream, StdioProgram
-from pallas_gateway.runtime.settings import provider_addresses
+from pallas_gateway.runtime.settings import programmatic_tools, provider_addresses
 from pallas_gateway.telemetry import redaction, traces
 
 if TYPE_CHECKING:
@@ -80,6 +80,7 @@ def tame(settings: Settings) -> None:
     settings.logger.show_chat = False
     settings.logger.show_tools = False
     settings.compaction.auto = False
+    programmatic_tools.switch_off(settings)
     if settings.mcp is not None:
         settings.mcp.diagnostics.enabled = False  # would parse every message again to show it in a terminal
     _tame_tracing(settings)

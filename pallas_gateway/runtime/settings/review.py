@@ -22,6 +22,7 @@ from pallas_gateway.config.yaml.source import FREE_PREFIX
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.failures import start_reason
+from pallas_gateway.runtime.settings import programmatic_tools
 from pallas_gateway.runtime.settings.hosting import forget_unset_placeholders
 from pallas_gateway.runtime.settings.model_names import DEFAULT, default_model, provider_of, why_default_unusable
 from pallas_gateway.telemetry.redaction import cleaned
@@ -56,11 +57,15 @@ def review(written: Mapping[str, Any], config_file: Path | None) -> list[Setting
 
     found = [*_of_keys(written, Settings, "")]
     reported = {path for path, _ in found}
+    settings = None
     with wrong_values_left_out(config_file) as errors:
         try:
-            found += _of_default_model(engine.read_settings(config_file))
+            settings = engine.read_settings(config_file)
+            found += _of_default_model(settings)
         except ValidationError as error:
             errors.extend(error.errors(include_url=False))  # of the environment, for example
+    if (why := programmatic_tools.why_refused(written, settings)) is not None:
+        found.append((programmatic_tools.KEY, why))
     return [*found, *(place for place in dict(_of_values(errors)).items() if place[0] not in reported)]
 
 
