@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 RETRY_AFTER_SECONDS = 5
@@ -49,6 +49,25 @@ class CallFailedError(GatewayError):
     """The call was started and could not be finished: the model, the runtime or the gateway failed (`llm_error`, …)."""
 
     reason = "call_failed"
+
+
+class ProviderError(CallFailedError):
+    """A model's provider refused a request or could not be reached; the message has no address."""
+
+    reason = "llm_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        is_unreached: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.headers = headers or {}
+        self.is_unreached = is_unreached
 
 
 class AgentStartError(GatewayError):

@@ -216,6 +216,18 @@ class ProgramLimits:
     fresh_seconds: float = 300.0
 
 
+MOST_REQUESTS = 3
+"""Most requests of one LLM turn."""
+BUSY_SECONDS = 0.005
+"""Longest time in which pieces of one answer of a model are processed before other calls run."""
+AFTER_LAST_SECONDS = 5.0
+"""Longest wait for the end of a model's answer after its last event; then its connection can be kept."""
+LARGEST_ANSWER_BYTES = 2**27
+"""Of a model, after decompression. The longest answers, 400,000 tokens in an event each, take about 100 MB."""
+LARGEST_ERROR_BYTES = 2**18
+"""The rest of a provider's error is not read; 200 characters are shown."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlmLimits:
     """Of requests to providers of models.

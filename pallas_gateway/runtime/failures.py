@@ -18,8 +18,8 @@ from fast_agent.core.exceptions import (
 )
 from pydantic import ValidationError
 
+from pallas_gateway.calls.provider_failures import COULD_NOT_ANSWER, provider_words, why_failed
 from pallas_gateway.errors import CallFailedError, GatewayError
-from pallas_gateway.runtime.provider_failures import COULD_NOT_ANSWER, provider_words, why_failed
 from pallas_gateway.telemetry.redaction import shortened
 
 _LONGEST = 300

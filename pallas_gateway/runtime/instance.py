@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 
+from pallas_gateway.calls.current import current_call
 from pallas_gateway.calls.pauses import PausableDeadline
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.runtime.call.journal import Journal
@@ -273,7 +274,7 @@ class FastAgentInstance:
         parameters.apply(self._agents, self._served)
         turns = (*call.history, call.message)
         if images := [image.data for turn in turns for image in turn.images]:
-            current_scope.set(replace(current_scope.get(), images=images))  # for the rest of this task
+            current_call.set(replace(current_call.get(), images=images))  # for the rest of this task
         messages = [to_fast_agent(message) for message in turns]
         agent = self._agents[self._served]
         if self._is_workflow:

@@ -1,8 +1,8 @@
 """The context of a call, for code deep inside fast-agent and the providers' libraries.
 
-One frozen object in one ContextVar, inherited by every task that the call starts. `FastAgentHost.open` makes it; an LLM
-turn and a tool call work in a copy with their own fields added. Ids and secrets for log records are in
-`telemetry/current_call.py`, which lies below the runtime.
+One frozen object in one ContextVar, inherited by every task that the call starts. `StartedAgent.open` makes it; a tool
+call works in a copy with its own fields added. `calls/current.py` has the part that changes of libraries read, with the
+LLM turn. Ids and secrets for log records are in `telemetry/current_call.py`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pallas_gateway.calls.asking import NO_QUESTIONS
-from pallas_gateway.limits import LlmLimits
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
     from weakref import WeakMethod
 
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
@@ -67,21 +66,6 @@ class Operations:
     refresh_seconds: float = 5.0
 
 
-@dataclass
-class Requests:
-    """The requests of one LLM turn; classes of providers that repeat requests count them here."""
-
-    sent: int = 0
-    is_answered: bool = False  # in this attempt
-    failure: Exception | None = None  # of this attempt
-    patience: float | None = None  # seconds that the provider may take to begin its answer
-
-    @classmethod
-    def of_turn(cls) -> Requests:
-        """Return the requests of the running turn."""
-        return current_scope.get().requests or cls()
-
-
 @dataclass(frozen=True, slots=True)
 class CallScope:
     """The context of a call; empty outside of calls.
@@ -98,12 +82,8 @@ class CallScope:
         questions: of the call, for its caller.
         served: the name of the agent that was called, in its own module.
         journal: the `journal.Journal` of the call, if another process can resume it.
-        images: of the call, as base64.
         on_llm_repeat: is called with an LLM that is about to repeat a request.
         reading_pause: returns the pause between two reads of an LLM's streamed answer, in seconds.
-        llm_limits: of the requests to providers.
-        llm: runs the current turn.
-        requests: those of the current turn.
         responses: of the current turn, closed at its end.
         bedrock_turn: the `bedrock_turns.Turn` of the current thread.
         tool_run: the `journal.ToolRun` of the running tool call.
@@ -119,13 +99,9 @@ class CallScope:
     questions: Questions = NO_QUESTIONS
     served: str | None = None
     journal: Any = None
-    images: Sequence[str] = ()
     on_llm_repeat: WeakMethod[Callable[[Any], None]] | None = None
     reading_pause: WeakMethod[Callable[[Any], float]] | None = None
-    llm_limits: LlmLimits = field(default_factory=LlmLimits)
     # One LLM turn
-    llm: Any = None
-    requests: Requests | None = None
     responses: list[Any] | None = None
     bedrock_turn: Any = None
     # One tool call

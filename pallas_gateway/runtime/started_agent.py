@@ -11,6 +11,7 @@ from weakref import WeakMethod
 
 from pallas_gateway.calls import nesting
 from pallas_gateway.calls.asking import NO_QUESTIONS
+from pallas_gateway.calls.current import CurrentCall, calling
 from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.runtime.call.observer import Observer
@@ -286,10 +287,14 @@ class StartedAgent:
             journal=journal,
             on_llm_repeat=WeakMethod(observer.note_repeat),
             reading_pause=WeakMethod(observer.reading_pause),
-            llm_limits=limits.llm,
         )
         meta = {nesting.META_KEY: call.nesting + 1}
-        with entered(scope), self._harness.request_context(bearer_token=for_llm), engine.asking_for_logs(meta):
+        with (
+            entered(scope),
+            calling(CurrentCall(llm_limits=limits.llm)),
+            self._harness.request_context(bearer_token=for_llm),
+            engine.asking_for_logs(meta),
+        ):
             try:
                 yield instance
             finally:

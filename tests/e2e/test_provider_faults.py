@@ -12,8 +12,8 @@ import anthropic
 import openai
 import pytest
 
+from pallas_gateway.calls.provider_failures import CUT_OFF, INCOMPLETE, UNREACHED
 from pallas_gateway.limits import LlmLimits
-from pallas_gateway.runtime.provider_failures import CUT_OFF, INCOMPLETE, UNREACHED
 from tests.e2e.provider_matrix import (
     ANTHROPIC,
     BEDROCK,

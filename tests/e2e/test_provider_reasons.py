@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.runtime.provider_failures import NO_HEADER, NO_URL
+from pallas_gateway.calls.provider_failures import NO_HEADER, NO_URL
 from tests.e2e.provider_matrix import (
     ANTHROPIC,
     FORMATS,

@@ -12,7 +12,7 @@ from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import ImageContent, TextContent
 
 from pallas_gateway.calls.call import Reply, TurnUsage, Usage
-from pallas_gateway.runtime.provider_failures import OF_TENSORZERO
+from pallas_gateway.calls.provider_failures import OF_TENSORZERO
 from pallas_gateway.telemetry.redaction import cleaned, shortened
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 from aiohttp.streams import AsyncStreamIterator
 
-from pallas_gateway.runtime.scope import current_scope
+from pallas_gateway.calls.current import current_turn
 
 if TYPE_CHECKING:
     from pallas_gateway.runtime.compat.requirements import ReliedOn
@@ -53,7 +53,7 @@ class PacedReader:
     async def _read(self, size: int) -> bytes:
         reader = self._reader
         is_over = reader.is_eof() or reader.exception() is not None
-        if self._may_pause and not is_over and (seconds := _pause_seconds()):
+        if self._may_pause and not is_over and (seconds := current_turn().reading_pause()):
             await self._rest(seconds)
         # Of a connection that broke, `read` raises the error, although data arrived before.
         data: bytes = b"" if reader.exception() is None else reader._read_nowait(size)
@@ -84,9 +84,3 @@ class PacedReader:
 def _end(pause: asyncio.Future[None]) -> None:
     if not pause.done():
         pause.set_result(None)
-
-
-def _pause_seconds() -> float:
-    scope = current_scope.get()
-    pause_of = scope.reading_pause() if scope.reading_pause is not None else None
-    return pause_of(scope.llm) if pause_of is not None else 0.0

@@ -7,10 +7,9 @@ gateway sends up to three requests, after temporary failures, and only before th
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import wraps
 from http import HTTPStatus
@@ -21,18 +20,19 @@ import httpx2
 from fast_agent.core.exceptions import walk_exception_chain
 from fast_agent.llm.fastagent_llm import FastAgentLLM
 
+from pallas_gateway.calls.current import LlmTurn, calling, current_call, say_repeated
+from pallas_gateway.calls.provider_failures import explain, why_failed
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.limits import MOST_REQUESTS
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.failures import one_line
-from pallas_gateway.runtime.provider_failures import explain, why_failed
-from pallas_gateway.runtime.scope import Requests, current_scope
+from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
-MOST_REQUESTS = 3
 LONGEST_WAIT_SECONDS = 60.0
 """Longest `Retry-After`, as in OpenAI's and Anthropic's libraries; after a longer one the request is not repeated."""
 RELIED_ON: ReliedOn = (
@@ -43,26 +43,6 @@ RELIED_ON: ReliedOn = (
 )
 _REPEATING_LIBRARIES = ("openai", "anthropic")
 _PASSING = frozenset({408, 409, 429})
-_log = logging.getLogger("pallas.runtime")
-
-
-class ProviderError(CallFailedError):
-    """A model's provider refused a request or could not be reached; the message has no address."""
-
-    reason = "llm_error"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int | None = None,
-        headers: Mapping[str, str] | None = None,
-        is_unreached: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.headers = headers or {}
-        self.is_unreached = is_unreached
 
 
 def prepare() -> None:
@@ -73,7 +53,9 @@ def prepare() -> None:
     async def execute(self: Any, func: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
         async def attempts(*given: Any, **more: Any) -> Any:
             patience = next((limit for one in given if (limit := getattr(one, "streaming_timeout", None))), None)
-            return await _Attempts(self, patience).of(lambda: func(*given, **more))
+            turn = _turn_of(self, patience)
+            with calling(replace(current_call.get(), turn=turn)):
+                return await _Attempts(self, turn).of(lambda: func(*given, **more))
 
         try:
             return await original(self, attempts, *arguments, **options)
@@ -81,6 +63,22 @@ def prepare() -> None:
             raise explain(self, error, one_line(error)) from error
 
     FastAgentLLM._execute_with_retry = execute  # type: ignore[method-assign]
+
+
+def _turn_of(llm: Any, patience: float | None) -> LlmTurn:
+    """The turn of an LLM, for the observer of its call; `patience` is by fast-agent's settings."""
+    scope = current_scope.get()
+
+    def on_repeat() -> None:
+        if scope.on_llm_repeat is not None and (hear := scope.on_llm_repeat()) is not None:
+            hear(llm)
+
+    def reading_pause() -> float:
+        pause_of = scope.reading_pause() if scope.reading_pause is not None else None
+        return pause_of(llm) if pause_of is not None else 0.0
+
+    provider = getattr(llm.provider, "config_name", None)
+    return LlmTurn(provider=provider, patience=patience, on_repeat=on_repeat, reading_pause=reading_pause)
 
 
 def log_repeats_of_libraries() -> None:
@@ -105,23 +103,13 @@ def _logged(original: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable
     return sleep_for_retry
 
 
-def say_repeated(why: str, attempt: int) -> None:
-    """Log that a request failed and is sent again; `attempt` is the number of the failed one."""
-    scope = current_scope.get()
-    provider = getattr(getattr(scope.llm, "provider", None), "config_name", None)
-    _log.warning("LLM request repeated", extra={"provider": provider, "attempt": attempt, "error": why})
-    if scope.llm is not None and scope.on_llm_repeat is not None and (hear := scope.on_llm_repeat()) is not None:
-        hear(scope.llm)
-
-
 @dataclass
 class _Attempts:
     """The requests of one turn."""
 
     llm: Any
-    patience: float | None  # seconds that the provider may be silent, by fast-agent's settings
+    turn: LlmTurn
     has_begun: bool = False  # to answer
-    requests: Requests = field(default_factory=Requests)
 
     async def of(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Send requests by `ask` until one is answered; return the answer.
@@ -130,18 +118,16 @@ class _Attempts:
             CallFailedError: `llm_timeout`; the provider was silent.
             Exception: the error of the last request.
         """
-        token = current_scope.set(replace(current_scope.get(), llm=self.llm, requests=self.requests))
         forget = (self.llm.add_stream_listener(self._hear), self.llm.add_tool_stream_listener(self._hear_of_tool))
         try:
             for attempt in range(1, MOST_REQUESTS + 1):
                 began = monotonic()
-                self.requests.is_answered, self.requests.failure = False, None
-                self.requests.patience = self.patience
+                self.turn.is_answered, self.turn.failure = False, None
                 try:
                     return await ask()
                 except Exception as error:
                     if _is_silence(error):
-                        seconds = self.patience or monotonic() - began
+                        seconds = self.turn.patience or monotonic() - began
                         message = f"its provider sent nothing for {seconds:.3g} s"
                         raise CallFailedError(message, reason="llm_timeout") from error
                     wait = self._wait_after(error, attempt)
@@ -150,7 +136,6 @@ class _Attempts:
                     say_repeated(why_failed(error) or one_line(error), attempt)
                 await asyncio.sleep(wait)
         finally:
-            current_scope.reset(token)
             for one in forget:
                 one()
         raise AssertionError  # the last attempt returns or raises
@@ -163,7 +148,7 @@ class _Attempts:
 
     def _wait_after(self, error: Exception, attempt: int) -> float | None:
         """Seconds to wait before another request; None if there is none."""
-        sent = max(attempt, self.requests.sent)
+        sent = max(attempt, self.turn.sent)
         if sent >= MOST_REQUESTS or self.has_begun or self.llm.retry_count > 0:
             return None  # with `llm_retries`, fast-agent repeats the turn
         return wait_after(error, attempt)
@@ -204,7 +189,7 @@ def _asked_for(retry_after: str, attempt: int) -> float | None:
 
 
 def _backoff(attempt: int) -> float:
-    wait: float = current_scope.get().llm_limits.first_wait_seconds * 2 ** (attempt - 1)
+    wait: float = current_call.get().llm_limits.first_wait_seconds * 2 ** (attempt - 1)
     return wait * random.uniform(0.75, 1)  # noqa: S311  not for cryptography
 
 

@@ -10,11 +10,13 @@ from fast_agent.llm.stream_types import StreamChunk
 from fast_agent.llm.usage_tracking import PromptTokenUsage, TurnUsage
 from fast_agent.types.llm_stop_reason import LlmStopReason
 
+from pallas_gateway.calls import current
+from pallas_gateway.calls.current import LlmTurn, say_repeated
+from pallas_gateway.errors import ProviderError
+from pallas_gateway.limits import MOST_REQUESTS
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.llm.anthropic import takes_one_of_two
-from pallas_gateway.runtime.llm.attempts import MOST_REQUESTS, ProviderError, say_repeated
 from pallas_gateway.runtime.llm.bedrock_turns import BedrockTurn, current_turn, in_thread
-from pallas_gateway.runtime.scope import Requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,7 +74,7 @@ def _complete_in_threads(llm_class: Any) -> None:
 
     @wraps(original)
     async def complete(self: Any, message: Any, request_params: Any = None, *more: Any, **options: Any) -> Any:
-        requests = Requests.of_turn()
+        requests = current.current_turn()
         if requests.failure is not None:
             raise requests.failure  # with a schema, fast-agent repeats the request after any failure
         if requests.is_answered:
@@ -90,7 +92,7 @@ def _complete_in_threads(llm_class: Any) -> None:
     llm_class._bedrock_completion = complete
 
 
-def _repeat_for_schema(requests: Requests) -> None:
+def _repeat_for_schema(requests: LlmTurn) -> None:
     why = "the answer does not fit the schema"
     if requests.sent >= MOST_REQUESTS:
         raise ProviderError(why)

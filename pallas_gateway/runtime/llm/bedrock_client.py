@@ -20,12 +20,11 @@ from botocore.eventstream import ParserError
 from botocore.httpsession import URLLib3Session
 from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-from pallas_gateway.runtime.llm.attempts import MOST_REQUESTS, ProviderError
+from pallas_gateway.calls import current
+from pallas_gateway.calls.provider_failures import CUT_OFF, UNREACHED, ended_early, incomplete, reported, too_long
+from pallas_gateway.errors import ProviderError
+from pallas_gateway.limits import AFTER_LAST_SECONDS, LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES, MOST_REQUESTS
 from pallas_gateway.runtime.llm.bedrock_turns import current_turn
-from pallas_gateway.runtime.llm.endings import AFTER_LAST_SECONDS, ended_early, incomplete
-from pallas_gateway.runtime.llm.limits import LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES, too_long
-from pallas_gateway.runtime.provider_failures import CUT_OFF, UNREACHED, reported
-from pallas_gateway.runtime.scope import Requests
 from pallas_gateway.telemetry.redaction import hide_in_this_call
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ class BedrockClient:
     def _ask(self, operation: str, request: dict[str, Any]) -> Any:
         if (turn := current_turn()) is not None:
             turn.check()
-        requests = Requests.of_turn()
+        requests = current.current_turn()
         if self._refusal is not None:
             refusal = _refusal(self._refusal)
             if requests.sent >= MOST_REQUESTS or (operation, request) in self._refused:

@@ -16,8 +16,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from pallas_gateway.calls.current import say_repeated
 from pallas_gateway.daemon_threads import begin
-from pallas_gateway.runtime.llm.attempts import ProviderError, say_repeated
+from pallas_gateway.errors import ProviderError
 from pallas_gateway.runtime.scope import current_scope, entered
 
 if TYPE_CHECKING:

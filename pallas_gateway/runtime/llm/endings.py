@@ -12,10 +12,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from pallas_gateway.calls.current import current_turn
+from pallas_gateway.calls.provider_failures import ended_early, incomplete, reported
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.limits import AFTER_LAST_SECONDS, BUSY_SECONDS
 from pallas_gateway.runtime.compat.requirements import check_names
-from pallas_gateway.runtime.provider_failures import ENDED_EARLY, INCOMPLETE, reported
-from pallas_gateway.runtime.scope import Requests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -33,23 +34,9 @@ _STREAMS: ReliedOn = tuple(
     )
 )
 _CHUNK: ReliedOn = ((f"{_PROVIDERS}.openai.llm_openai:OpenAILLM", "_process_stream_chunk_common", ("self", "chunk")),)
-BUSY_SECONDS = 0.005
-"""Longest time in which pieces of one answer are processed before other calls run."""
-AFTER_LAST_SECONDS = 5.0
-"""Longest wait for the end of the body after the last event; then the connection can be kept."""
 _LAST_RESPONSE_EVENTS = frozenset({"response.completed", "response.done", "response.incomplete"})
 _PINGS = ("ping", "keepalive")
 _FAILED_RESPONSE_EVENTS = frozenset({"error", "response.failed"})
-
-
-def ended_early() -> CallFailedError:
-    """The failure of a turn whose answer has no last event."""
-    return CallFailedError(ENDED_EARLY, reason="llm_error")
-
-
-def incomplete() -> CallFailedError:
-    """The failure of a turn that received no readable event."""
-    return CallFailedError(INCOMPLETE, reason="llm_error")
 
 
 class WholeStream:
@@ -132,7 +119,7 @@ def require_ends(llm_class: type[Any]) -> None:
     @wraps(original)
     async def process_stream(self: Any, stream: Any, *arguments: Any, **options: Any) -> Any:
         whole = WholeStream(
-            stream, reader(), may_be_empty=llm_class.__name__ in _ASKED_AGAIN, patience=Requests.of_turn().patience
+            stream, reader(), may_be_empty=llm_class.__name__ in _ASKED_AGAIN, patience=current_turn().patience
         )
         return await original(self, whole, *arguments, **options)
 

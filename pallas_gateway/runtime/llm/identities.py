@@ -13,7 +13,7 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.daemon_threads import SharedWork
-from pallas_gateway.runtime.llm.attempts import ProviderError
+from pallas_gateway.errors import ProviderError
 from pallas_gateway.telemetry.redaction import hide_in_this_call
 
 if TYPE_CHECKING:

@@ -17,19 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from pallas_gateway.errors import CallFailedError
+from pallas_gateway.calls.provider_failures import incomplete, too_long
 from pallas_gateway.http_answers import decompressor, pieces
+from pallas_gateway.limits import BUSY_SECONDS, LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES
 from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.fast_paths.delta_events import DeltaEvents
-from pallas_gateway.runtime.llm.endings import BUSY_SECONDS, incomplete
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-LARGEST_ANSWER_BYTES = 2**27
-"""Size after decompression. The longest answers, 400,000 tokens in an event each, take about 100 MB."""
-LARGEST_ERROR_BYTES = 2**18
-"""The rest of an error is not read; 200 characters are shown."""
 _EVENTS = "text/event-stream"
 
 
@@ -52,13 +48,6 @@ async def limit(response: httpx2.Response, *, busy_seconds: float = BUSY_SECONDS
         gzip=decompressor(encoding),
         busy_seconds=busy_seconds,
         is_events=response.headers.get("Content-Type", "").lower().startswith(_EVENTS),
-    )
-
-
-def too_long() -> CallFailedError:
-    """The failure of a turn whose answer is longer than any model's."""
-    return CallFailedError(
-        f"its provider sent more than {LARGEST_ANSWER_BYTES // 2**20} MB in one answer", reason="llm_error"
     )
 
 

@@ -18,14 +18,13 @@ from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.llm.provider_types import Provider
 
+from pallas_gateway.calls import provider_failures
 from pallas_gateway.changes.change import LOADED
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.daemon_threads import begin
-from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime import provider_failures
+from pallas_gateway.errors import AgentStartError, ProviderError
 from pallas_gateway.runtime.fast_paths import lazy_types
 from pallas_gateway.runtime.llm import attempts, client_cache, endings, openrouter
-from pallas_gateway.runtime.llm.attempts import ProviderError
 from pallas_gateway.runtime.settings import provider_addresses
 from pallas_gateway.runtime.settings.model_names import default_model, is_bedrock_id, provider_of
 

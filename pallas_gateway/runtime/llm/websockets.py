@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from websockets.asyncio import client
 from websockets.frames import CTRL_OPCODES, Frame
 
+from pallas_gateway.limits import LARGEST_ANSWER_BYTES
 from pallas_gateway.runtime.compat.requirements import check_names
-from pallas_gateway.runtime.llm.limits import LARGEST_ANSWER_BYTES
 
 if TYPE_CHECKING:
     from websockets.protocol import Event

@@ -17,16 +17,15 @@ from fast_agent.llm.provider.error_utils import EmptyCompletionError, build_stre
 from fast_agent.llm.provider.openai.responses_websocket import ResponsesWebSocketError
 from google.genai import errors as google
 
-from pallas_gateway.errors import CallFailedError
-from pallas_gateway.runtime.failures import one_line
-from pallas_gateway.runtime.llm.attempts import ProviderError
-from pallas_gateway.runtime.provider_failures import (
+from pallas_gateway.calls.provider_failures import (
     connection_words,
     explain,
     explain_failures_of,
     provider_words,
     why_failed,
 )
+from pallas_gateway.errors import CallFailedError, ProviderError
+from pallas_gateway.runtime.failures import one_line
 
 REQUEST = httpx2.Request("POST", "http://127.0.0.1:1/v1")
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
-from weakref import WeakMethod
 
 import aiohttp
 import pytest
@@ -15,8 +14,8 @@ from aiohttp.base_protocol import BaseProtocol
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pallas_gateway.calls.current import CurrentCall, LlmTurn, calling
 from pallas_gateway.runtime.fast_paths.paced_reads import LARGE_BYTES, PacedReader
-from pallas_gateway.runtime.scope import CallScope, entered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,14 +30,14 @@ class Pace:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    def pause(self, _: object) -> float:
+    def pause(self) -> float:
         return self.seconds
 
 
 @contextmanager
 def in_a_call(seconds: float) -> Iterator[Pace]:
     pace = Pace(seconds)
-    with entered(CallScope(reading_pause=WeakMethod(pace.pause))):
+    with calling(CurrentCall(turn=LlmTurn(reading_pause=pace.pause))):
         yield pace
 
 
@@ -89,7 +88,7 @@ async def test_a_pause_ends_by_time() -> None:
 @pytest.mark.parametrize("seconds", [0.0, None])
 async def test_without_a_pause_each_piece_is_read_as_it_comes(seconds: float | None) -> None:
     body = a_body()
-    scope = in_a_call(seconds) if seconds is not None else entered(CallScope())
+    scope = in_a_call(seconds) if seconds is not None else calling(CurrentCall())
     with scope:
         reads = PacedReader(body).iter_chunked(SIZE)
         for piece in (b"a", b"b", b"c"):

@@ -10,7 +10,8 @@ import pytest
 from fast_agent.core.exceptions import ProviderKeyError
 from google.genai.errors import APIError
 
-from pallas_gateway.runtime.llm.attempts import ProviderError, is_unreached, wait_after
+from pallas_gateway.errors import ProviderError
+from pallas_gateway.runtime.llm.attempts import is_unreached, wait_after
 
 
 def caused_by(cause: BaseException, error: BaseException | None = None) -> BaseException:

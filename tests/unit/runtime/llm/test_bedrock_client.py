@@ -9,8 +9,8 @@ import pytest
 from urllib3.exceptions import ReadTimeoutError
 
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.limits import LARGEST_ERROR_BYTES
 from pallas_gateway.runtime.llm.bedrock_client import _events, _limited
-from pallas_gateway.runtime.llm.limits import LARGEST_ERROR_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

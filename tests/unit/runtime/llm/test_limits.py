@@ -11,8 +11,9 @@ import httpx2
 import pytest
 
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.limits import LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES
 from pallas_gateway.runtime.llm import limits
-from pallas_gateway.runtime.llm.limits import LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES, limited
+from pallas_gateway.runtime.llm.limits import limited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable

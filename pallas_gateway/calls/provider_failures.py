@@ -19,6 +19,7 @@ import httpx2
 from mcp_types import TextContent
 
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.limits import LARGEST_ANSWER_BYTES
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
@@ -137,6 +138,23 @@ def _why_not_sent(causes: list[BaseException]) -> str | None:
 def reported(message: str | None) -> str:
     """The reason for a failure that a provider reports within its answer."""
     return f"its provider reported: {_plain(message) or 'an error without a message'}"
+
+
+def ended_early() -> CallFailedError:
+    """The failure of a turn whose answer has no last event."""
+    return CallFailedError(ENDED_EARLY, reason="llm_error")
+
+
+def incomplete() -> CallFailedError:
+    """The failure of a turn that received no readable event."""
+    return CallFailedError(INCOMPLETE, reason="llm_error")
+
+
+def too_long() -> CallFailedError:
+    """The failure of a turn whose answer is longer than any model's."""
+    return CallFailedError(
+        f"its provider sent more than {LARGEST_ANSWER_BYTES // 2**20} MB in one answer", reason="llm_error"
+    )
 
 
 def _own(causes: list[BaseException]) -> CallFailedError | None:

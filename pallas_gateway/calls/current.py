@@ -1,0 +1,82 @@
+"""The running call and its LLM turn, for repairs and fast paths of libraries. The runtime sets them.
+
+What a change has to remember of a call stays in its own file.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pallas_gateway.limits import LlmLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+_log = logging.getLogger("pallas.runtime")
+
+
+@dataclass(kw_only=True)
+class LlmTurn:
+    """One LLM turn and its requests; changes of providers that repeat requests count them here.
+
+    Attributes:
+        provider: its name in settings.
+        patience: seconds that the provider may take to begin its answer.
+        on_repeat: is called when a request is about to be repeated.
+        reading_pause: returns the pause between two reads of the streamed answer, in seconds.
+        sent: the number of requests.
+        is_answered: in this attempt.
+        failure: of this attempt.
+    """
+
+    provider: str | None = None
+    patience: float | None = None
+    on_repeat: Callable[[], object] = lambda: None
+    reading_pause: Callable[[], float] = lambda: 0.0
+    sent: int = 0
+    is_answered: bool = False
+    failure: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentCall:
+    """The running call; outside of calls, its defaults.
+
+    Attributes:
+        images: of the call, as base64.
+        llm_limits: of the requests to providers.
+        turn: the running LLM turn.
+    """
+
+    images: Sequence[str] = ()
+    llm_limits: LlmLimits = field(default_factory=LlmLimits)
+    turn: LlmTurn | None = None
+
+
+current_call: ContextVar[CurrentCall] = ContextVar("pallas_current_call", default=CurrentCall())  # noqa: B039  frozen
+
+
+def current_turn() -> LlmTurn:
+    """The running LLM turn; outside of calls, one that nothing else knows."""
+    return current_call.get().turn or LlmTurn()
+
+
+@contextmanager
+def calling(call: CurrentCall) -> Iterator[None]:
+    """Make `call` the current one for the block."""
+    token = current_call.set(call)
+    try:
+        yield
+    finally:
+        current_call.reset(token)
+
+
+def say_repeated(why: str, attempt: int) -> None:
+    """Log that a request to a provider failed and is sent again; `attempt` is the number of the failed one."""
+    turn = current_turn()
+    _log.warning("LLM request repeated", extra={"provider": turn.provider, "attempt": attempt, "error": why})
+    turn.on_repeat()
