@@ -14,9 +14,9 @@ from pallas_gateway.client.form_answers import UnfitAnswerError
 from pallas_gateway.client.gateway_client import RefusedError
 from pallas_gateway.client.question_prompts import Person, person_for
 from pallas_gateway.client.usage import UsageError
-from tests.e2e.test_questions import calls_the_tool_it_is_told, gateway_of
 from tests.support import asking
 from tests.support.asking import FORM, URL, URL_MESSAGE, asking_downstream
+from tests.support.asking_gateways import calls_the_tool_it_is_told, gateway_of
 from tests.support.commands import Ran
 from tests.support.gateway import Agent, until_idle
 from tests.support.scripted_llm import call_tools, hang, say

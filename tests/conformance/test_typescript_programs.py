@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
-from tests.e2e.test_questions import Person, accept, client_of, told
+from tests.support.askable_callers import Person, accept, client_of, told
 from tests.support.calling import ask, health
 from tests.support.clients import MODERN_VERSION
 from tests.support.gateway import Agent, running, until_idle, write_project

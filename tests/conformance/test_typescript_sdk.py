@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.test_questions import Person, accept, client_of, gateway_of, told
+from tests.support.askable_callers import Person, accept, client_of, told
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream
+from tests.support.asking_gateways import gateway_of
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
 from tests.support_programs import require_program

@@ -13,6 +13,7 @@ from tests.support_programs import require_program
 if TYPE_CHECKING:
     from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Route, ViewportSize
 
+
 AXE = Path(__file__).parent / "node_modules/axe-core/axe.min.js"
 SCHEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
 NARROW: ViewportSize = {"width": 360, "height": 740}
@@ -102,3 +103,13 @@ async def findings(page: Page) -> list[str]:
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
+
+
+async def enter(page: Page, token: str, *, keep: bool = False) -> None:
+    dialog = page.get_by_role("dialog", name="Token")
+    if not await dialog.is_visible():  # the page asks for a token itself once it was refused
+        await page.get_by_role("banner").get_by_role("button").dispatch_event("click")
+    await dialog.get_by_label("Bearer token").fill(token)
+    if keep:
+        await dialog.get_by_role("checkbox").check()
+    await dialog.get_by_role("button", name="Use token").click()

@@ -6,6 +6,8 @@ from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from playwright.async_api import expect
+
 from tests.support.asking import Asking, asking_downstream
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
@@ -17,8 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
     from pathlib import Path
 
+    from playwright.async_api import Locator, Page
+
+    from tests.console.pages import Pages
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+
 
 CALLS: Mapping[str, list[tuple[str, str]]] = {
     "root": [("left", ".l"), ("right", ".r1"), ("right", ".r2")],
@@ -116,3 +122,52 @@ def _of_user(message: str, turns: int, gate: Gate) -> Turn:
         "long": lambda: say("word " * int(rest)),
     }
     return turn_of.get(word, lambda: say(f"user heard {message} as number {turns}"))()
+
+
+async def chat(pages: Pages, talk: Talking, agent: str, message: str = "", **options: Any) -> Page:
+    """Open the chat with an agent, and send it a message."""
+    page = await pages.open(talk.base_url, f"#/agents/{agent}", **options)
+    if message:
+        await send(page, message)
+    return page
+
+
+async def send(page: Page, message: str) -> None:
+    await page.get_by_role("textbox", name="Message").fill(message)
+    await page.get_by_role("button", name="Send").click()
+
+
+async def answered(page: Page, text: str) -> None:
+    """Wait until a call has ended, and its answer shows the text."""
+    await expect(page.get_by_role("button", name="Inspect").last).to_be_visible()
+    await expect(log(page)).to_contain_text(text)
+
+
+def log(page: Page) -> Locator:
+    return page.get_by_role("log", name="Conversation")
+
+
+def tool(within: Page | Locator, name: str) -> Locator:
+    return within.get_by_role("group", name=name, exact=True)
+
+
+async def outline(page: Page) -> list[str]:
+    """Return the groups of tool calls and the texts in them, by depth."""
+    return list(
+        await page.evaluate(
+            """() => {
+              const lines = [];
+              const visit = (element, depth) => {
+                for (const child of element.children) {
+                  if (child.matches('.tool')) {
+                    lines.push('  '.repeat(depth) + child.getAttribute('aria-label'));
+                    visit(child, depth + 1);
+                  } else if (child.matches('.markdown')) lines.push('  '.repeat(depth) + child.textContent);
+                  else visit(child, depth);
+                }
+              };
+              visit(document.querySelector('[role=log]'), 0);
+              return lines;
+            }"""
+        )
+    )

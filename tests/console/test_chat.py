@@ -12,14 +12,14 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.console.pages import findings
-from tests.console.talking import Talking, talking
+from tests.console.talking import Talking, answered, chat, log, outline, send, talking, tool
 from tests.support.gateway import Agent, module_source, until_idle
 from tests.support.waiting import tick
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from playwright.async_api import FilePayload, Locator, Page, Route
+    from playwright.async_api import FilePayload, Route
 
     from tests.console.pages import Pages
 
@@ -57,56 +57,7 @@ async def talk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Talki
         yield served
 
 
-async def chat(pages: Pages, talk: Talking, agent: str, message: str = "", **options: Any) -> Page:
-    """Open the chat with an agent, and send it a message."""
-    page = await pages.open(talk.base_url, f"#/agents/{agent}", **options)
-    if message:
-        await send(page, message)
-    return page
-
-
-async def send(page: Page, message: str) -> None:
-    await page.get_by_role("textbox", name="Message").fill(message)
-    await page.get_by_role("button", name="Send").click()
-
-
-async def answered(page: Page, text: str) -> None:
-    """Wait until a call has ended, and its answer shows the text."""
-    await expect(page.get_by_role("button", name="Inspect").last).to_be_visible()
-    await expect(log(page)).to_contain_text(text)
-
-
-def log(page: Page) -> Locator:
-    return page.get_by_role("log", name="Conversation")
-
-
-def tool(within: Page | Locator, name: str) -> Locator:
-    return within.get_by_role("group", name=name, exact=True)
-
-
 # --- activity --------------------------------------------------------------------------------------------------------
-
-
-async def outline(page: Page) -> list[str]:
-    """Return the groups of tool calls and the texts in them, by depth."""
-    return list(
-        await page.evaluate(
-            """() => {
-              const lines = [];
-              const visit = (element, depth) => {
-                for (const child of element.children) {
-                  if (child.matches('.tool')) {
-                    lines.push('  '.repeat(depth) + child.getAttribute('aria-label'));
-                    visit(child, depth + 1);
-                  } else if (child.matches('.markdown')) lines.push('  '.repeat(depth) + child.textContent);
-                  else visit(child, depth);
-                }
-              };
-              visit(document.querySelector('[role=log]'), 0);
-              return lines;
-            }"""
-        )
-    )
 
 
 async def test_a_nested_call_with_parallel_peers_is_drawn_as_its_tree(talk: Talking, pages: Pages) -> None:

@@ -14,8 +14,7 @@ from playwright.async_api import expect
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry import traces
 from pallas_gateway.web.front_page import documents
-from tests.console.pages import findings
-from tests.console.test_token import enter
+from tests.console.pages import enter, findings
 from tests.support.gateway import Agent, Running, running, write_project
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.console.pages import findings
-from tests.console.talking import talking
-from tests.console.test_chat import answered, log, send
+from tests.console.talking import answered, log, send, talking
 from tests.support.breaker import breaker
 
 if TYPE_CHECKING:

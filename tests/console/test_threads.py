@@ -11,8 +11,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.console.pages import findings
-from tests.console.talking import Talking, talking
-from tests.console.test_chat import answered, chat, log, outline, send, tool
+from tests.console.talking import Talking, answered, chat, log, outline, send, talking, tool
 from tests.support.gateway import until_idle
 
 if TYPE_CHECKING:

@@ -10,14 +10,12 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.console.pages import findings
+from tests.console.pages import enter, findings
 from tests.support.gateway import Agent, Running, running, write_project
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
-
-    from playwright.async_api import Page
 
     from tests.console.pages import Pages
 
@@ -36,16 +34,6 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Run
     agents = {"echo": Agent(), "hidden": Agent()}
     async with running(write_project(tmp_path_factory.mktemp("token"), agents, gateway=gateway)) as running_gateway:
         yield running_gateway
-
-
-async def enter(page: Page, token: str, *, keep: bool = False) -> None:
-    dialog = page.get_by_role("dialog", name="Token")
-    if not await dialog.is_visible():  # the page asks for a token itself once it was refused
-        await page.get_by_role("banner").get_by_role("button").dispatch_event("click")
-    await dialog.get_by_label("Bearer token").fill(token)
-    if keep:
-        await dialog.get_by_role("checkbox").check()
-    await dialog.get_by_role("button", name="Use token").click()
 
 
 async def test_the_token_opens_the_agents_of_its_grants(served: Running, pages: Pages) -> None:

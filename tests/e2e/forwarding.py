@@ -189,12 +189,6 @@ def use_everything(request: LlmRequest) -> Say | CallTools:
     return call_tools([*notes, *peers]) if notes or peers else say("no tools")
 
 
-def speaker(request: LlmRequest) -> str:
-    """Which agent asks the model: the generated modules instruct `You are <name>.`"""
-    system = next(str(message["content"]) for message in request.messages if message["role"] == "system")
-    return system.split("You are ")[1].split(".")[0]
-
-
 async def ask_as(it: World, who: str, *, version: str = EACH_VERSION[0], agent: str = "user") -> str:
     """Call as `who` and return the answer, which holds nothing of anybody else's."""
     answer = await ask(it.url(agent), who, version=version, bearer=TOKENS[who])

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.test_questions import CAN_BE_ASKED, calls_the_tool_it_is_told, project_of
-from tests.e2e.test_resumed_calls import resumed
-from tests.e2e.test_threads_questions import Api, http_of
+from tests.support.askable_callers import CAN_BE_ASKED
 from tests.support.asking import FORM, URL_MESSAGE, asking_downstream
+from tests.support.asking_gateways import calls_the_tool_it_is_told, project_of
 from tests.support.calling import answer_of
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running
+from tests.support.resumed_calls import resumed
 from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.threads_api import Api, http_of
 
 if TYPE_CHECKING:
     from pathlib import Path

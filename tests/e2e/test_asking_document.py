@@ -10,7 +10,7 @@ import pytest
 import yaml
 from fastmcp import FastMCP
 
-from tests.e2e.test_questions import Person, accept, client_of, told
+from tests.support.askable_callers import Person, accept, client_of, told
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
 from tests.support.gateway import Agent, declare_project, running, until_idle, write_project

@@ -27,12 +27,12 @@ from tests.e2e.forwarding import (
     use_everything,
     world,
 )
-from tests.e2e.test_token_exchange import AuthorizationServer
 from tests.support.asgi import headers_of, respond
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.gateway import Agent, until_idle
 from tests.support.listener import reserved_port, serve_app
 from tests.support.scripted_llm import call_tools, say
+from tests.support.token_endpoint import AuthorizationServer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

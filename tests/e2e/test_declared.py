@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.test_peers import record_calls
-from tests.e2e.test_reload import starts
 from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, declare_project, running, write_project
+from tests.support.gateway import Agent, declare_project, record_calls, running, starts, write_project
 from tests.support.guarded import STATIC_KEY, static_key
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 from tests.support.waiting import eventually

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import dataclass, field
-from math import inf
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.test_downstreams import ADD, use, world
-from tests.support.asgi import headers_of, respond
+from tests.support.answering_calls import CallAnswer, answering_calls
 from tests.support.calling import ask
 from tests.support.downstreams import refusing, stateless_downstream
+from tests.support.one_user import ADD, use, world
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
-    from tests.support.asgi import Message, Receive, Scope, Send
-    from tests.support.downstreams import Era, StatelessDownstream
+    from tests.support.downstreams import Era
     from tests.support.gateway import Limits
 
 LARGE = b'{"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "' + bytes(2**26) + b'"}]}}'
@@ -30,46 +26,6 @@ BOMB = gzip.compress(LARGE)
 @pytest.fixture(autouse=True)
 def a_busy_machine_may_be_slow_to_list_tools(limits: Limits) -> None:
     limits.runtime.attach_seconds = limits.runtime.listings.ask_seconds = 20
-
-
-@dataclass(frozen=True)
-class CallAnswer:
-    """An answer to a tool call."""
-
-    status: int
-    body: bytes = b""
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-def answering_calls(tools: StatelessDownstream, given: CallAnswer, *, at_most: float = inf) -> list[str]:
-    """Have a server answer each `tools/call`, or the first ones, like this; return its accepted encodings."""
-    app = tools.recorder.app
-    accepted: list[str] = []
-    assert app is not None
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await app(scope, receive, send)
-            return
-        first = await receive()
-        if b'"tools/call"' in first.get("body", b"") and len(accepted) < at_most:
-            accepted.append(headers_of(scope).get("accept-encoding", ""))
-            headers = {"content-type": "application/json", **given.headers}
-            await respond(send, given.status, given.body, headers=headers)
-            return
-        await app(scope, _after(first, receive), send)
-
-    tools.recorder.app = answer
-    return accepted
-
-
-def _after(first: Message, receive: Receive) -> Receive:
-    pending = [first]
-
-    async def following() -> Message:
-        return pending.pop() if pending else await receive()
-
-    return following
 
 
 @pytest.mark.parametrize("era", ["initialize", "modern"])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +18,17 @@ from tests.support.downstreams import Recorder, refusing, stateful_downstream, s
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import black_hole, serve_app
-from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
+from tests.support.one_user import ADD, named_tools, use, world
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.support.asgi import Receive, Scope, Send
     from tests.support.downstreams import Era
     from tests.support.gateway import Limits, Running
-    from tests.support.scripted_llm import ScriptedLlm
 
 WEATHER = """
 from mcp.server.mcpserver import MCPServer
@@ -45,56 +43,11 @@ def weather() -> str:
 
 server.run()
 """
-ADD = ("tools__add", {"a": 1, "b": 2})
 
 
 @pytest.fixture(autouse=True)
 def every_question_about_health_is_a_new_round(limits: Limits) -> None:
     limits.gateway.health.fresh_seconds = 0
-
-
-@dataclass(frozen=True)
-class World:
-    """A served gateway with the agent `user`, and the model behind it."""
-
-    served: Running
-    llm: ScriptedLlm
-
-    @property
-    def url(self) -> str:
-        return self.served.url("user")
-
-    def tool_results(self) -> list[str]:
-        """What the tools of the latest call gave the model, in the order it asked for them."""
-        return [result for _, result in sorted(self.llm.requests[-1].tool_results.items())]
-
-
-@asynccontextmanager
-async def world(path: Path, script: Any, /, **servers: str | Mapping[str, Any]) -> AsyncIterator[World]:
-    """Serve `user`, who uses all `servers` (a URL, or settings), and `loner`, who uses none."""
-    settings = {
-        name: {"transport": "http", **({"url": server} if isinstance(server, str) else server)}
-        for name, server in servers.items()
-    }
-    agents = {"user": Agent(servers=list(servers)), "loner": Agent()}
-    async with scripted_llm(script) as llm:
-        project = write_project(path, agents, llm_url=llm.base_url, servers=settings)
-        async with running(project) as served:
-            yield World(served, llm)
-
-
-def use(*calls: tuple[str, Mapping[str, Any]]) -> Any:
-    """A script that makes these tool calls at once, in every conversation, and then says `done`."""
-
-    def script(request: LlmRequest) -> Turn:
-        return say("done") if request.tool_results else call_tools(calls)
-
-    return script
-
-
-def named_tools(request: LlmRequest) -> Turn:
-    """A model that says which servers' tools it was offered."""
-    return say(" ".join(sorted({tool.partition("__")[0] for tool in request.tools})) or "no tools")
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tests.e2e.test_questions import (
-    CAN_BE_ASKED,
-    INVALID_PARAMS,
-    asked_at,
-    calls_the_tool_it_is_told,
-    project_of,
-    questions,
-)
-from tests.e2e.test_resumed_calls import neighbours, resumed
+from tests.support.askable_callers import INVALID_PARAMS, asked_at, ended
 from tests.support.asking import asking_downstream
+from tests.support.asking_gateways import calls_the_tool_it_is_told, neighbours, project_of, questions
 from tests.support.calling import answer_of
-from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, until_idle
+from tests.support.resumed_calls import resumed
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.e2e.test_questions import Asked
     from tests.support.clients import RawReply
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
@@ -49,7 +41,6 @@ def book() -> str:
 @fast.agent(name="user", function_tools=[wipe, book], default=True)
 async def agent() -> None: ...
 """
-END = {**CAN_BE_ASKED, "pallas/end": True}
 ANSWER = {"action": "cancel"}
 
 
@@ -68,13 +59,6 @@ async def booking(path: Path) -> AsyncIterator[tuple[Running, ScriptedLlm]]:
         running(project_of(path, llm, {"url": "http://x"}, agent)) as served,
     ):
         yield served, llm
-
-
-async def ended(asked: Asked, *, bearer: str = "mine", url: str | None = None, **changed: Any) -> RawReply:
-    """Repeat a call in order to end it."""
-    params = {key: value for key, value in asked.params().items() if key != "inputResponses"} | changed
-    async with raw_client(url or asked.url, protocol_version=MODERN_VERSION, bearer=bearer) as client:
-        return await client.request("tools/call", params, meta=END)
 
 
 ENDED = "The call was cancelled."

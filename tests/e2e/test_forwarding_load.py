@@ -30,7 +30,6 @@ from tests.e2e.forwarding import (
     moved,
     sessions_of,
     smuggled,
-    speaker,
     told_the_model,
     use_everything,
     who_asked,
@@ -44,6 +43,7 @@ from tests.support.gateway import Agent, until_idle
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import hang
 from tests.support.waiting import Gate, eventually
+from tests.support.watching import speaker
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence

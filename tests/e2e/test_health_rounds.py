@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.test_downstreams import named_tools, world
 from tests.support.calling import ask, health
 from tests.support.downstreams import refusing, stateless_downstream
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
+from tests.support.one_user import named_tools, world
 from tests.support.scripted_llm import call_tools, say
 from tests.support.waiting import eventually
 

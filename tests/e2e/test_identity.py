@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from tests.e2e.test_peers import record_calls
 from tests.support.calling import EACH_VERSION
 from tests.support.clients import raw_client, tool_params
+from tests.support.gateway import record_calls
 from tests.support.guarded import (
     BOTH,
     OK,

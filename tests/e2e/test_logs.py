@@ -3,62 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.telemetry.log_outputs import FileOutput
-from pallas_gateway.telemetry.logs import CallFields, JsonFormatter
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import raw_client
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port
+from tests.support.log_file import logged
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 TRACED = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
 USE_ECHO = call_tools([("tools__echo", {"text": "one"}), ("tools__echo", {"text": "two"})])
-
-
-class Log:
-    """The records of a log file."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def records(self, logger: str = "") -> list[dict[str, Any]]:
-        """Those of one logger and the ones below it, or all."""
-        records = [json.loads(line) for line in self._path.read_text().splitlines()]
-        return [record for record in records if record["logger"].startswith(logger)]
-
-
-@contextmanager
-def logged(path: Path, level: int = logging.INFO) -> Iterator[Log]:
-    """Write a log file as `serve` does, beside what pytest keeps."""
-    handler = FileOutput(path, max_bytes=10_000_000, backups=1)
-    handler.setFormatter(JsonFormatter())
-    handler.addFilter(CallFields())
-    root, pallas = logging.getLogger(), logging.getLogger("pallas")
-    before = root.level, pallas.level
-    root.addHandler(handler)
-    root.setLevel(level)
-    pallas.setLevel(level)
-    try:
-        yield Log(path)
-    finally:
-        root.removeHandler(handler)
-        handler.close()
-        root.setLevel(before[0])
-        pallas.setLevel(before[1])
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)

@@ -7,43 +7,26 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.calls.call import Call
 from pallas_gateway.mcp_server.endpoint import Transport
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import raw_client
-from tests.support.gateway import Agent, module_source, running, until_idle, write_project
+from tests.support.gateway import Agent, module_source, record_calls, running, until_idle, write_project
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import CallTools, LlmRequest, Say, Turn, call_tools, hang, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
+from tests.support.watching import relay, speaker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pallas_gateway.calls.call import Reply
-    from pallas_gateway.calls.channel import Channel
     from pallas_gateway.mcp_server.envelope import McpRequest
     from tests.support.asgi import Send
-    from tests.support.gateway import Project, Running
+    from tests.support.gateway import Project
     from tests.support.scripted_llm import ScriptedLlm
 
 HOST = "gateway.example.test"  # the top-level `host`; nothing resolves it, which is the point
-
-
-def speaker(request: LlmRequest) -> str:
-    """Which agent asks: the generated modules instruct `You are <name>.`"""
-    system = next(str(m["content"]) for m in request.messages if m["role"] == "system")
-    return system.split("You are ")[1].split(".")[0]
-
-
-def relay(request: LlmRequest) -> Say | CallTools:
-    """`parent` hands its message to `peer` and says what came back; every other agent answers by itself."""
-    if speaker(request) != "parent":
-        return say(f"{speaker(request)} heard {request.last_user_text}")
-    if request.tool_results:
-        return say("told: " + " | ".join(request.tool_results.values()))
-    return call_tools([("peer__send_message", {"message": request.last_user_text})])
 
 
 def endless(request: LlmRequest) -> Turn:
@@ -188,18 +171,6 @@ async def test_peer_gets_the_callers_bearer_only_if_it_opted_in(
     assert [call.is_nested for call in calls] == [True]
     bearer = calls[0].caller.bearer
     assert (bearer.reveal() if bearer else None) == ("alice-token" if forwards else None)
-
-
-def record_calls(served: Running, agent: str, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
-    hosted, calls = served.gateway.agents[agent], []
-    answer = hosted.answer
-
-    async def noting(call: Call, channel: Channel) -> Reply:
-        calls.append(call)
-        return await answer(call, channel)
-
-    monkeypatch.setattr(hosted, "answer", noting)
-    return calls
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)

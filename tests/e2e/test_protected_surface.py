@@ -9,7 +9,6 @@ import httpx
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
-from tests.e2e.test_peers import relay, speaker
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.challenges import challenge_of
@@ -29,6 +28,7 @@ from tests.support.guarded import (
 )
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
+from tests.support.watching import relay, speaker
 
 if TYPE_CHECKING:
     import ssl

@@ -5,86 +5,56 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import httpx2
 import pytest
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
-from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult, TextContent
+from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams, ElicitResult
 
 from pallas_gateway.calls.questions import ORIGIN_META_KEY, ORIGINS_META_KEY
 from pallas_gateway.limits import QuestionLimits
-from tests.e2e.test_logs import logged
+from tests.support.askable_callers import (
+    CAN_BE_ASKED,
+    DECLINE,
+    EACH_ERA,
+    EACH_MODE,
+    INVALID_PARAMS,
+    Person,
+    accept,
+    asked_at,
+    asked_in,
+    client_of,
+    told,
+)
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream, stdio_settings
+from tests.support.asking_gateways import (
+    calls_the_tool_it_is_told,
+    chain_of_agents,
+    gateway_of,
+    project_of,
+    questions,
+)
 from tests.support.calling import answer_of, ask, health
 from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.gateway import Agent, declare_project, running, until_idle, write_project
+from tests.support.gateway import Agent, declare_project, running, until_idle
 from tests.support.guarded import STATIC_KEY, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.log_file import logged
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 from tests.support.terminal import CTRL_C, at_terminal
-from tests.support.waiting import Changes, eventually
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from ssl import SSLContext
+    from pathlib import Path
 
-    from mcp.client.session import LoggingFnT
     from mcp_types import ElicitRequestParams, LoggingMessageNotificationParams
 
-    from tests.support.clients import RawReply
     from tests.support.downstreams import Era
-    from tests.support.gateway import Limits, Project, Running
-    from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
-
-ROOT = Path(__file__).parents[2]
-EACH_ERA = pytest.mark.parametrize("era", ["initialize", "modern"])
-EACH_MODE = pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
-HUMAN = ("__human_input", {"message": FORM, "fields": [{"name": "name", "type": "text", "required": True}]})
-
-
-def calls_the_tool_it_is_told(request: LlmRequest) -> Turn:
-    """Call the tools that the message names (after `PEER: `, let that agent do it), then repeat what they brought."""
-    if request.tool_results:
-        return say(" | ".join(text for _, text in sorted(request.tool_results.items())))
-    peer, _, message = request.last_user_text.partition(": ")
-    if message:
-        return call_tools([(f"{peer}__send_message", {"message": message})])
-    return call_tools([_tool(word) for word in request.last_user_text.split()])
-
-
-def _tool(word: str) -> tuple[str, dict[str, Any]]:
-    return HUMAN if word == "human" else (f"asking__{word}", {})
-
-
-def project_of(
-    path: Path, llm: ScriptedLlm, server: dict[str, Any], agent: Agent | None = None, **project: Any
-) -> Project:
-    agents = project.pop("agents", None) or {"user": agent or Agent(["asking"])}
-    return write_project(path, agents, llm_url=llm.base_url, servers={"asking": server}, **project)
-
-
-@asynccontextmanager
-async def gateway_of(
-    path: Path,
-    server: dict[str, Any],
-    agent: Agent | None = None,
-    *,
-    script: Script = calls_the_tool_it_is_told,
-    **project: Any,
-) -> AsyncIterator[Running]:
-    async with scripted_llm(script) as llm, running(project_of(path, llm, server, agent, **project)) as served:
-        yield served
-        await until_idle(served)
-
-
-def questions(served: Running, kind: str, outcome: str) -> float:
-    return served.metric("pallas_questions_total", agent="user", kind=kind, outcome=outcome)
+    from tests.support.gateway import Limits
+    from tests.support.scripted_llm import LlmRequest, Turn
 
 
 # --- a caller that cannot be asked -----------------------------------------------------------------------------------
@@ -111,7 +81,7 @@ async def test_a_question_to_a_caller_that_cannot_be_asked_is_declined_and_the_m
 
 @EACH_ERA
 async def test_a_program_as_downstream_is_declined_too(era: Era, tmp_path: Path) -> None:
-    async with gateway_of(tmp_path, {**stdio_settings(era), "cwd": str(ROOT)}) as served:
+    async with gateway_of(tmp_path, stdio_settings(era)) as served:
         answer = await ask(served.url("user"), "name pay")
         assert answer.text.count('"action": "decline"') == 2
         assert "cannot be asked" in answer.text
@@ -203,55 +173,6 @@ async def test_a_gateway_at_a_terminal_prompts_nobody_there(tmp_path: Path) -> N
 
 
 # --- the initialize era ----------------------------------------------------------------------------------------------
-
-
-class Person:
-    """A caller that can be asked: `replies` are played in turn, None waits for `answer_now`; `asked` was shown."""
-
-    def __init__(self, *replies: ElicitResult | None) -> None:
-        self.replies = list(replies)
-        self.asked: list[ElicitRequestParams] = []
-        self.changes = Changes()
-        self._later: asyncio.Future[ElicitResult] = asyncio.get_running_loop().create_future()
-
-    async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
-        del context
-        self.asked.append(params)
-        self.changes.announce()
-        reply = self.replies.pop(0)
-        return reply if reply is not None else await self._later
-
-    def answer_now(self, reply: ElicitResult) -> None:
-        self._later.set_result(reply)
-
-    async def wait_for(self, count: int) -> None:
-        await self.changes.until(lambda: len(self.asked) >= count, 20, what=f"{count} questions")
-
-
-def accept(**content: Any) -> ElicitResult:
-    return ElicitResult(action="accept", content=content or None)
-
-
-DECLINE = ElicitResult(action="decline")
-
-
-@asynccontextmanager
-async def client_of(
-    url: str,
-    person: Person,
-    mode: str = "legacy",
-    on_log: LoggingFnT | None = None,
-    tls: SSLContext | None = None,
-) -> AsyncIterator[Client]:
-    async with httpx2.AsyncClient(timeout=30, verify=tls or True) as http:
-        transport = streamable_http_client(url, http_client=http)
-        async with Client(transport, mode=mode, elicitation_callback=person, logging_callback=on_log) as client:
-            yield client
-
-
-async def told(client: Client, message: str, tool: str = "send_message") -> str:
-    result = await client.call_tool(tool, {"message": message})
-    return "".join(block.text for block in result.content if isinstance(block, TextContent))
 
 
 @EACH_ERA
@@ -639,23 +560,6 @@ async def test_a_client_of_the_stream_hears_of_questions_and_answers(tmp_path: P
 # --- agents that call agents -----------------------------------------------------------------------------------------
 
 
-@asynccontextmanager
-async def chain_of_agents(
-    path: Path, url: str, *, gateway: dict[str, Any] | None = None, **settings: dict[str, Any]
-) -> AsyncIterator[Running]:
-    """`top` calls `boss`, which calls `user`, whose downstream asks."""
-    agents = {
-        "top": Agent(["boss"], settings={"depends_on": ["boss"], **settings.get("top", {})}),
-        "boss": Agent(["user"], settings={"depends_on": ["user"], **settings.get("boss", {})}),
-        "user": Agent(["asking"], settings=settings.get("user", {}), decorator="human_input=True"),
-    }
-    async with scripted_llm(calls_the_tool_it_is_told) as llm:
-        project = write_project(path, agents, llm_url=llm.base_url, servers={"asking": {"url": url}}, gateway=gateway)
-        async with running(project) as served:
-            yield served
-            await until_idle(served)
-
-
 @EACH_MODE
 @pytest.mark.parametrize(("called", "message"), [("boss", "user: "), ("top", "boss: user: ")])
 async def test_a_nested_agents_question_goes_to_the_outermost_caller(
@@ -717,59 +621,6 @@ async def test_a_call_of_2026_ends_with_its_questions_and_goes_on_with_the_answe
         assert [one["action"] for one in downstream.answers] == ["accept", "accept", "decline"]
         assert served.metric("pallas_send_message_total", agent="user", outcome="ok") == 3
         assert len(served.gateway.running.open_calls) == 0
-
-
-CAN_BE_ASKED: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}, "url": {}}}}
-INVALID_PARAMS = -32602
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A call of 2026-07-28 that has ended with one question."""
-
-    url: str
-    state: str
-    id: str
-
-    message: str = "name"
-
-    async def repeat(
-        self,
-        answer: dict[str, Any] | None = None,
-        *,
-        state: str | None = None,
-        url: str | None = None,
-        message: str | None = None,
-        bearer: str | None = "mine",
-    ) -> RawReply:
-        """Repeat the call with an answer, changed in one way or another."""
-        async with raw_client(url or self.url, protocol_version=MODERN_VERSION, bearer=bearer) as client:
-            return await client.request("tools/call", self.params(answer, state, message), meta=CAN_BE_ASKED)
-
-    def params(
-        self, answer: dict[str, Any] | None = None, state: str | None = None, message: str | None = None
-    ) -> dict[str, Any]:
-        """Return the parameters of the repeated request."""
-        return {
-            "name": "send_message",
-            "arguments": {"message": message or self.message},
-            "requestState": self.state if state is None else state,
-            "inputResponses": {self.id: answer or {"action": "accept", "content": {"name": "Ada"}}},
-        }
-
-
-async def asked_at(url: str, message: str = "name", meta: dict[str, Any] = CAN_BE_ASKED) -> Asked:
-    return asked_in((await called_at(url, message, meta)).result, url, message)
-
-
-async def called_at(url: str, message: str, meta: dict[str, Any] = CAN_BE_ASKED) -> RawReply:
-    async with raw_client(url, protocol_version=MODERN_VERSION, bearer="mine") as client:
-        return await client.call_tool("send_message", {"message": message}, meta=meta)
-
-
-def asked_in(result: Any, url: str, message: str = "name") -> Asked:
-    assert result["resultType"] == "input_required"
-    return Asked(url, result["requestState"], min(result["inputRequests"]), message)
 
 
 async def test_the_duration_of_a_call_of_2026_counts_all_its_requests(tmp_path: Path) -> None:

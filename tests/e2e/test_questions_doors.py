@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp_types import CallToolResult, InputRequiredResult
 
-from tests.e2e.test_questions import DECLINE, EACH_ERA, Person, accept, client_of, gateway_of, told
+from tests.support.askable_callers import DECLINE, EACH_ERA, Person, accept, client_of, told
 from tests.support.asking import FORM, URL_MESSAGE, asking_downstream, stdio_settings
+from tests.support.asking_gateways import gateway_of
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import MODERN_VERSION, text_of
 from tests.support.gateway import Agent
@@ -62,7 +63,7 @@ async def test_a_program_asks_the_caller_as_well(era: Era, tmp_path: Path) -> No
     person = Person(accept(name="Ada"), accept())
     mode = MODERN_VERSION if era == "initialize" else "legacy"
     async with (
-        gateway_of(tmp_path, {**stdio_settings(era), "cwd": str(ROOT)}) as served,
+        gateway_of(tmp_path, stdio_settings(era)) as served,
         client_of(served.url("user"), person, mode) as client,
     ):
         answer = await told(client, "name pay")

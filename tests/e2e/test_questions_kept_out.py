@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING
 import httpx
 from mcp_types import ElicitRequestFormParams
 
-from tests.e2e.test_questions import (
-    EACH_ERA,
-    HUMAN,
-    INVALID_PARAMS,
-    Person,
-    accept,
-    asked_at,
-    calls_the_tool_it_is_told,
-    client_of,
-    told,
-)
+from tests.support.askable_callers import EACH_ERA, INVALID_PARAMS, Person, accept, asked_at, client_of, told
 from tests.support.asking import FORM, URL_MESSAGE, asking_downstream
+from tests.support.asking_gateways import HUMAN, calls_the_tool_it_is_told
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
 from tests.support.commands import started

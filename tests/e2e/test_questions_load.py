@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.test_questions import CAN_BE_ASKED, ROOT, asked_at, gateway_of, questions
+from tests.support.askable_callers import CAN_BE_ASKED, asked_at
 from tests.support.asking import asking_downstream, stdio_settings
+from tests.support.asking_gateways import gateway_of, questions
 from tests.support.calling import answer_of, ask
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
 from tests.support.gateway import Agent, until_idle
@@ -128,7 +129,7 @@ def assert_no_question_left(served: Running) -> None:
 
 async def test_programs_that_ask_end_with_the_calls_of_clients_that_leave(tmp_path: Path) -> None:
     gate = Gate()
-    server = {**stdio_settings("initialize"), "cwd": str(ROOT), "warm": 0}
+    server = {**stdio_settings("initialize"), "warm": 0}
     async with gateway_of(tmp_path, server, script=held_after_answers(gate)) as served:
         url = served.url("user")
         await ask(url, "warm")

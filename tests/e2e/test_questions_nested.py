@@ -11,8 +11,9 @@ import pytest
 from mcp_types import ElicitRequestFormParams
 
 from pallas_gateway.calls.questions import ORIGIN_META_KEY
-from tests.e2e.test_questions import CAN_BE_ASKED, Person, accept, client_of, gateway_of, told
+from tests.support.askable_callers import CAN_BE_ASKED, Person, accept, client_of, told
 from tests.support.asking import FORM, asking_downstream
+from tests.support.asking_gateways import gateway_of
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import call_tools, say, scripted_llm

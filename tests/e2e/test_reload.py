@@ -7,7 +7,6 @@ import gc
 import threading
 import weakref
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -15,13 +14,14 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from tests.support.calling import EACH_VERSION, ask
-from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
+from tests.support.gateway import Agent, Running, module_source, running, starts, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, echo, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from pallas_gateway.config.loading.configuration import Configuration
 
@@ -51,12 +51,6 @@ async def names(served: Running) -> list[str]:
     async with httpx.AsyncClient(trust_env=False) as client:
         servers = (await client.get(served.base_url + WELL_KNOWN)).json()["servers"]
     return [entry["server"]["title"] for entry in servers]
-
-
-def starts(served: Running, agent: str) -> float:
-    """How often an agent has changed its state; a reload that touches nothing changes none."""
-    states = ("pending", "starting", "ready", "failed")
-    return sum(served.metric("pallas_agent_state_changes_total", agent=agent, state=state) for state in states)
 
 
 async def test_agents_come_go_and_change_and_the_registry_shows_it_at_once(tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from pallas_gateway.errors import STOPPING
 from pallas_gateway.runtime.downstreams import repeats
-from tests.e2e.test_downstream_answers import CallAnswer, answering_calls
-from tests.e2e.test_downstreams import ADD, use, world
+from tests.support.answering_calls import CallAnswer, answering_calls
 from tests.support.calling import ask
 from tests.support.downstreams import stateless_downstream
+from tests.support.one_user import ADD, use, world
 
 if TYPE_CHECKING:
     from pathlib import Path

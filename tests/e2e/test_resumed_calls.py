@@ -5,81 +5,40 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.test_questions import (
+from tests.support.askable_callers import (
     CAN_BE_ASKED,
-    HUMAN,
     INVALID_PARAMS,
-    Asked,
     Person,
-    _tool,
     asked_at,
     asked_in,
     called_at,
-    calls_the_tool_it_is_told,
     client_of,
-    gateway_of,
-    project_of,
-    questions,
     told,
 )
 from tests.support.asking import asking_downstream
+from tests.support.asking_gateways import (
+    HUMAN,
+    calls_the_tool_it_is_told,
+    gateway_of,
+    neighbours,
+    questions,
+    tool_named,
+)
 from tests.support.calling import answer_of, ask
 from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.gateway import Agent, running, until_idle
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.gateway import Agent
+from tests.support.resumed_calls import resumed
+from tests.support.scripted_llm import call_tools, hang, say
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
-
-
-@dataclass(frozen=True)
-class Resumed:
-    """A gateway in place of one with the same keys, and a call that waits for an answer since then."""
-
-    served: Running
-    asked: Asked
-    llm: ScriptedLlm
-
-    async def answered(self, *answers: dict[str, Any]) -> str:
-        """The text of the resumed call; `answers` are for its questions, in turn."""
-        asked = self.asked
-        for answer in answers[:-1]:
-            asked = asked_in((await asked.repeat(answer)).result, asked.url, asked.message)
-        return answer_of(await asked.repeat(answers[-1] if answers else None)).text
-
-
-@asynccontextmanager
-async def resumed(
-    path: Path,
-    url: str,
-    message: str,
-    agent: Agent | None = None,
-    *,
-    script: Script = calls_the_tool_it_is_told,
-    then: Agent | None = None,
-    meta: dict[str, Any] = CAN_BE_ASKED,
-    **gateway: Any,
-) -> AsyncIterator[Resumed]:
-    """Ask at one gateway, and give the one that takes its place; `then` is the agent as that one has it."""
-    keys = {"state_keys": ["k" * 32], **gateway}
-    async with scripted_llm(script) as llm:
-        async with running(project_of(path / "one", llm, {"url": url}, agent, gateway=keys)) as first:
-            asked = await asked_at(first.url("user"), message, meta)
-        llm.requests.clear()
-        async with running(project_of(path / "two", llm, {"url": url}, then or agent, gateway=keys)) as second:
-            yield Resumed(second, replace(asked, url=second.url("user")), llm)
-            await until_idle(second)
+    from tests.support.scripted_llm import LlmRequest, Turn
 
 
 async def test_a_state_whose_request_was_refused_is_good_once_more(tmp_path: Path) -> None:
@@ -105,7 +64,7 @@ async def test_a_state_whose_request_was_refused_is_good_once_more(tmp_path: Pat
 def one_tool_per_turn(request: LlmRequest) -> Turn:
     """Call the tools that the message names one after the other, then repeat what they brought."""
     made, words = len(request.tool_results), request.last_user_text.split()
-    return calls_the_tool_it_is_told(request) if made == len(words) else call_tools([_tool(words[made])])
+    return calls_the_tool_it_is_told(request) if made == len(words) else call_tools([tool_named(words[made])])
 
 
 async def test_a_call_is_resumed_by_another_process_from_its_state(tmp_path: Path) -> None:
@@ -186,7 +145,7 @@ async def agent() -> None: ...
 async def test_a_tool_that_ran_at_the_restart_is_not_run_again_and_the_model_reads_it(tmp_path: Path) -> None:
     def script(request: LlmRequest) -> Turn:
         results = sorted(request.tool_results.values())
-        return say(" | ".join(results)) if results else call_tools([("ends", {}), ("hangs", {}), _tool("name")])
+        return say(" | ".join(results)) if results else call_tools([("ends", {}), ("hangs", {}), tool_named("name")])
 
     async with (
         asking_downstream("modern") as downstream,
@@ -203,7 +162,7 @@ async def test_a_nested_question_and_a_long_call_ask_the_client_to_call_again_af
 
     def script(request: LlmRequest) -> Turn:
         if request.last_user_text == "long":
-            name, long = _tool("name"), ("asking__wipe", {"path": secrets.token_hex(40_000)})
+            name, long = tool_named("name"), ("asking__wipe", {"path": secrets.token_hex(40_000)})
             return call_tools([name if request.tool_results else long])
         return calls_the_tool_it_is_told(request)
 
@@ -265,7 +224,7 @@ async def test_a_call_that_asks_during_a_drain_is_resumed_or_ends_with_a_sentenc
 
     def script(request: LlmRequest) -> Turn:
         if request.last_user_text == "name" and not request.tool_results:
-            return hang(gate, call_tools([_tool("name")]))
+            return hang(gate, call_tools([tool_named("name")]))
         return calls_the_tool_it_is_told(request)
 
     keys, message = {"state_keys": ["k" * 32]}, {"user": "name", "top": "user: name"}[called]
@@ -288,21 +247,6 @@ async def test_a_call_that_asks_during_a_drain_is_resumed_or_ends_with_a_sentenc
 
 
 # --- two processes of one gateway ------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def neighbours(path: Path, url: str, script: Script) -> AsyncIterator[tuple[Running, Running]]:
-    """Two gateways with the same keys that exchange documents, as two workers do."""
-    keys = {"state_keys": ["k" * 32]}
-    async with (
-        gateway_of(path / "one", {"url": url}, gateway=keys, script=script) as one,
-        gateway_of(path / "two", {"url": url}, gateway=keys, script=script) as two,
-    ):
-        by_name = {each.process: each for each in (one.gateway.running.exchanges, two.gateway.running.exchanges)}
-        for exchanges in by_name.values():
-            exchanges.send = lambda part: by_name[part.to].take(part)
-        yield one, two
-        await eventually(lambda: not any(map(len, by_name.values())), what="the end of the exchanges")
 
 
 async def test_a_call_in_another_process_sends_its_notifications_and_asks_again_there(tmp_path: Path) -> None:
@@ -338,7 +282,7 @@ async def test_a_call_whose_process_ends_while_it_goes_on_is_not_resumed(tmp_pat
     gate = Gate()
 
     def script(request: LlmRequest) -> Turn:
-        return hang(gate, say("too late")) if request.tool_results else call_tools([_tool("name")])
+        return hang(gate, say("too late")) if request.tool_results else call_tools([tool_named("name")])
 
     async with (
         asking_downstream("modern") as downstream,

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.hosting.agent_state import State
-from tests.e2e.test_reload import starts
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, running, starts, write_project
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 from tests.support.waiting import eventually
 

@@ -17,7 +17,7 @@ from mcp_types import ElicitResult, JSONRPCNotification, JSONRPCRequest, TextCon
 from pallas_gateway.runtime.downstreams.program_process import ProgramProcess
 from pallas_gateway.runtime.protocols import StdioProgram
 from tests.e2e.stdio_world import holding, world
-from tests.e2e.test_questions import Person, accept, client_of, told
+from tests.support.askable_callers import Person, accept, client_of, told
 from tests.support.calling import health
 from tests.support.clients import MODERN_VERSION
 from tests.support.gateway import until_idle

@@ -19,8 +19,8 @@ import uvloop
 import pallas_gateway
 from pallas_gateway.web.app import create_app
 from pallas_gateway.web.port_routes import PortRoutes
-from tests.e2e.test_ended_calls import ended
-from tests.e2e.test_questions import HUMAN, asked_at, called_at
+from tests.support.askable_callers import asked_at, called_at, ended
+from tests.support.asking_gateways import HUMAN
 from tests.support.calling import answer_of
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.web.registry import PUBLISHER
-from tests.e2e.test_questions import chain_of_agents
-from tests.e2e.test_threads_questions import ACCEPT, Api, http_of, serving, stream_of
 from tests.support.asking import asking_downstream
+from tests.support.asking_gateways import chain_of_agents
 from tests.support.gateway import Agent, until_idle, write_project
 from tests.support.gateway import running as served_project
 from tests.support.scripted_llm import say, scripted_llm, stream
+from tests.support.threads_api import ACCEPT, Api, http_of, serving, stream_of
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:

@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import logging
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import httpx
-import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry import traces
-from tests.e2e.test_questions import calls_the_tool_it_is_told, chain_of_agents, gateway_of, questions
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream
+from tests.support.asking_gateways import calls_the_tool_it_is_told, chain_of_agents, questions
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import hang, say, scripted_llm
-from tests.support.waiting import Changes, Gate, eventually
+from tests.support.threads_api import ACCEPT, Api, http_of, serving
+from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from tests.support.asking import Asking
-    from tests.support.gateway import Running
-    from tests.support.scripted_llm import LlmRequest, Turn
+    import pytest
 
-EVENTS = {"Accept": "text/event-stream"}
-ACCEPT = {"action": "accept", "content": {"name": "Ada"}}
+    from tests.support.scripted_llm import LlmRequest, Turn
 
 
 BAD_ANSWERS: tuple[dict[str, Any], ...] = (
@@ -46,88 +36,6 @@ BAD_ANSWERS: tuple[dict[str, Any], ...] = (
     {"answers": {str(number): {"action": "decline"} for number in range(33)}},
     {"answers": {"f00": {"action": "accept", "content": {"name": "E" * 70_000}}}},
 )
-
-
-@dataclass(frozen=True)
-class Api:
-    """The threads API of a gateway whose agent `user` has a downstream that asks."""
-
-    served: Running
-    downstream: Asking
-    http: httpx.AsyncClient
-
-    async def chat(self, message: str, *, agent: str = "user", **body: Any) -> dict[str, Any]:
-        response = await self.http.post(f"/agents/{agent}/chat", json={"message": message, **body})
-        return dict(response.raise_for_status().json())
-
-    async def answer(self, thread_id: str, answers: dict[str, Any], **headers: str) -> httpx.Response:
-        return await self.http.post(f"/threads/{thread_id}/answers", json={"answers": answers}, headers=headers)
-
-    async def last(self, thread_id: str) -> dict[str, Any]:
-        """The newest answer of a thread."""
-        found = await self.http.get(f"/threads/{thread_id}/messages")
-        return dict(found.raise_for_status().json()["messages"][-1])
-
-    def stream(self, path: str, body: dict[str, Any]) -> AbstractAsyncContextManager[Stream]:
-        return stream_of(self.http, path, body)
-
-
-@asynccontextmanager
-async def stream_of(http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> AsyncGenerator[Stream]:
-    async with http.stream("POST", path, json=body, headers=EVENTS) as response:
-        assert response.status_code == 200
-        stream = Stream(response)
-        reading = asyncio.create_task(stream.read())
-        try:
-            yield stream
-        finally:
-            reading.cancel()
-            await asyncio.wait({reading})
-
-
-class Stream:
-    """The events of one response, as they arrive."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self.events: list[dict[str, Any]] = []
-        self._response = response
-        self._changes = Changes()
-
-    async def read(self) -> None:
-        async for line in self._response.aiter_lines():
-            if line.startswith("data: {"):
-                self.events.append(json.loads(line.removeprefix("data: ")))
-                self._changes.announce()
-
-    async def event(self, type_: str) -> dict[str, Any]:
-        """The first event of a type, when it is there."""
-        await self._changes.until(lambda: type_ in self.types, 20, what=f"the event '{type_}'")
-        return next(one for one in self.events if one["type"] == type_)
-
-    @property
-    def types(self) -> list[str]:
-        return [one["type"] for one in self.events]
-
-
-@asynccontextmanager
-async def serving(path: Path, agent: Agent | None = None, script: Any = None, **gateway: Any) -> AsyncIterator[Api]:
-    settings = {"threads": "sqlite:///threads.db", **gateway}
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(
-            path,
-            {"url": downstream.url},
-            agent,
-            script=script or calls_the_tool_it_is_told,
-            gateway=settings,
-        ) as served,
-        http_of(served) as http,
-    ):
-        yield Api(served, downstream, http)
-
-
-def http_of(served: Running) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=f"{served.base_url}/api/v1", trust_env=False, timeout=60)
 
 
 async def test_a_stream_has_the_question_and_goes_on_when_another_request_answers(tmp_path: Path) -> None:

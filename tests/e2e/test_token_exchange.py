@@ -8,9 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from starlette.applications import Starlette
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
 from tests.support.asgi import headers_of, respond_json
 from tests.support.calling import EACH_VERSION, ask, health
@@ -18,13 +15,12 @@ from tests.support.downstreams import Recorder, stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port, serve_app
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
+from tests.support.token_endpoint import AuthorizationServer
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator
     from pathlib import Path
-
-    from starlette.requests import Request
 
     from tests.support.asgi import AsgiApp, Receive, Scope, Send
     from tests.support.downstreams import Downstream
@@ -32,36 +28,6 @@ if TYPE_CHECKING:
 
 SECRET = "clients-secret"
 ECHO = ("notes__echo", {"text": "hi"})
-
-
-@dataclass
-class AuthorizationServer:
-    """A token endpoint that issues `<resource's port>-<n>-for-<subject>`, and may be made to refuse, or to hang."""
-
-    url: str = ""
-    expires_in: int = 300
-    refuses: bool = False
-    gate: Gate | None = None
-    asked: list[Mapping[str, Any]] = field(default_factory=list)
-    issued: list[str] = field(default_factory=list)
-
-    async def exchange(self, request: Request) -> JSONResponse:
-        """The token endpoint."""
-        form = await request.form()
-        self.asked.append({**form, "authorization": request.headers.get("authorization")})
-        if self.gate is not None:
-            await self.gate.enter()
-        if self.refuses:
-            return JSONResponse({"error": "invalid_grant", "error_description": str(form)}, status_code=400)
-        self.issued.append(f"{len(self.asked)}-for-{form['subject_token']}")
-        answer = {"access_token": self.issued[-1], "token_type": "bearer", "expires_in": self.expires_in}
-        return JSONResponse(answer)
-
-    @property
-    def app(self) -> AsgiApp:
-        """The server as an ASGI app."""
-        app: Any = Starlette(routes=[Route("/token", self.exchange, methods=["POST"])])
-        return app  # type: ignore[no-any-return]  # Starlette types scopes more narrowly
 
 
 @dataclass

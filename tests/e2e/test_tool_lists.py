@@ -12,8 +12,9 @@ import pytest
 from pallas_gateway.calls.parameters import params_schema
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.config.model.parameters import PARAMETERS
-from tests.e2e.test_questions import DECLINE, Person, client_of, gateway_of, told
+from tests.support.askable_callers import DECLINE, Person, client_of, told
 from tests.support.asking import asking_downstream
+from tests.support.asking_gateways import gateway_of
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, write_project

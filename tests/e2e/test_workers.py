@@ -23,11 +23,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.e2e.fleet import fleet
-from tests.e2e.test_questions import Person, accept, client_of, told
-from tests.e2e.test_threads_questions import stream_of
+from tests.support.askable_callers import Person, accept, client_of, told
 from tests.support.calling import EACH_VERSION, answer_of, ask
 from tests.support.clients import EACH_ERA, MODERN_VERSION, Connect, raw_client, text_of, tool_params
 from tests.support.exposition import lint
+from tests.support.threads_api import stream_of
 from tests.support.waiting import eventually
 from tests.support.watching import calling
 

@@ -33,7 +33,12 @@ from tests.support.waiting import eventually
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
+    import pytest
+
+    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.channel import Channel
     from pallas_gateway.hosting.gateway import Gateway
+
 
 _packages = itertools.count()
 Transport.handle = checked_answers(Transport.handle)  # type: ignore[method-assign,assignment]
@@ -265,3 +270,21 @@ async def until_idle(served: Running, timeout_seconds: float = 20) -> None:
         timeout_seconds,
         what="instances gone",
     )
+
+
+def starts(served: Running, agent: str) -> float:
+    """How often an agent has changed its state; a reload that touches nothing changes none."""
+    states = ("pending", "starting", "ready", "failed")
+    return sum(served.metric("pallas_agent_state_changes_total", agent=agent, state=state) for state in states)
+
+
+def record_calls(served: Running, agent: str, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    hosted, calls = served.gateway.agents[agent], []
+    answer = hosted.answer
+
+    async def noting(call: Call, channel: Channel) -> Reply:
+        calls.append(call)
+        return await answer(call, channel)
+
+    monkeypatch.setattr(hosted, "answer", noting)
+    return calls

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tests.support.clients import MODERN_VERSION, READ_SECONDS, raw_client, tool_params
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, write_project
-from tests.support.scripted_llm import scripted_llm
+from tests.support.scripted_llm import CallTools, LlmRequest, Say, Turn, call_tools, say, scripted_llm
 
 if TYPE_CHECKING:
     import ssl
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tests.support.downstreams import StatelessDownstream
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
+
 
 EACH_VERSION = ("2025-06-18", MODERN_VERSION)  # for pytest.mark.parametrize("version", EACH_VERSION)
 TOKEN = "token-1"
@@ -223,3 +224,12 @@ def untimed(payload: dict[str, Any]) -> dict[str, Any]:
     results = [dict(result) for result in payload["results"]]
     assert all(result.pop("duration_seconds") >= 0 for result in results)
     return {**payload, "results": results}
+
+
+def relay(request: LlmRequest) -> Say | CallTools:
+    """`parent` hands its message to `peer` and says what came back; every other agent answers by itself."""
+    if speaker(request) != "parent":
+        return say(f"{speaker(request)} heard {request.last_user_text}")
+    if request.tool_results:
+        return say("told: " + " | ".join(request.tool_results.values()))
+    return call_tools([("peer__send_message", {"message": request.last_user_text})])

@@ -19,8 +19,8 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.threads import tables
 from pallas_gateway.threads.database import Database
 from pallas_gateway.threads.records import NewThread, ThreadBusyError, ThreadsUnavailableError, TurnOutcome
+from tests.support.stored_threads import opened, say, turns_of
 from tests.support.waiting import Gate, eventually
-from tests.threads.test_store import opened, say, turns_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Generator

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tests.e2e.test_questions import asked_at, calls_the_tool_it_is_told
+from tests.support.askable_callers import asked_at
 from tests.support.asking import asking_downstream
+from tests.support.asking_gateways import calls_the_tool_it_is_told
 from tests.support.calling import answer_of
 from tests.support.commands import started
 from tests.support.gateway import Agent, running, write_project

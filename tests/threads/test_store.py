@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import select, update
@@ -14,7 +14,6 @@ from sqlalchemy import select, update
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.calls.questions import Question
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads import tables
 from pallas_gateway.threads.database import Database
 from pallas_gateway.threads.question_store import QuestionStore, Waits
@@ -30,41 +29,22 @@ from pallas_gateway.threads.records import (
     TurnOutcome,
     TurnPage,
 )
-from pallas_gateway.threads.service import Threads
 from pallas_gateway.threads.store import Store
 from pallas_gateway.threads.thread_changes import ThreadChanges
 from pallas_gateway.threads.turns import Turns
+from tests.support.stored_threads import LONG, SHORT, opened, say, turns_of
 from tests.support.waiting import eventually, tick
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
-
     from sqlalchemy import Table
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.threads.records import Lease, TurnRecord
+    from pallas_gateway.threads.service import Threads
 
-LONG, SHORT = 60.0, 0.4
 PICTURE = Image("aGVsbG8=", "image/png")
 ASKED = Message("user", "one")
 QUESTION = Question("form", "Which year?", id="f00")
-
-
-@asynccontextmanager
-async def opened(url: str, lease_seconds: float = LONG, **limits: Any) -> AsyncGenerator[Threads]:
-    threads = Threads(Secret(url), Path("/"), lease_seconds=lease_seconds, limits=ThreadLimits(**limits))
-    async with threads:
-        yield threads
-
-
-async def say(threads: Threads, thread_id: str, text: str, *, wait_seconds: float = 30) -> int:
-    async with threads.turns.turn(thread_id, Message("user", text), "call", wait_seconds=wait_seconds) as turn:
-        await turn.end(TurnOutcome(Message("assistant", f"said {text}"), "endTurn", {"input": 1}))
-    return turn.number
-
-
-async def turns_of(threads: Threads, thread_id: str) -> list[TurnRecord]:
-    return list((await threads.store.turns_of(thread_id, limit=1000, after=0)).turns)
 
 
 async def test_a_thread_keeps_what_was_said_in_order_and_replays_it(database_url: str) -> None:

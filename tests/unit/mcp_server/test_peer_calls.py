@@ -19,9 +19,9 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.mcp_server.peer_calls import PeerCalls
 from pallas_gateway.urls import ALL_AGENTS
+from tests.support.memory_hosting import hosting
 from tests.support.memory_runtime import MemoryAgent, RecordingOutlet, a_channel, say, tell_a_turn
 from tests.support.waiting import Gate, eventually
-from tests.unit.hosting.test_agent_set import hosting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.calls.channel import Channel
-    from tests.unit.hosting.test_agent_set import Hosting
+    from tests.support.memory_hosting import Hosting
 
 KEY = {"name": "ci", "sha256": hash_of("own-key"), "grants": ["run:agents"]}
 _of_parent: ContextVar[str] = ContextVar("of_parent", default="nothing")

@@ -1,0 +1,55 @@
+"""Downstreams that answer tool calls as a test says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING
+
+from tests.support.asgi import headers_of, respond
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.support.asgi import Message, Receive, Scope, Send
+    from tests.support.downstreams import StatelessDownstream
+
+
+@dataclass(frozen=True)
+class CallAnswer:
+    """An answer to a tool call."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def answering_calls(tools: StatelessDownstream, given: CallAnswer, *, at_most: float = inf) -> list[str]:
+    """Have a server answer each `tools/call`, or the first ones, like this; return its accepted encodings."""
+    app = tools.recorder.app
+    accepted: list[str] = []
+    assert app is not None
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        first = await receive()
+        if b'"tools/call"' in first.get("body", b"") and len(accepted) < at_most:
+            accepted.append(headers_of(scope).get("accept-encoding", ""))
+            headers = {"content-type": "application/json", **given.headers}
+            await respond(send, given.status, given.body, headers=headers)
+            return
+        await app(scope, _after(first, receive), send)
+
+    tools.recorder.app = answer
+    return accepted
+
+
+def _after(first: Message, receive: Receive) -> Receive:
+    pending = [first]
+
+    async def following() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return following

@@ -1,0 +1,92 @@
+"""Gateways whose model calls the tools that a message names, and whose downstream asks."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.support.asking import FORM
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.scripted_llm import call_tools, say, scripted_llm
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.support.gateway import Project, Running
+    from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
+
+
+HUMAN = ("__human_input", {"message": FORM, "fields": [{"name": "name", "type": "text", "required": True}]})
+
+
+def calls_the_tool_it_is_told(request: LlmRequest) -> Turn:
+    """Call the tools that the message names (after `PEER: `, let that agent do it), then repeat what they brought."""
+    if request.tool_results:
+        return say(" | ".join(text for _, text in sorted(request.tool_results.items())))
+    peer, _, message = request.last_user_text.partition(": ")
+    if message:
+        return call_tools([(f"{peer}__send_message", {"message": message})])
+    return call_tools([tool_named(word) for word in request.last_user_text.split()])
+
+
+def tool_named(word: str) -> tuple[str, dict[str, Any]]:
+    return HUMAN if word == "human" else (f"asking__{word}", {})
+
+
+def project_of(
+    path: Path, llm: ScriptedLlm, server: dict[str, Any], agent: Agent | None = None, **project: Any
+) -> Project:
+    agents = project.pop("agents", None) or {"user": agent or Agent(["asking"])}
+    return write_project(path, agents, llm_url=llm.base_url, servers={"asking": server}, **project)
+
+
+@asynccontextmanager
+async def gateway_of(
+    path: Path,
+    server: dict[str, Any],
+    agent: Agent | None = None,
+    *,
+    script: Script = calls_the_tool_it_is_told,
+    **project: Any,
+) -> AsyncIterator[Running]:
+    async with scripted_llm(script) as llm, running(project_of(path, llm, server, agent, **project)) as served:
+        yield served
+        await until_idle(served)
+
+
+def questions(served: Running, kind: str, outcome: str) -> float:
+    return served.metric("pallas_questions_total", agent="user", kind=kind, outcome=outcome)
+
+
+@asynccontextmanager
+async def chain_of_agents(
+    path: Path, url: str, *, gateway: dict[str, Any] | None = None, **settings: dict[str, Any]
+) -> AsyncIterator[Running]:
+    """`top` calls `boss`, which calls `user`, whose downstream asks."""
+    agents = {
+        "top": Agent(["boss"], settings={"depends_on": ["boss"], **settings.get("top", {})}),
+        "boss": Agent(["user"], settings={"depends_on": ["user"], **settings.get("boss", {})}),
+        "user": Agent(["asking"], settings=settings.get("user", {}), decorator="human_input=True"),
+    }
+    async with scripted_llm(calls_the_tool_it_is_told) as llm:
+        project = write_project(path, agents, llm_url=llm.base_url, servers={"asking": {"url": url}}, gateway=gateway)
+        async with running(project) as served:
+            yield served
+            await until_idle(served)
+
+
+@asynccontextmanager
+async def neighbours(path: Path, url: str, script: Script) -> AsyncIterator[tuple[Running, Running]]:
+    """Two gateways with the same keys that exchange documents, as two workers do."""
+    keys = {"state_keys": ["k" * 32]}
+    async with (
+        gateway_of(path / "one", {"url": url}, gateway=keys, script=script) as one,
+        gateway_of(path / "two", {"url": url}, gateway=keys, script=script) as two,
+    ):
+        by_name = {each.process: each for each in (one.gateway.running.exchanges, two.gateway.running.exchanges)}
+        for exchanges in by_name.values():
+            exchanges.send = lambda part: by_name[part.to].take(part)
+        yield one, two
+        await eventually(lambda: not any(map(len, by_name.values())), what="the end of the exchanges")

@@ -1,0 +1,72 @@
+"""Gateways of in-memory agents, whose configuration a test changes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.urls import Addresses
+from tests.support.configuration import load_deployment
+from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, a_channel
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+    from pallas_gateway.calls.call import Reply
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.hosting.agent_set import Changes
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
+
+
+@dataclass
+class Hosting:
+    """A gateway of in-memory agents, whose configuration a test changes."""
+
+    gateway: Gateway
+    memory: dict[str, MemoryAgent]
+    folder: Path
+
+    def agent(self, name: str) -> HostedAgent:
+        return self.gateway.agents[name]
+
+    async def up(self, *names: str) -> None:
+        await eventually(lambda: all(self.agent(name).runtime is not None for name in names), what=f"{names} up")
+
+    async def reload(self, agents: Mapping[str, Any], **gateway: Any) -> Changes:
+        return await self.gateway.reload(configuration(self.folder, agents, gateway))
+
+    def call(self, name: str, text: str = "hello") -> asyncio.Task[Reply]:
+        return asyncio.create_task(self.agent(name).answer(a_call(text, agent=name), a_channel()))
+
+    def metric(self, name: str, **labels: str) -> float | None:
+        return self.gateway.metrics.registry.get_sample_value(f"pallas_{name}", labels)
+
+    def series_of(self, name: str) -> set[str]:
+        """The gauges that speak of an agent."""
+        families = self.gateway.metrics.registry.collect()
+        gauges = (family for family in families if family.type == "gauge")
+        return {g.name for g in gauges for sample in g.samples if sample.labels.get("agent") == name}
+
+
+def configuration(folder: Path, agents: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configuration:
+    entries = {name: {"module": f"agents.{name}", **settings} for name, settings in agents.items()}
+    document = {"name": "test", "namespace": "com.example", "agents": entries, "gateway": {"port": 0, **gateway}}
+    (folder / "agents.yaml").write_text(yaml.safe_dump(document))
+    return load_deployment(folder / "agents.yaml", environ={}).with_bound_port(1)
+
+
+@asynccontextmanager
+async def hosting(
+    folder: Path, memory: dict[str, MemoryAgent], agents: Mapping[str, Any], **gateway: Any
+) -> AsyncIterator[Hosting]:
+    first = configuration(folder, agents, gateway)
+    one = Gateway(first, Addresses(first), MemoryRuntime(memory))
+    async with one, one.hosting():
+        yield Hosting(one, memory, folder)
