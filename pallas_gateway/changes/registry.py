@@ -29,7 +29,9 @@ CHANGES = "PALLAS_CHANGES"
 FAST_PATHS = "PALLAS_FAST_PATHS"
 """Names fast paths that are switched off, with commas between them; `off` for all."""
 ALL = "off"
+_SWITCHED_OFF = "switched off by the environment"
 _log = logging.getLogger("pallas.changes")
+_log_of_fast_paths = logging.getLogger("pallas.fast_paths")
 
 
 class Registered:
@@ -81,7 +83,7 @@ class Registered:
         change = self.change
         if change.name in _switched_off() or (change.kind is FAST_PATH and ALL in _switched_off()):
             level = logging.INFO if change.kind is FAST_PATH else logging.WARNING
-            self._note_off(level, "switched off by the environment")
+            self._note_off(level, _SWITCHED_OFF)
             return False
         if change.kind is FAST_PATH:
             for library in change.libraries:
@@ -106,7 +108,7 @@ class Registered:
 
     def _note_off(self, level: int, reason: str) -> None:
         if self.change.kind is FAST_PATH:
-            _log.log(level, "fast path off", extra={"fast_path": self.change.name, "reason": reason})
+            _note_off(level, self.change.name, reason)
         else:
             _log.warning("repair off", extra={"repair": self.change.name, "reason": reason})
 
@@ -141,10 +143,21 @@ class Registry:
         fast = {name: one.is_on for name, one in known if one.change.kind is FAST_PATH and one.is_on is not None}
         return {**fast, **self._settings}
 
-    def is_setting_on(self, name: str) -> bool:
-        """Return True unless the environment switches off a setting of the process, one of `versions.SETTINGS`."""
-        is_on = self._settings[name] = not _switched_off() & {name, ALL}
-        return is_on
+    def is_setting_on(self, name: str, misfit: str | None = None) -> bool:
+        """Return True if a setting of the process, one of `versions.SETTINGS`, is to be made; decided once.
+
+        Args:
+            name: of the setting.
+            misfit: why it cannot be made here, a clause.
+        """
+        if name not in self._settings:
+            is_switched_off = bool(_switched_off() & {name, ALL})
+            self._settings[name] = not is_switched_off and misfit is None
+            if is_switched_off:
+                _note_off(logging.INFO, name, _SWITCHED_OFF)
+            elif misfit is not None:
+                _note_off(logging.WARNING, name, misfit)
+        return self._settings[name]
 
     def check_switches(self, also: Iterable[str] = ()) -> None:
         """Check the values of `PALLAS_CHANGES` and `PALLAS_FAST_PATHS`; the fast paths of `also` are known, too.
@@ -199,6 +212,10 @@ def registry() -> Registry:
 def is_on(name: str) -> bool:
     """True if a change was needed, and is made."""
     return bool(registry().changes[name].is_on)
+
+
+def _note_off(level: int, fast_path: str, reason: str) -> None:
+    _log_of_fast_paths.log(level, "fast path off", extra={"fast_path": fast_path, "reason": reason})
 
 
 def _is_due(its: When, when: str) -> bool:

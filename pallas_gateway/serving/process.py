@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
 import sys
@@ -20,14 +21,17 @@ Python's default of 2,000, the collector ran several times during a call and fou
 YOUNG_OBJECTS_AT_START = 1_000_000
 """This number until the agents are ready. A start makes some 300,000 objects, of which 4,000 are garbage; to look for
 them took a tenth of its CPU."""
+LARGEST_BLOCK = 32 * 1024 * 1024
+"""Larger blocks of memory are returned to the system. It is the most to which glibc itself raises this limit."""
+MEMORY_VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 
 
 def expect_calls() -> None:
     """Prepare the interpreter for the start of a process that serves, before fast-agent is imported."""
-    from pallas_gateway.runtime import fast_paths  # noqa: PLC0415  `--help` loads this module, and serves nothing
-
     _collect_every(YOUNG_OBJECTS_AT_START)
-    fast_paths.KEPT_MEMORY.install("start")  # before there are threads
+    # Before there are threads: glibc makes an arena for each of the first ones, and each keeps 3 to 5 MB for itself.
+    _set_limits({_ARENA_MAX: 1}, "MALLOC_ARENA_MAX")
     registry().install(SERVER)
 
 
@@ -38,10 +42,8 @@ def set_aside_what_stays() -> None:
     a reload, this first collects the objects that the reload has replaced; those that calls still use are collected the
     next time.
     """
-    from pallas_gateway.runtime import fast_paths  # noqa: PLC0415
-
-    fast_paths.KEPT_MEMORY.install("calls")  # the memory that the start has freed is returned to the system
-    if not fast_paths.GARBAGE_COLLECTION.is_on:
+    keep_memory()
+    if not registry().is_setting_on("garbage_collection"):
         return
     if gc.get_freeze_count():
         gc.unfreeze()
@@ -50,10 +52,26 @@ def set_aside_what_stays() -> None:
     _collect_every(YOUNG_OBJECTS)
 
 
-def _collect_every(young: int) -> None:
-    from pallas_gateway.runtime import fast_paths  # noqa: PLC0415  `--help` loads this module, and serves nothing
+def keep_memory() -> None:
+    """Keep memory that a call has freed for the next; what the start has freed is returned to the system before.
 
-    if fast_paths.GARBAGE_COLLECTION.is_on:
+    glibc returns memory as soon as a few large blocks at the end of the heap are free. Each call with an image of 4 MB
+    had its memory mapped again, page by page, which took more than a third of its CPU.
+    """
+    _set_limits({_MMAP_THRESHOLD: LARGEST_BLOCK, _TRIM_THRESHOLD: 2 * LARGEST_BLOCK}, *MEMORY_VARIABLES)
+
+
+def _set_limits(limits: dict[int, int], *variables: str) -> None:
+    """Set limits of the C library's memory if it has them, and if the environment sets none."""
+    set_limit = getattr(ctypes.CDLL(None), "mallopt", None)
+    is_ours = not any(variable in os.environ for variable in (*variables, "GLIBC_TUNABLES"))
+    if registry().is_setting_on("kept_memory") and set_limit is not None and is_ours:
+        for limit, value in limits.items():
+            set_limit(limit, value)
+
+
+def _collect_every(young: int) -> None:
+    if registry().is_setting_on("garbage_collection"):
         _, *older = gc.get_threshold()
         gc.set_threshold(young, *older)
 
@@ -63,14 +81,15 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
     Not in asyncio's debug mode, in which libuv's loop looks at the stack where there is none and crashes the process.
     """
-    from pallas_gateway.runtime import fast_paths  # noqa: PLC0415
-
-    if _is_debugging() or not fast_paths.EVENT_LOOP.is_on:
-        asyncio.run(work)
-        return
-    import uvloop  # noqa: PLC0415  only what serves loads it
-
-    asyncio.run(work, loop_factory=uvloop.new_event_loop)
+    misfit: str | None
+    try:
+        import uvloop  # noqa: PLC0415  only what serves loads it
+    except ImportError as error:
+        make_loop, misfit = None, str(error)
+    else:
+        make_loop, misfit = uvloop.new_event_loop, None
+    is_used = not _is_debugging() and registry().is_setting_on("event_loop", misfit)
+    asyncio.run(work, loop_factory=make_loop if is_used else None)
 
 
 def _is_debugging() -> bool:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from pallas_gateway import fast_paths as fast_paths_of_libraries
+from pallas_gateway.changes.registry import Registry
+from pallas_gateway.changes.versions import SETTINGS
 from pallas_gateway.runtime import fast_paths
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +60,8 @@ def test_the_decisions_name_functions_and_fast_paths_that_exist() -> None:
     measured = {
         name for cell in re.findall(r"^\| (`[^|]+) \|", speed, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)
     }
-    assert measured == {one.name for one in fast_paths.PATHS}
+    changes = Registry((fast_paths_of_libraries,)).changes
+    assert measured == {*changes, *SETTINGS, *(one.name for one in fast_paths.PATHS)}
 
 
 def anchors(file: Path) -> set[str]:

@@ -124,12 +124,6 @@ def _installed(library: str) -> str | None:
         return None
 
 
-def _types_of(library: str) -> ReliedOn:
-    modules = (f"{library}._models", f"{library}._base_client")
-    names = tuple((module, "construct_type", ("value", "type_", "metadata")) for module in modules)
-    return (*names, (modules[0], "BaseModel", ()))
-
-
 def _transport_of(library: str) -> ReliedOn:
     transport = f"{library}._vendor.httpx_aiohttp.transport:AiohttpTransport"
     return ((library, "DefaultAioHttpClient", ()), (transport, "client", ()), (transport, "ssl_context", ()))
@@ -138,21 +132,12 @@ def _transport_of(library: str) -> ReliedOn:
 _HERE = "pallas_gateway.runtime.fast_paths"
 _SOCKETS = "pallas_gateway.runtime.llm.sockets"
 _STATELESS = "pallas_gateway.runtime.downstreams.stateless_servers"
-_PROCESS = "pallas_gateway.serving.process"
 DEEP_COPIES = FastPath("deep_copies", f"{_HERE}.deep_copies", "fast-agent-mcp", "pydantic")
-LOOKUPS = FastPath("lookups", f"{_HERE}.lookups", "fast-agent-mcp", "pydantic")
-MODEL_FACTORIES = FastPath("model_factories", f"{_HERE}.model_factories", "fast-agent-mcp")
-REQUEST_PARAMS = FastPath("request_params", f"{_HERE}.request_params", "fast-agent-mcp", "pydantic")
 OPENAI_CHUNKS = FastPath("openai_chunks", f"{_HERE}.openai_chunks", "openai", "pydantic")
-OPENAI_IMPORTS = FastPath("openai_imports", f"{_HERE}.lazy_types", "openai")
 OPENAI_MESSAGES = FastPath("openai_messages", f"{_HERE}.openai_messages", "openai")
 OPENAI_REQUESTS = FastPath("openai_requests", f"{_HERE}.openai_requests", "openai")
 OPENAI_RUNS = FastPath("openai_runs", f"{_HERE}.openai_runs", "fast-agent-mcp", "openai", "pydantic")
 OPENAI_TEXTS = FastPath("openai_texts", f"{_HERE}.openai_texts", "fast-agent-mcp", "openai", "pydantic")
-OPENAI_TYPES = FastPath("openai_types", f"{_HERE}.union_types", "openai", "pydantic", requires=_types_of("openai"))
-ANTHROPIC_TYPES = FastPath(
-    "anthropic_types", f"{_HERE}.union_types", "anthropic", "pydantic", requires=_types_of("anthropic")
-)
 GOOGLE_CHUNKS = FastPath("google_chunks", f"{_HERE}.google_chunks", "google-genai", "pydantic")
 KEPT_CLIENTS = FastPath("kept_clients", _SOCKETS, "aiohttp", "openai", requires=_transport_of("openai"))
 KEPT_ANTHROPIC_CLIENTS = FastPath(
@@ -160,17 +145,12 @@ KEPT_ANTHROPIC_CLIENTS = FastPath(
 )
 PACED_READS = FastPath("paced_reads", f"{_HERE}.paced_reads", "aiohttp")
 DELTA_EVENTS = FastPath("delta_events", f"{_HERE}.delta_events", "anthropic", "fast-agent-mcp", "openai")
-EVENT_LOOP = FastPath("event_loop", "uvloop")
-GARBAGE_COLLECTION = FastPath("garbage_collection", _PROCESS)
 STATELESS_SERVERS = FastPath("stateless_servers", _STATELESS, "fast-agent-mcp", "mcp")
-KEPT_MEMORY = FastPath("kept_memory", f"{_HERE}.kept_memory")
-OF_FAST_AGENT = (DEEP_COPIES, LOOKUPS, MODEL_FACTORIES, REQUEST_PARAMS)
+OF_FAST_AGENT = (DEEP_COPIES,)
 """Those that are installed before an agent is started."""
 PATHS = (
     *OF_FAST_AGENT,
-    *(OPENAI_CHUNKS, OPENAI_IMPORTS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TEXTS, OPENAI_TYPES),
-    *(ANTHROPIC_TYPES, GOOGLE_CHUNKS),
+    *(OPENAI_CHUNKS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TEXTS, GOOGLE_CHUNKS),
     *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, PACED_READS, DELTA_EVENTS),
-    *(EVENT_LOOP, GARBAGE_COLLECTION, KEPT_MEMORY),
     STATELESS_SERVERS,
 )

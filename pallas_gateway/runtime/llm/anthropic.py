@@ -12,7 +12,6 @@ import re
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.compat.requirements import check_names
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ def prepare(llm_class: type[Any]) -> None:
     if llm_class.__name__ != "AnthropicLLM" or original is None or hasattr(original, "original"):
         return
     check_names(RELIED_ON)
-    fast_paths.ANTHROPIC_TYPES.install("anthropic")
 
     @wraps(original)
     def arguments_of(

@@ -76,7 +76,6 @@ def _keep_openai(module: Any) -> None:
     if getattr(original, "is_kept", False):
         return
     fast_paths.OPENAI_RUNS.install(module)
-    fast_paths.OPENAI_TYPES.install("openai")
     fast_paths.OPENAI_MESSAGES.install(module)
     client_class = original
     for fast_path in (fast_paths.OPENAI_CHUNKS, fast_paths.OPENAI_REQUESTS):

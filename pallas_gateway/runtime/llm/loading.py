@@ -23,7 +23,6 @@ from pallas_gateway.changes.change import LOADED
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError, ProviderError
-from pallas_gateway.runtime.fast_paths import lazy_types
 from pallas_gateway.runtime.llm import attempts, client_cache, endings, openrouter
 from pallas_gateway.runtime.settings import provider_addresses
 from pallas_gateway.runtime.settings.model_names import default_model, is_bedrock_id, provider_of
@@ -69,7 +68,6 @@ def prepare() -> None:
             registry().install(LOADED)
         return module
 
-    lazy_types.install()
     ModelFactory._load_provider_class = load_provider_class  # type: ignore[method-assign]
     factories.import_module = import_repaired
     ModelFactory._bedrock_pattern_matches = staticmethod(is_bedrock_id)  # type: ignore[method-assign]

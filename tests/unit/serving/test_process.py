@@ -8,13 +8,15 @@ import sys
 
 import pytest
 
-from pallas_gateway.runtime import fast_paths
-from pallas_gateway.runtime.fast_paths import FastPath
+from pallas_gateway.changes import registry
 from pallas_gateway.serving import process
 
 PROGRAM = """
 import gc, weakref
+from pallas_gateway import composition
 from pallas_gateway.serving import process as interpreter
+
+composition.use_changes()
 
 class Node:
     def __init__(self):
@@ -142,8 +144,7 @@ def test_what_serves_runs_on_libuvs_loop(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_serves_runs_without_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvloop", None)
-    monkeypatch.setattr(fast_paths, "_states", {})
-    monkeypatch.setattr(fast_paths, "EVENT_LOOP", FastPath("event_loop", "uvloop"))
+    monkeypatch.setattr(registry, "_registry", None)
     seen: list[bool] = []
 
     async def work() -> None:
@@ -152,13 +153,17 @@ def test_what_serves_runs_without_it_too(monkeypatch: pytest.MonkeyPatch) -> Non
     process.run(work())
 
     assert seen == [True]
+    assert registry.registry().states() == {"event_loop": False}
 
 
 @pytest.mark.parametrize(("options", "loop"), [(["-X", "dev"], "asyncio.unix_events"), ([], "uvloop")])
 def test_libuvs_loop_is_not_used_where_it_would_crash(options: list[str], loop: str) -> None:
     program = """
 import asyncio
+from pallas_gateway import composition
 from pallas_gateway.serving import process as interpreter
+
+composition.use_changes()
 
 async def work():
     print(type(asyncio.get_running_loop()).__module__)
@@ -182,6 +187,9 @@ interpreter.run(work())
 def test_no_audit_hook_is_called_for_each_id_of_what_serves(switched_off: str, imported: str, hooks: int) -> None:
     program = f"""
 import sys
+from pallas_gateway import composition
+from pallas_gateway.serving import process
+composition.use_changes()
 added = []
 sys.addaudithook(lambda event, _: added.append(event) if event == "sys.addaudithook" else None)
 process.expect_calls()
@@ -189,7 +197,7 @@ import {imported}
 import filelock
 print(len(added), sys.addaudithook.__name__)
 """
-    command = [sys.executable, "-c", f"from pallas_gateway.serving import process\n{program}"]
+    command = [sys.executable, "-c", program]
     environment = {**os.environ, "PALLAS_FAST_PATHS": switched_off}
 
     shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)

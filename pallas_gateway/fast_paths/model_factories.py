@@ -1,7 +1,7 @@
 """The provider and the class that a model means, found once for each started agent.
 
 fast-agent finds them again for every instance, in files of overlays and in the environment. An agent whose settings,
-model or files change is started again (`loading/fingerprint.py`).
+model or files change is started again.
 """
 
 from __future__ import annotations
@@ -9,27 +9,32 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from fast_agent.core.fastagent import FastAgent
+from pallas_gateway.changes.change import FAST_PATH, Change, Name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
-
-RELIED_ON: ReliedOn = (
-    (FastAgent, "_build_model_factory_func", ("self", "cli_model_override", "model_endpoint_override")),
+CHANGE = Change(
+    "model_factories",
+    FAST_PATH,
+    ("fast-agent-mcp",),
+    replaces=(
+        Name(
+            "fast_agent.core.fastagent:FastAgent._build_model_factory_func",
+            ("self", "cli_model_override", "model_endpoint_override"),
+        ),
+    ),
 )
 
 
-def install() -> None:
-    """Replace fast-agent's method."""
-    original = FastAgent._build_model_factory_func
+def changed(original: Callable[..., Callable[..., Any]], _: Any) -> Callable[..., Any]:
+    """Have each agent remember its models."""
 
     @wraps(original)
-    def build_model_factory_func(self: FastAgent, *arguments: Any, **options: Any) -> Any:
+    def build_model_factory_func(self: Any, *arguments: Any, **options: Any) -> Any:
         return remembering(original(self, *arguments, **options))
 
-    FastAgent._build_model_factory_func = build_model_factory_func  # type: ignore[method-assign]
+    return build_model_factory_func
 
 
 def remembering(find: Callable[..., Any]) -> Callable[..., Any]:

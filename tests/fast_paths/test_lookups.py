@@ -1,0 +1,58 @@
+"""What is looked up in short is what fast-agent finds."""
+
+from __future__ import annotations
+
+import inspect
+from pkgutil import resolve_name
+
+import pytest
+from fast_agent.agents.agent_types import AgentConfig
+from fast_agent.agents.mcp_agent import McpAgent
+from fast_agent.config import GenericSettings, Settings
+from fast_agent.core.instruction import InstructionBuilder
+from fast_agent.llm.provider_key_manager import ProviderKeyManager
+from mcp_types import TextContent
+from typing_extensions import get_protocol_members
+
+from pallas_gateway.fast_paths import lookups
+from pallas_gateway.runtime import patches
+
+
+@pytest.mark.parametrize("key", ["a-key", None])
+def test_a_providers_key_is_found_in_the_settings(key: str | None) -> None:
+    patches.prepare()
+
+    found = ProviderKeyManager.get_config_file_key("generic", Settings(generic=GenericSettings(api_key=key)))
+
+    assert found == key
+    assert ProviderKeyManager.get_config_file_key("generic", {"generic": {"api_key": key}}) == key
+    assert ProviderKeyManager.get_config_file_key("nowhere", Settings()) is None
+
+
+def test_the_settings_are_not_dumped_for_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    patches.prepare()
+    dumped: list[object] = []
+    monkeypatch.setattr(Settings, "model_dump", lambda self, **_: dumped.append(self))
+
+    assert ProviderKeyManager.get_config_file_key("generic", Settings(generic=GenericSettings(api_key="a-key")))
+    assert dumped == []
+
+
+def test_a_known_class_fulfils_its_protocol() -> None:
+    patches.prepare()
+    instances = [McpAgent(AgentConfig("agent")), Settings(), TextContent(type="text", text="")]
+
+    for name, known in lookups.IMPLEMENTATIONS.items():
+        first, protocol = resolve_name(name)
+        instance = next(one for one in instances if isinstance(one, first))
+        assert first is resolve_name(known)
+        assert isinstance(instance, protocol), name
+        assert all(hasattr(instance, member) for member in get_protocol_members(protocol)), name
+
+
+@pytest.mark.parametrize("text", ["You help.", "Reply {this}.", "It is {{where}}.", r"Write \{{name\}}.", r"End \}}."])
+async def test_an_instruction_has_the_text_that_fast_agent_makes(text: str) -> None:
+    patches.prepare()
+    ours, theirs = (InstructionBuilder(text).set("where", "here") for _ in range(2))
+
+    assert await ours.build() == await inspect.unwrap(InstructionBuilder.build)(theirs)
