@@ -1,0 +1,5 @@
+"""Fixtures of the terminal client's commands."""
+
+from tests.support.command_fixtures import asking, folder, gateway, run
+
+__all__ = ["asking", "folder", "gateway", "run"]
