@@ -1,4 +1,4 @@
-"""The hosted agents with their MCP servers and health checkers, and how a reload changes them.
+"""The hosted agents with their health checkers, and how a reload changes them.
 
 A reload has two steps: new versions are started while the present ones serve; then everything is replaced without an
 `await`, so that no request sees a part of it.
@@ -11,9 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Self
-
-from mcp_types import Icon
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pallas_gateway.calls.asking import AskRules
 from pallas_gateway.errors import AgentStartError
@@ -24,15 +22,14 @@ from pallas_gateway.hosting.admission import Admission, Limits
 from pallas_gateway.hosting.agent_state import AgentState, HostContext, State
 from pallas_gateway.hosting.health_rounds import HealthRounds
 from pallas_gateway.hosting.hosted_agent import HostedAgent
-from pallas_gateway.hosting.retiring import Departed, RetiringAgents
+from pallas_gateway.hosting.retiring import RetiringAgents
 from pallas_gateway.hosting.supervisor import Supervisor
 from pallas_gateway.identity.caller import ANONYMOUS_NAME
-from pallas_gateway.mcp_server.agent_server import AgentServer, ServerInfo
-from pallas_gateway.tasks import TaskOwner, give_way
+from pallas_gateway.tasks import give_way
 from pallas_gateway.urls import ALL_AGENTS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 
     import httpx
 
@@ -44,6 +41,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.supervisor import StandbyRuntime
     from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import AgentRuntime, AgentSpec, Peers, Runtime
+    from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics
     from pallas_gateway.urls import Addresses
 
@@ -59,8 +57,25 @@ class GatewayServices:
     background: TaskOwner
     http: httpx.AsyncClient
     preflight: Preflight
-    peers: Peers
     limits: GatewayLimits
+
+
+class AgentServers(Protocol):
+    """Servers by which clients, and other agents, reach the hosted agents. The gateway opens and closes them."""
+
+    @property
+    def peers(self) -> Peers:
+        """The agents as downstreams of each other."""
+
+    async def __aenter__(self) -> object: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    def serve(self, agents: Mapping[str, HostedAgent]) -> None:
+        """Serve these agents by their settings and those of the gateway, from the next request on."""
+
+    def remove(self, name: str) -> Coroutine[Any, Any, None]:
+        """Accept no more requests for an agent; return what ends after the last one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,36 +104,25 @@ class Prepared:
 
 
 class AgentSet:
-    """Every hosted agent by name; an async context manager in which their servers take requests."""
+    """Every hosted agent by name."""
+
+    servers: AgentServers
+    """Set before the first agent is started."""
 
     def __init__(self, configuration: Configuration, addresses: Addresses, shared: GatewayServices) -> None:
         self._configuration = configuration
         self._addresses = addresses
         self._shared = shared
-        self._serving = TaskOwner()
         self.supervisor: Supervisor | None = None
         """Starts the agents; None until `hosting`."""
         self._limits = Limits()
-        self._departures = RetiringAgents(shared.background, shared.metrics)
+        self._retiring = RetiringAgents(shared.background, shared.metrics)
         self._coming_up: set[str] = set()
         self._rounds = HealthRounds(self._refresh_health, lambda: self.agents, self._health_seconds)
         self.on_outdated: Callable[[], None] = lambda: None
         """Called when an agent has started from files that changed before the latest reload."""
         self.agents: Mapping[str, HostedAgent] = {name: self._new_agent(name) for name in configuration.hosted_agents}
-        self.servers: Mapping[str, AgentServer] = {name: self._new_server(name) for name in self.agents}
         self._health = {name: self._new_checker(name) for name in self.agents}
-
-    async def __aenter__(self) -> Self:
-        """Start taking requests; no agent is started yet."""
-        for name in self.servers:
-            self._open(name)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        """Stop taking requests."""
-        for server in self.servers.values():
-            server.transport.close()
-        await self._serving.__aexit__()
 
     @asynccontextmanager
     async def hosting(self, *, after: asyncio.Task[None], with_rounds: bool) -> AsyncIterator[None]:
@@ -199,14 +203,13 @@ class AgentSet:
         for name in removed:
             self._remove(name)
         self.agents = {name: before.get(name) or self._new_agent(name) for name in hosted}
-        self.servers = {name: self.servers.get(name) or self._new_server(name) for name in hosted}
         self._health = {name: self._health.get(name) or self._new_checker(name) for name in hosted}
         for name in added:
-            self._open(name)
             self._begin(name)
         kept = [name for name in hosted if name in before]
         for name in kept:
             self._go_on(name, plans_before.get(name), prepared)
+        self.servers.serve(self.agents)
         self._rounds.wake()
         self._coming_up = {name for name in kept if self.agents[name].runtime is None}
         changed = [n for n in kept if n in prepared.standbys or self.agents[n].settings != settings_before[n]]
@@ -233,22 +236,18 @@ class AgentSet:
             successor.take()
         elif agent.status.state is State.FAILED or (agent.runtime is None and is_other):
             self._begin(name)
-        self.servers[name].present(self._face(name))
 
     def _remove(self, name: str) -> None:
         agent = self.agents[name]
         agent.leave("it is not configured any more")
         leaving = self.supervisor.end(name) if self.supervisor is not None else None
-        self._departures.retire(Departed(agent, self.servers[name]), leaving)
+        self._retiring.retire(agent, self.servers.remove(name), leaving)
         self._health[name].end()
         self._shared.metrics.forget_agent(name)
 
     def _begin(self, name: str) -> None:
         if self.supervisor is not None:
             self.supervisor.begin(self.agents[name])
-
-    def _open(self, name: str) -> None:
-        self._serving.spawn(self.servers[name].transport.run(), name=f"server of {name}", report=True)
 
     async def _outdated(self, prepared: Prepared) -> list[AgentSpec]:
         """Return the specs of running agents that differ from what would be started now, unless tried already.
@@ -286,7 +285,7 @@ class AgentSet:
         return replace(
             agent_specs.agent_spec(configuration, addresses, name),
             on_operation=count,
-            peer_calls=self._shared.peers,
+            peer_calls=self.servers.peers,
             on_downstream=partial(self._report_downstream, name),
         )
 
@@ -331,7 +330,7 @@ class AgentSet:
         settings = self._configuration.hosted_agents[name]
         self._tell_port(name, settings)
         admission = self._admission(name, settings)
-        if (agent := self._departures.agent(name)) is None:
+        if (agent := self._retiring.take_back(name)) is None:
             return HostedAgent(name, settings, admission, self._surroundings())
         agent.rebind(self._surroundings())
         agent.update(settings, admission)
@@ -340,22 +339,6 @@ class AgentSet:
 
     def _tell_port(self, name: str, settings: AgentSettings) -> None:
         self._shared.metrics.set_agent(name, settings.port or self._addresses.registry_port)
-
-    def _new_server(self, name: str) -> AgentServer:
-        agent, running = self.agents[name], self._shared.running
-        return AgentServer(
-            agent,
-            face=self._face(name),
-            running=running,
-            check_health=self.check_health,
-            only_reads=self.only_reads,
-        )
-
-    def _face(self, name: str) -> ServerInfo:
-        deployment = self._configuration.deployment
-        shown = self.agents[name].settings.shown_icons()
-        icons = (Icon(src=self._addresses.absolute(icon.src), sizes=list(icon.sizes) or None) for icon in shown)
-        return ServerInfo(deployment.version, tuple(icons), deployment.gateway.tool_names)
 
     def _new_checker(self, name: str) -> HealthChecker:
         return HealthChecker(

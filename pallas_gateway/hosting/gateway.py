@@ -1,6 +1,7 @@
-"""The gateway: the hosted agents of one project, their MCP servers, and what they share. Opened and closed here only.
+"""The gateway: the hosted agents of one project, and the services that they share, which are opened and closed here.
 
-Knows nothing of listeners and HTTP; `web` puts it behind routes and `server` behind sockets.
+It knows nothing of listeners and protocols: `mcp_server` serves the agents over MCP, `web` adds HTTP routes, `serving`
+the sockets.
 """
 
 from __future__ import annotations
@@ -25,9 +26,6 @@ from pallas_gateway.http_answers import limited
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import GatewayLimits
-from pallas_gateway.mcp_server.all_agents import AllAgentsServer
-from pallas_gateway.mcp_server.peer_calls import PeerCalls
-from pallas_gateway.mcp_server.taken_over import TakenOver
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.telemetry.redaction import cleaned
@@ -38,11 +36,11 @@ if TYPE_CHECKING:
 
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.file_stamps import Files
-    from pallas_gateway.hosting.agent_set import Changes
+    from pallas_gateway.health.verdict import Verdict
+    from pallas_gateway.hosting.agent_set import AgentServers, Changes
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.limits import ThreadLimits
-    from pallas_gateway.mcp_server.agent_server import AgentServer
     from pallas_gateway.runtime.protocols import LlmProvider, Runtime
     from pallas_gateway.threads.live_turns import LiveTurns
     from pallas_gateway.threads.service import Threads
@@ -54,7 +52,7 @@ _IDLE_CONNECTIONS = 20
 
 
 class Gateway:
-    """Every hosted agent and its MCP server; an async context manager around everything they share."""
+    """Every hosted agent; an async context manager around the services that they share."""
 
     def __init__(
         self,
@@ -87,12 +85,8 @@ class Gateway:
         self.threads = _threads(configuration, limits.threads, self.metrics)
         tasks = (self._calls, self._background)
         self._apply_settings()
-        shared = GatewayServices(
-            runtime, self.metrics, self.running, *tasks, self._http, self._preflight, PeerCalls(self), limits
-        )
+        shared = GatewayServices(runtime, self.metrics, self.running, *tasks, self._http, self._preflight, limits)
         self._agent_set = AgentSet(configuration, addresses, shared)
-        self.running.exchanges.on_begun = TakenOver(self).begin
-        self.all_agents = AllAgentsServer(lambda: self.servers, configuration.deployment, self.running)
         self._note_load(successful=True)
 
     @cached_property
@@ -101,6 +95,10 @@ class Gateway:
         from pallas_gateway.threads.live_turns import LiveTurns  # noqa: PLC0415  imported only where threads are on
 
         return LiveTurns(self.answers)
+
+    def serve_by(self, servers: AgentServers) -> None:
+        """Have `servers` serve the agents. Required before the gateway is opened."""
+        self._agent_set.servers = servers
 
     async def __aenter__(self) -> Self:
         """Start taking requests; no agent is started yet.
@@ -113,11 +111,10 @@ class Gateway:
             if self.threads is not None:  # closed last, because the answers of ended calls are written
                 await opening.enter_async_context(self.threads)
             await opening.enter_async_context(self.answers)
-            await opening.enter_async_context(self._agent_set)
+            await opening.enter_async_context(self._agent_set.servers)
             await opening.enter_async_context(self._background)
             await opening.enter_async_context(self._calls)
             self._open = opening.pop_all()  # what was opened before a failure is closed
-        self._background.spawn(self.all_agents.transport.run(), name="server of all agents", report=True)
         if self.authenticator is not None:
             self.authenticator.begin()
         return self
@@ -127,7 +124,6 @@ class Gateway:
         try:
             await self._calls.cancel_all()
         finally:
-            self.all_agents.transport.close()
             await self._open.aclose()
 
     @asynccontextmanager
@@ -164,7 +160,6 @@ class Gateway:
         if self._runtime.llm_providers() != self._providers:
             self._ask_providers()
         self._apply_settings()
-        self.all_agents.present(configuration.deployment)
         return self._agent_set.apply(prepared)
 
     def _apply_settings(self) -> None:
@@ -203,10 +198,13 @@ class Gateway:
         """The hosted agents by name."""
         return self._agent_set.agents
 
-    @property
-    def servers(self) -> Mapping[str, AgentServer]:
-        """Their MCP servers by name."""
-        return self._agent_set.servers
+    async def check_health(self, agent: HostedAgent) -> Verdict:
+        """Return the verdict of an agent for `get_health`."""
+        return await self._agent_set.check_health(agent)
+
+    def only_reads(self, name: str) -> bool:
+        """Return True if all tools of an agent and of the peers that it can reach declare that they change nothing."""
+        return self._agent_set.only_reads(name)
 
     @property
     def draining(self) -> bool:

@@ -68,7 +68,7 @@ class AgentServer:
         self,
         agent: HostedAgent,
         *,
-        face: ServerInfo,
+        server_info: ServerInfo,
         running: RunningCalls,
         check_health: Callable[[HostedAgent], Awaitable[Verdict]],
         only_reads: Callable[[str], bool],
@@ -79,15 +79,15 @@ class AgentServer:
         self._check_health = check_health
         self._only_reads = only_reads
         self._history_prompt = f"{agent.name}_history"
-        self._show(face)
-        self.transport = Transport(self._server(face), agent.name, running.answers)
+        self._show(server_info)
+        self.transport = Transport(self._server(server_info), agent.name, running.answers)
 
-    def present(self, face: ServerInfo) -> None:
-        """Show the agent by its present settings from the next request on; those being answered stay as they began."""
-        if (face, self._agent.settings) == self._shown:
+    def update(self, server_info: ServerInfo) -> None:
+        """Show the agent by its present settings from the next request on; running requests keep the earlier ones."""
+        if (server_info, self._agent.settings) == self._shown:
             return  # most agents at most reloads; all of them at once would take a noticeable time
-        self._show(face)
-        self.transport.present(self._server(face))
+        self._show(server_info)
+        self.transport.update(self._server(server_info))
 
     def message_tool(self, name: str) -> Tool:
         """The agent's message tool under a name, for clients."""
@@ -130,9 +130,9 @@ class AgentServer:
         """Return the agent's health."""
         return await self._check_health(self._agent)
 
-    def _show(self, face: ServerInfo) -> None:
-        self._shown = face, self._agent.settings
-        first, *others = dict.fromkeys(name.replace("{agent}", self._agent.name) for name in face.tool_names)
+    def _show(self, server_info: ServerInfo) -> None:
+        self._shown = server_info, self._agent.settings
+        first, *others = dict.fromkeys(name.replace("{agent}", self._agent.name) for name in server_info.tool_names)
         self._message_names = frozenset({first, *others})
         tool = self.message_tool(first)
         self._tools = _listing(tool, others)
@@ -140,16 +140,16 @@ class AgentServer:
         self.tools_for_peers = _listing(self.message_tool_for_peers(first), others)
         self._schemas = {tool.name: tool.input_schema for tool in self._tools}
 
-    def _server(self, face: ServerInfo) -> Server[Any]:
+    def _server(self, server_info: ServerInfo) -> Server[Any]:
         settings = self._agent.settings
         server: Server[Any] = Server(
             self._agent.name,
-            version=face.version,
+            version=server_info.version,
             title=clamped_to_bytes(settings.shown_title(self._agent.name), LONGEST_TITLE),
             description=clamped_to_bytes(settings.description, LONGEST_OWN_DESCRIPTION)
             if settings.description
             else None,
-            icons=list(face.icons) or None,
+            icons=list(server_info.icons) or None,
             get_tool_input_schema=self._schemas.get,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,

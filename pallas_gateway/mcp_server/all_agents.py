@@ -52,9 +52,9 @@ class AllAgentsServer:
         self._running = running
         self.transport = Transport(self._server(deployment), ALL_AGENTS, running.answers)
 
-    def present(self, deployment: Deployment) -> None:
-        """Go by other settings from the next request on."""
-        self.transport.present(self._server(deployment))
+    def update(self, deployment: Deployment) -> None:
+        """Use these settings from the next request on."""
+        self.transport.update(self._server(deployment))
 
     def _server(self, deployment: Deployment) -> Server[Any]:
         server: Server[Any] = Server(

@@ -75,8 +75,15 @@ class Transport:
         """Return once no request is being answered."""
         await self._requests.wait_for_none()
 
-    def present(self, server: Server[Any]) -> None:
-        """Answer by another server from the next request on; those being answered stay as they began."""
+    async def finish(self) -> None:
+        """Close after the last request."""
+        try:
+            await self.wait_until_idle()
+        finally:
+            self.close()
+
+    def update(self, server: Server[Any]) -> None:
+        """Answer by another server from the next request on; running requests keep theirs."""
         self._manager.app = server  # read for each request; without sessions nothing else holds it
 
     async def handle(self, request: McpRequest, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Calls between agents of this gateway, in the process; the gateway's `Peers`."""
+"""Calls between agents of this gateway, in the process: the `Peers` of the gateway."""
 
 from __future__ import annotations
 
@@ -24,20 +24,22 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.mcp_server.agent_server import AgentServer
     from pallas_gateway.mcp_server.all_agents import AllAgentsServer
+    from pallas_gateway.mcp_server.mcp_servers import McpServers
 
 
 class PeerCalls:
     """The hosted agents as downstreams of each other; each request uses the agents that are hosted when it begins."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, servers: McpServers) -> None:
         self._gateway = gateway
+        self._servers = servers
 
     def tools(self, peer: str, caller: Caller) -> Sequence[Tool] | None:
         """Return the tools of a peer; see `Peers.tools`."""
         grants = self._grants(caller)
         if peer == ALL_AGENTS:
-            return self._gateway.all_agents.tools_for_peers(grants)
-        server = self._gateway.servers.get(peer)
+            return self._servers.all_agents.tools_for_peers(grants)
+        server = self._servers.by_agent.get(peer)
         return server.tools_for_peers if server is not None and grants.may_view(peer) else None
 
     async def call(self, peer: str, tool: str, arguments: dict[str, Any], nested: NestedRequest) -> CallToolResult:
@@ -58,8 +60,8 @@ class PeerCalls:
 
     def _server(self, peer: str, grants: Grants) -> AgentServer | AllAgentsServer:
         if peer == ALL_AGENTS:
-            return self._gateway.all_agents
-        server = self._gateway.servers.get(peer)
+            return self._servers.all_agents
+        server = self._servers.by_agent.get(peer)
         if server is None or not grants.may_view(peer):
             raise AgentUnavailableError(f"agent '{peer}' is not hosted here any more")
         return server

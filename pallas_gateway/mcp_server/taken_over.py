@@ -21,14 +21,16 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.open_calls import OpenCall
     from pallas_gateway.calls.progress import ProgressEvent
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.mcp_server.mcp_servers import McpServers
     from pallas_gateway.mcp_server.message_calls import MessageResult
 
 
 class TakenOver:
     """Answers the requests that other processes hand over."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, servers: McpServers) -> None:
         self._gateway = gateway
+        self._servers = servers
 
     def begin(self, exchange: Exchange) -> None:
         """Answer the request of an exchange in a task, which is cancelled when the exchange ends."""
@@ -49,7 +51,7 @@ class TakenOver:
             exchange.close()
 
     async def _answer(self, asked: Mapping[str, Any], call: OpenCall | None, exchange: Exchange) -> MessageResult:
-        server = self._gateway.servers.get(asked["agent"])
+        server = self._servers.by_agent.get(asked["agent"])
         if call is None or server is None:
             raise no_such_call()
         answers = {id_: Answer(*one) for id_, one in asked["answers"].items()}

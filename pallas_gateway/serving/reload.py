@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pallas_gateway.file_stamps import Files
     from pallas_gateway.hosting.agent_set import Changes
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.mcp_server.mcp_servers import McpServers
     from pallas_gateway.serving.ports import Listening, SwappableApp
     from pallas_gateway.serving.service_manager import ServiceManager
     from pallas_gateway.serving.sockets import Listeners
@@ -58,9 +59,10 @@ class Reloads:
 class Reloader:
     """Reloads one gateway, one reload after the other."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  the parts of a running server
         self,
         gateway: Gateway,
+        servers: McpServers,
         reloads: Reloads,
         ports: tuple[SwappableApp, Listening],
         service: ServiceManager,
@@ -68,6 +70,7 @@ class Reloader:
     ) -> None:
         """`bind` binds the ports on which the gateway does not listen yet."""
         self._gateway = gateway
+        self._servers = servers
         self._reloads = reloads
         self._entrance, self._listening = ports
         self._service = service
@@ -128,12 +131,12 @@ class Reloader:
         with ExitStack() as sockets:
             listeners = self._bind(configuration, sockets)
             use_certificate = self._listening.load_tls(configuration)  # first, because it may fail
-            servers = self._gateway.servers
+            servers = self._servers.by_agent
             changes = await self._gateway.reload(configuration)
             # No `await` before the app is replaced as well.
             before = self._listening.routes
             gone = {port: routes for port, routes in before.items() if port not in listeners.routes}
-            self._entrance.app = create_app(self._gateway, {**gone, **listeners.routes})
+            self._entrance.app = create_app(self._gateway, self._servers, {**gone, **listeners.routes})
             use_certificate()
             certificates.measure_end(configuration, self._gateway.metrics)
             if listeners.sockets:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.mcp_server.mcp_servers import McpServers
 from pallas_gateway.serving import certificates
 from pallas_gateway.serving.hypercorn_server import check_tls
 from pallas_gateway.serving.ports import Listening, SwappableApp
@@ -97,11 +98,13 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             configuration = configuration.with_bound_port(next(iter(listeners.sockets)))
         bypass_proxies()
         gateway = Gateway(configuration, Addresses(configuration), runtime, shared.running if shared else None, limits)
+        servers = McpServers(gateway)
+        gateway.serve_by(servers)
         certificates.measure_end(configuration, gateway.metrics)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gateway)
             service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))
-            entrance = SwappableApp(create_app(gateway, listeners.routes))
+            entrance = SwappableApp(create_app(gateway, servers, listeners.routes))
             limited = gateway.limits.connections
             had_calls = partial(gateway.running.have_ended, limited.last_requests_seconds)
             connections = Listening(entrance, listeners, configuration, sockets, limits=limited, had_calls=had_calls)
@@ -111,7 +114,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             tasks.spawn(_announce(gateway, service, on_ready), name="announce", report=True)
             if reloads is not None:
                 bind_more = partial(keep_shared if shared else bind, present=listening.routes)
-                reloader = Reloader(gateway, reloads, (entrance, listening), service, bind_more)
+                reloader = Reloader(gateway, servers, reloads, (entrance, listening), service, bind_more)
                 tasks.spawn(reloader.run(), name="reloading", report=True)
                 if reloads.watch:
                     tasks.spawn(reloader.watch_files(), name="file watch", report=True)

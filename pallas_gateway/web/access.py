@@ -74,7 +74,7 @@ async def admitted(gateway: Gateway, endpoint: McpEndpoint, http: Request) -> Mc
 
 def _refusal_to_view(gateway: Gateway, endpoint: McpEndpoint, scope: Scope) -> Response | None:
     if endpoint.name == ALL_AGENTS:
-        caller, hosted = scope[CALLER_KEY], gateway.servers
+        caller, hosted = scope[CALLER_KEY], gateway.agents
         if not all(map(caller.grants.may_run, hosted)) and not any(map(caller.grants.may_view, hosted)):
             if not caller.authenticated:
                 return refusals.without_token(gateway, scope, ALL_AGENTS)
@@ -83,7 +83,7 @@ def _refusal_to_view(gateway: Gateway, endpoint: McpEndpoint, scope: Scope) -> R
     elif (refused := refusal(gateway, scope, endpoint.name, Action.VIEW, shown=endpoint.shown)) is not None:
         return refused
     absent = endpoint.absent()
-    if absent is None and endpoint.name != ALL_AGENTS and endpoint.name not in gateway.servers:
+    if absent is None and endpoint.name != ALL_AGENTS and endpoint.name not in gateway.agents:
         absent = refusals.no_agent(endpoint.name)
     return refusals.not_found(scope, absent) if absent is not None else None
 
@@ -100,7 +100,7 @@ def _refusal_by_headers(http: Request) -> Response | None:
 
 def _refusal_to_run(gateway: Gateway, name: str | None, request: McpRequest) -> Response | None:
     """Refuse a call of an agent that the caller may only view; the body is parsed for such callers only."""
-    scope, hosted = request.http.scope, gateway.servers
+    scope, hosted = request.http.scope, gateway.agents
     caller: Caller = scope[CALLER_KEY]
     if name != ALL_AGENTS:
         may_run = decide(caller, name, Action.RUN, exists=name in hosted) is Decision.ALLOWED
@@ -150,7 +150,7 @@ def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *
         action: the use of the agent.
         shown: the agent whose metadata the response links, None for a response that must not name one.
     """
-    caller, exists = scope[CALLER_KEY], agent in gateway.servers
+    caller, exists = scope[CALLER_KEY], agent in gateway.agents
     match decide(caller, agent, action, exists=exists):
         case Decision.TOKEN_NEEDED:
             return refusals.without_token(gateway, scope, shown)

@@ -24,18 +24,20 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.mcp_server.mcp_servers import McpServers
     from pallas_gateway.web.open_endpoints import Endpoint
     from pallas_gateway.web.port_routes import PortRoutes
 
 
-def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
+def create_app(gateway: Gateway, servers: McpServers, ports: Mapping[int, PortRoutes]) -> ASGIApp:
     """The app behind all listeners.
 
     Args:
         gateway: opened by the server; the app has no lifespan of its own.
+        servers: of the gateway's agents.
         ports: the routes of each listening port.
     """
-    tables = {port: _Table(gateway, routes) for port, routes in ports.items()}
+    tables = {port: _Table(gateway, servers, routes) for port, routes in ports.items()}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -58,8 +60,9 @@ def create_app(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
 class _Table:
     """The route table of one port."""
 
-    def __init__(self, gateway: Gateway, routes: PortRoutes) -> None:
+    def __init__(self, gateway: Gateway, servers: McpServers, routes: PortRoutes) -> None:
         self._gateway = gateway
+        self._servers = servers
         self._routes = routes
         self._has_agents = routes.agent is not None or routes.agents_by_path
         self._agents = host_and_origin_guard(self._serve_agent, gateway.configuration)
@@ -112,7 +115,9 @@ class _Table:
         name = self._routes.agent or agent_routes.named_by_path(scope["path"])
         # On a port without agents the metadata would show which agents exist.
         shown, absent = name if self._has_agents else None, partial(self._why_not_here, scope, name)
-        await agent_routes.serve(self._gateway, McpEndpoint(name, shown, absent), Request(scope, receive), send)
+        await agent_routes.serve(
+            self._gateway, self._servers, McpEndpoint(name, shown, absent), Request(scope, receive), send
+        )
 
     def _why_not_here(self, scope: Scope, name: str | None) -> str | None:
         """The error for an agent that this port does not serve, None if it does."""
@@ -127,7 +132,9 @@ class _Table:
         return f"agent '{name}' has a port of its own (gateway.per_port): {configuration.agent_url(name)}"
 
     async def _serve_all(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await agent_routes.serve(self._gateway, McpEndpoint(ALL_AGENTS, ALL_AGENTS), Request(scope, receive), send)
+        await agent_routes.serve(
+            self._gateway, self._servers, McpEndpoint(ALL_AGENTS, ALL_AGENTS), Request(scope, receive), send
+        )
 
 
 def _is_main(gateway: Gateway, routes: PortRoutes) -> bool:

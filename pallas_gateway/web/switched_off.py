@@ -39,7 +39,7 @@ def switched_off(gateway: Gateway, why: str) -> ASGIApp:
         may_know = False
         try:
             caller = await caller_of(gateway, scope)
-            may_know = any(map(caller.grants.may_view, gateway.servers))
+            may_know = any(map(caller.grants.may_view, gateway.agents))
         except TokenRejectedError as error:
             refusals.note(gateway, scope, "invalid_token", str(error))
         except VerificationUnavailableError:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import pytest
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
+    from pallas_gateway.mcp_server.mcp_servers import McpServers
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Turn
 
@@ -181,7 +182,9 @@ def use_if_told(request: LlmRequest) -> Turn:
 
 
 def app_of(served: Running) -> ASGIApp:
-    return create_app(served.gateway, {1: PortRoutes(agents_by_path=True)})
+    return create_app(
+        served.gateway, cast("McpServers", served.gateway._agent_set.servers), {1: PortRoutes(agents_by_path=True)}
+    )
 
 
 async def call(app: ASGIApp, message: str, meta: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.mcp_server.mcp_servers import McpServers
 from pallas_gateway.urls import Addresses
 from tests.support.configuration import load_deployment
 from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, a_channel
@@ -30,6 +31,7 @@ class Hosting:
     """A gateway of in-memory agents, whose configuration a test changes."""
 
     gateway: Gateway
+    servers: McpServers
     memory: dict[str, MemoryAgent]
     folder: Path
 
@@ -68,5 +70,7 @@ async def hosting(
 ) -> AsyncIterator[Hosting]:
     first = configuration(folder, agents, gateway)
     one = Gateway(first, Addresses(first), MemoryRuntime(memory))
+    servers = McpServers(one)
+    one.serve_by(servers)
     async with one, one.hosting():
-        yield Hosting(one, memory, folder)
+        yield Hosting(one, servers, memory, folder)

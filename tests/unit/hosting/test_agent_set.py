@@ -53,10 +53,10 @@ async def test_nothing_but_counters_is_left_of_an_agent_that_went(tmp_path: Path
         await host.up("a")
         await host.call("a")
         agent = host.agent("a")
-        await host.gateway._agent_set.check_health(agent)
+        await host.gateway.check_health(agent)
         await host.reload({"b": {}})
         await eventually(lambda: not host.series_of("a"), what="no gauge of it")
-        assert (await host.gateway._agent_set.check_health(agent)).status == "error"  # asked before it went
+        assert (await host.gateway.check_health(agent)).status == "error"  # asked before it went
         assert host.series_of("a") == set()
         assert host.metric("send_message_total", agent="a", outcome="ok") == 1
 
@@ -115,9 +115,9 @@ async def test_an_agent_that_comes_up_while_a_reload_looks_at_others_is_looked_a
 async def test_agents_that_a_reload_leaves_alone_keep_their_servers(tmp_path: Path) -> None:
     async with hosting(tmp_path, {"a": MemoryAgent(), "b": MemoryAgent()}, {"a": {}, "b": {}}) as host:
         await host.up("a", "b")
-        before = {name: one.transport._manager.app for name, one in host.gateway.servers.items()}
+        before = {name: one.transport._manager.app for name, one in host.servers.by_agent.items()}
         await host.reload({"a": {"title": "Another"}, "b": {}})
-        after = {name: one.transport._manager.app for name, one in host.gateway.servers.items()}
+        after = {name: one.transport._manager.app for name, one in host.servers.by_agent.items()}
         assert after["b"] is before["b"]
         assert after["a"] is not before["a"]
         await host.reload({"a": {"title": "Another"}, "b": {"port": 7}})
@@ -276,7 +276,7 @@ async def test_health_of_a_changed_agent_forgets_servers_it_no_longer_has(tmp_pa
     memory = MemoryAgent(downstreams=(DEAD,))
     async with hosting(tmp_path, {"a": memory}, {"a": {}}) as host:
         await host.up("a")
-        await host.gateway._agent_set.check_health(host.agent("a"))
+        await host.gateway.check_health(host.agent("a"))
         assert host.metric("agent_health_status", agent="a") == 0.5
         assert host.metric("downstream_up", agent="a", server="dead") == 0
         memory.downstreams, memory.edited = (), True

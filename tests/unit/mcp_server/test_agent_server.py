@@ -118,7 +118,7 @@ class Serving:
         self.agent, self.tasks, self.running = one.agent, one.tasks, one.running
         self.server = AgentServer(
             self.agent,
-            face=ServerInfo("1.0.0", (), ("send_message",)),
+            server_info=ServerInfo("1.0.0", (), ("send_message",)),
             running=self.running,
             check_health=cast("Any", None),
             only_reads=lambda _: False,

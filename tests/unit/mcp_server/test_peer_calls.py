@@ -46,7 +46,7 @@ async def peers(path: Path, peer: MemoryAgent, **gateway: Any) -> AsyncIterator[
     """A gateway with the agent `peer`, ready."""
     async with hosting(path, {"peer": peer, "other": MemoryAgent()}, {"peer": {}, "other": {}}, **gateway) as host:
         await host.up("peer", "other")
-        yield host, PeerCalls(host.gateway)
+        yield host, host.servers.peers
 
 
 async def call(

@@ -218,8 +218,10 @@ async def serving(agent: MemoryAgent, *, health_fails: bool = False) -> AsyncIte
         return Verdict("ok", None)
 
     async with ready(agent, heartbeat_seconds=60) as one, TaskOwner() as serving:
-        face = ServerInfo("1", (), ("send_message", "{agent}"))
-        server = AgentServer(one.agent, face=face, running=one.running, check_health=check, only_reads=lambda _: True)
+        server_info = ServerInfo("1", (), ("send_message", "{agent}"))
+        server = AgentServer(
+            one.agent, server_info=server_info, running=one.running, check_health=check, only_reads=lambda _: True
+        )
         serving.spawn(server.transport.run(), name="server")
         yield server
         server.transport.close()

@@ -18,6 +18,7 @@ from pallas_gateway.identity.grants import EVERYTHING
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.mcp_server.envelope import McpRequest
+from pallas_gateway.mcp_server.mcp_servers import McpServers
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS
 from pallas_gateway.urls import Addresses
 from pallas_gateway.web import protected_resource
@@ -30,6 +31,8 @@ from tests.support.memory_runtime import MemoryRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from starlette.types import ASGIApp
 
     from tests.support.asgi import Message as AsgiMessage
     from tests.support.asgi import Scope
@@ -53,6 +56,10 @@ def gateway_of(auth: Mapping[str, Any] | None, agents: Mapping[str, Any] = AGENT
     deployment = Deployment.model_validate(document)
     configuration = Configuration(deployment, Path("agents.yaml"), {}, FastAgentFile())
     return Gateway(configuration, Addresses(configuration), MemoryRuntime({}))
+
+
+def app_of(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:
+    return create_app(gateway, McpServers(gateway), ports)
 
 
 def with_keys(**auth: Any) -> Gateway:
@@ -194,7 +201,7 @@ def test_metadata_of_a_public_url_with_a_path_names_the_agent_as_clients_know_it
 
 
 async def test_a_preflight_lets_pages_of_any_origin_read_metadata() -> None:
-    table = create_app(gateway_of({"jwt": JWT}), {24200: PortRoutes(agents_by_path=True)})
+    table = app_of(gateway_of({"jwt": JWT}), {24200: PortRoutes(agents_by_path=True)})
     path = f"{protected_resource.WELL_KNOWN}/agents/echo/mcp"
     status, headers, _ = await get(table, 24200, path, method="OPTIONS", origin="https://inspector.example.com")
     assert (status, headers["access-control-allow-origin"]) == (204, "*")
@@ -251,7 +258,7 @@ async def test_a_refusal_asks_for_a_scope_only_where_one_helps(jwt: dict[str, An
 async def test_a_port_where_agents_are_elsewhere_does_not_tell_which_there_are() -> None:
     agents = {"echo": {"module": "echo", "port": 24301}, "other": {"module": "other"}}
     gateway = gateway_of({"jwt": JWT}, per_port=True, agents=agents)
-    table = create_app(gateway, {24200: PortRoutes(registry=True), 24301: PortRoutes(agent="echo")})
+    table = app_of(gateway, {24200: PortRoutes(registry=True), 24301: PortRoutes(agent="echo")})
     seen = set()
     for name in ("echo", "other", "absent"):
         for path in (f"/agents/{name}/mcp", f"{protected_resource.WELL_KNOWN}/agents/{name}/mcp"):
@@ -261,7 +268,7 @@ async def test_a_port_where_agents_are_elsewhere_does_not_tell_which_there_are()
 
 
 async def test_per_port_there_are_not_all_agents_at_mcp_of_any_port() -> None:
-    table = create_app(gateway_of(None, per_port=True), {24200: PortRoutes(registry=True)})
+    table = app_of(gateway_of(None, per_port=True), {24200: PortRoutes(registry=True)})
     status, _, body = await get(table, 24200, "/mcp")
     assert status == 404
     assert json.loads(body)["error"].startswith("each agent is at /mcp on a port of its own")

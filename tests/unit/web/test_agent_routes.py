@@ -18,6 +18,7 @@ from tests.support.asgi import read_body, respond_json
 if TYPE_CHECKING:
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.mcp_server.envelope import McpRequest
+    from pallas_gateway.mcp_server.mcp_servers import McpServers
     from tests.support.asgi import Message, Scope, Send
 
 SESSION = "mcp-session-id"
@@ -35,12 +36,18 @@ class Transport:
 GATEWAY = cast(
     "Gateway",
     SimpleNamespace(
-        servers={"echo": SimpleNamespace(transport=Transport())},
-        all_agents=SimpleNamespace(transport=Transport()),
+        agents={"echo": SimpleNamespace()},
         configuration=SimpleNamespace(deployment=SimpleNamespace(gateway=SimpleNamespace(max_body_bytes=10_000))),
         authenticator=None,
         running=RunningCalls(),
         draining=False,
+    ),
+)
+SERVERS = cast(
+    "McpServers",
+    SimpleNamespace(
+        by_agent={"echo": SimpleNamespace(transport=Transport())},
+        all_agents=SimpleNamespace(transport=Transport()),
     ),
 )
 
@@ -79,7 +86,7 @@ class Answered:
 
 async def answered(*pieces: bytes, endpoint: str = "echo", **options: Any) -> Answered:
     one = Answered(*pieces, **options)
-    await serve(GATEWAY, McpEndpoint(endpoint, endpoint), Request(one.scope, one.receive), one.send)
+    await serve(GATEWAY, SERVERS, McpEndpoint(endpoint, endpoint), Request(one.scope, one.receive), one.send)
     return one
 
 
