@@ -7,9 +7,11 @@ change show the rest.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from inspect import isfunction, signature
+from inspect import getattr_static, isfunction, signature, unwrap
 from pkgutil import resolve_name
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.changes.change import EachClass, EachModule, Name
@@ -17,24 +19,29 @@ from pallas_gateway.errors import PlatformError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from types import ModuleType
 
     from pallas_gateway.changes.change import Replaced
 
 replaced: dict[tuple[str, str], Any] = {}
 """By holder (`module` or `module:Class`) and attribute, each replacement made so far."""
+_originals: dict[tuple[str, str], Any] = {}
 
 
 def misfit(names: Iterable[Name]) -> str | None:
     """Return a clause about the first name that is missing or has changed; None if all fit."""
     for name in names:
         holder, attribute = _located(name.path)
-        shown = f"{getattr(holder, '__name__', name.path.partition(':')[0])}.{attribute}"
-        if holder is None or not _has(holder, attribute) or not _takes(getattr(holder, attribute, None), name.takes):
-            return f"{shown} is missing or has changed"
+        owner = getattr(holder, "__name__", name.path.partition(":")[0])
+        if holder is None or not _has(holder, attribute):
+            return f"{owner}.{attribute} is missing or has changed"
+        found: Any = getattr(holder, attribute, None)
+        if (key := (shown(holder), attribute)) in replaced and replaced[key] is found:
+            found = _originals[key]  # the library's own
+        if not _takes(found, name.takes):
+            return f"{owner}.{attribute} is missing or has changed"
         for read in name.reads:
-            if read not in getattr(holder, attribute).__code__.co_names:
-                return f"{shown} does not read {read}"
+            if read not in unwrap(found).__code__.co_names:
+                return f"{owner}.{attribute} does not read {read}"
     return None
 
 
@@ -69,26 +76,34 @@ def places(what: Replaced) -> Iterator[tuple[Any, Name]]:
         if isinstance(what, EachModule) and what.name in vars(module):
             yield module, Name(f"{module.__name__}:{what.name}", what.takes, by=what.by)
         elif isinstance(what, EachClass):
-            for each in [one for one in vars(module).values() if isinstance(one, type)]:
+            for each in [one for one in list(vars(module).values()) if isinstance(one, type)]:
                 if each.__module__ == module.__name__ and what.name in vars(each):
                     yield each, Name(f"{module.__name__}:{each.__qualname__}.{what.name}", what.takes, by=what.by)
 
 
 def replace(holder: Any, name: Name, make: Callable[[Any, Any], Any]) -> None:
-    """Put what `make(original, holder)` returns in the place of a name, once."""
+    """Put what `make(original, holder)` returns in the place of a name; static methods stay static."""
     attribute = name.path.rpartition(":")[2].rpartition(".")[2]
-    key = (_shown(holder), attribute)
-    made = make(getattr(holder, attribute), holder)
-    setattr(holder, attribute, made)
+    original, key = getattr(holder, attribute), (shown(holder), attribute)
+    made = make(original, holder)
+    is_static = isinstance(getattr_static(holder, attribute), staticmethod)
+    setattr(holder, attribute, staticmethod(made) if is_static else made)
+    if replaced.get(key) is not original:
+        _originals[key] = original
     replaced[key] = made
 
 
-def _shown(holder: Any) -> str:
-    return f"{holder.__module__}:{holder.__qualname__}" if isinstance(holder, type) else str(holder.__name__)
+def shown(holder: Any) -> str:
+    """The key of a module, class or object in `replaced`."""
+    if isinstance(holder, ModuleType):
+        return holder.__name__
+    return f"{holder.__module__}:{getattr(holder, '__qualname__', type(holder).__qualname__)}"
 
 
 def _modules_below(package: str) -> list[ModuleType]:
-    return [module for name, module in list(sys.modules.items()) if name == package or name.startswith(f"{package}.")]
+    names = [name for name in list(sys.modules) if name == package or name.startswith(f"{package}.")]
+    # A module that another thread imports just now is waited for.
+    return [import_module(name) for name in names if isinstance(sys.modules.get(name), ModuleType)]
 
 
 def _located(path: str) -> tuple[Any, str]:

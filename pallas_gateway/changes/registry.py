@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import AsyncExitStack
 from graphlib import TopologicalSorter
 from importlib import import_module
 from pkgutil import walk_packages
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.changes.change import FAST_PATH, LOADED, REPAIR, Loaded, Name
+from pallas_gateway.changes.change import FAST_PATH, LOADED, REPAIR, EachClass, Loaded, Name
 from pallas_gateway.changes.names import incompatible, installed, is_loaded, misfit, places, replace
 from pallas_gateway.changes.versions import GONE, SETTINGS, TESTED
 from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
@@ -118,8 +119,15 @@ class Registry:
 
     def __init__(self, packages: Iterable[ModuleType]) -> None:
         files = [module for package in packages for module in _files_of(package)]
-        found = {file.CHANGE.name: Registered(file.CHANGE, file) for file in files if hasattr(file, "CHANGE")}
+        found: dict[str, Registered] = {}
+        for file in files:
+            if (change := getattr(file, "CHANGE", None)) is not None:
+                if change.name in found:
+                    raise ValueError(f"{file.__name__} and {found[change.name].module.__name__} are both {change.name}")
+                found[change.name] = Registered(change, file)
         needs = {name: one.change.needs for name, one in found.items()}
+        if unknown := [(name, need) for name, those in needs.items() for need in those if need not in found]:
+            raise ValueError("; ".join(f"{name} needs {need}, which is no change" for name, need in unknown))
         self.changes = {name: found[name] for name in TopologicalSorter(needs).static_order()}
         _require_order([one.change for one in self.changes.values()])
         self._settings: dict[str, bool] = {}
@@ -130,12 +138,11 @@ class Registry:
 
         Raises:
             PlatformError: a repair does not fit an installed library; the message names what is missing.
-            ConfigurationError: the environment switches off an unknown change.
         """
         with self._lock:
-            for one in self.changes.values():
-                if _is_due(one.change.when, when) and one.decide():
-                    one.make()
+            # All are checked before the first is made.
+            for one in [one for one in self.changes.values() if _is_due(one.change.when, when) and one.decide()]:
+                one.make()
 
     def states(self) -> dict[str, bool]:
         """The fast paths and settings of the process that were needed so far, and whether each is on."""
@@ -166,23 +173,29 @@ class Registry:
             ConfigurationError: one of them names an unknown change.
         """
         fast_paths = [name for name, one in self.changes.items() if one.change.kind is FAST_PATH] + [*SETTINGS, *also]
-        wrong = [part for part in _parts(CHANGES) if not part.startswith("-")]
-        problems = [f"'{part}' must begin with '-'; changes can only be switched off" for part in wrong]
-        for variable, kind, names in (
-            (CHANGES, "change", [*self.changes, *SETTINGS]),
-            (FAST_PATHS, "fast path", fast_paths),
+        problems = [
+            Problem(CHANGES, None, "", f"'{part}' must begin with '-': changes can only be switched off")
+            for part in _parts(CHANGES)
+            if not part.startswith("-")
+        ]
+        for variable, kind, names, others in (
+            (CHANGES, "change", [*self.changes, *SETTINGS], ()),
+            (FAST_PATHS, "fast path", fast_paths, (ALL,)),
         ):
-            unknown = {part.removeprefix("-") for part in _parts(variable)} - {*names, *GONE, ALL}
-            known = ", ".join(sorted(names))
-            problems += [f"no {kind} '{one}'{did_you_mean(one, names)}; known are {known}" for one in sorted(unknown)]
+            unknown = sorted({part.removeprefix("-") for part in _parts(variable)} - {*names, *GONE, *others})
+            if unknown:
+                missing = ", ".join(f"no {kind} '{one}'{did_you_mean(one, names)}" for one in unknown)
+                known = ", ".join(sorted(names)) + "".join(f", and '{one}' for all" for one in others)
+                problems.append(Problem(variable, None, "", f"{missing}; known are {known}"))
         if problems:
-            raise ConfigurationError([Problem("environment", None, "", problem) for problem in problems])
+            raise ConfigurationError(problems)
 
     async def close(self) -> None:
-        """Close what the changes hold, the last ones first."""
-        for one in reversed(self.changes.values()):
-            if one.is_on and (close := getattr(one.module, "close", None)) is not None:
-                await close()
+        """Close what the changes hold, the last ones first, also where one of them fails."""
+        async with AsyncExitStack() as stack:
+            for one in self.changes.values():
+                if one.is_on and (close := getattr(one.module, "close", None)) is not None:
+                    stack.push_async_callback(close)
 
 
 _registry: Registry | None = None
@@ -225,18 +238,29 @@ def _is_due(its: When, when: str) -> bool:
 def _require_order(changes: list[Change]) -> None:
     """Refuse two changes of one name of which none needs the other, directly or by those between; in their order."""
     before: dict[str, set[str]] = {}
-    holders: dict[str, list[str]] = {}
-    for change in changes:
+    for number, change in enumerate(changes):
         before[change.name] = {*change.needs, *(one for need in change.needs for one in before[need])}
-        for what in change.replaces:
-            for other in holders.setdefault(_key(what), []):
-                if other not in before[change.name]:
-                    raise ValueError(f"{change.name} and {other} both replace {_key(what)}; one must need the other")
-            holders[_key(what)].append(change.name)
+        for other in changes[:number]:
+            both = [what for what in change.replaces if any(_overlap(what, one) for one in other.replaces)]
+            if both and other.name not in before[change.name]:
+                shown = " of ".join(reversed(_rule(both[0])[:2]))
+                raise ValueError(f"{change.name} and {other.name} both replace {shown}; one must need the other")
 
 
-def _key(what: Replaced) -> str:
-    return what.path if isinstance(what, Name) else f"{what.package}.*:{what.name}"
+def _overlap(one: Replaced, other: Replaced) -> bool:
+    if isinstance(one, Name) and isinstance(other, Name):
+        return one.path == other.path
+    (package, name, of_class), (other_package, other_name, of_other_class) = _rule(one), _rule(other)
+    is_below = f"{package}.".startswith(f"{other_package}.") or f"{other_package}.".startswith(f"{package}.")
+    return is_below and name == other_name and of_class == of_other_class
+
+
+def _rule(what: Replaced) -> tuple[str, str, bool]:
+    """Package or module, name in it, and True if that is an attribute of a class."""
+    if isinstance(what, Name):
+        package, _, path = what.path.partition(":")
+        return package, path.rpartition(".")[2], "." in path
+    return what.package, what.name, isinstance(what, EachClass)
 
 
 def _files_of(package: ModuleType) -> Iterator[Any]:
@@ -250,4 +274,4 @@ def _parts(variable: str) -> list[str]:
 
 
 def _switched_off() -> set[str]:
-    return {*(part.removeprefix("-") for part in _parts(CHANGES)), *_parts(FAST_PATHS)}
+    return {*(part.removeprefix("-") for part in _parts(CHANGES) if part.startswith("-")), *_parts(FAST_PATHS)}

@@ -15,6 +15,10 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pallas_gateway
+from pallas_gateway import composition
+from pallas_gateway.changes.change import Name
+from pallas_gateway.changes.names import incompatible, misfit
+from pallas_gateway.changes.registry import Registered, registry
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.runtime.compat import requirements as checks
 from pallas_gateway.runtime.fast_paths import PATHS
@@ -28,7 +32,7 @@ PACKAGE = pallas_gateway.__name__
 NOT_IMPORTED = (f"{PACKAGE}.__main__", f"{PACKAGE}.example", f"{PACKAGE}.threads.migrations")
 """Modules that run something when they are imported, or that the gateway never imports."""
 FAST_PATHS = frozenset(path.module for path in PATHS)
-"""Modules that only make calls faster."""
+"""Modules that only make calls faster; the others are below `pallas_gateway.fast_paths`."""
 
 REQUIRED = "required"
 
@@ -49,7 +53,8 @@ class Misfits:
         try:
             yield
         except Exception as error:  # noqa: BLE001  whatever a library does with what it no longer has
-            self.add(_innermost(error) or module, _sentence(error))
+            found = _innermost(error) or module
+            self.add(module if found.startswith(f"{PACKAGE}.changes.") else found, _sentence(error))
 
     def lines(self) -> list[str]:
         """One line for each misfit, those without which no call is right first."""
@@ -65,8 +70,31 @@ def collect() -> Misfits:
         check_names(getattr(module, "RELIED_ON", ()), module.__name__)
     for path in PATHS:
         check_names(path.requires, path.module)
+    composition.use_changes()
+    for one in registry().changes.values():
+        names = (name for name in (*one.change.replaces, *one.change.relies_on) if isinstance(name, Name))
+        for why in filter(None, (misfit((name,)) for name in names)):
+            misfits.add(one.module.__name__, _sentence(incompatible(one.change.libraries[0], why)))
+    _make_each_change(misfits)
     _prepare(misfits)
     return misfits
+
+
+def _make_each_change(misfits: Misfits) -> None:
+    """Have a change that does not fit reported; those after it are made."""
+    decide, make = Registered.decide, Registered.make
+
+    def decide_each(one: Registered) -> bool:
+        with misfits.of(one.module.__name__):
+            return decide(one)
+        return False
+
+    def make_each(one: Registered) -> None:
+        with misfits.of(one.module.__name__):
+            make(one)
+
+    changed: Any = Registered
+    changed.decide, changed.make = decide_each, make_each
 
 
 def _replace_checks(misfits: Misfits) -> Callable[[checks.ReliedOn, str], None]:
@@ -147,7 +175,8 @@ def _sentence(error: BaseException) -> str:
 
 
 def _kind(module: str) -> str:
-    return "fast path off" if module in FAST_PATHS else REQUIRED
+    is_fast_path = module in FAST_PATHS or module.startswith(f"{PACKAGE}.fast_paths.")
+    return "fast path off" if is_fast_path else REQUIRED
 
 
 def main() -> int:

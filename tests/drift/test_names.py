@@ -18,10 +18,12 @@ from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager
 from hypercorn.asyncio.task_group import TaskGroup
 from mcp.server import runner
 from openai import AsyncOpenAI
+from fast_agent.agents import llm_decorator
 
 async def advance(self): ...
 
 del client_gateway._http_timeout, runner.serve_one, TaskGroup.spawn_app, MCPConnectionManager._suppress_mcp_sse_errors
+del llm_decorator.CONTROL_MESSAGE_SAVE_HISTORY
 FastAgent._build_model_factory_func = None
 AsyncOpenAI._process_response = ResponsesLLM._default_transport_setting = lambda this: None
 ToolRunner._advance_iteration = advance
@@ -45,18 +47,24 @@ def test_every_misfit_is_one_line() -> None:
             ),
             (
                 "required",
+                "repairs.fast_agent.save_history: fast_agent.agents.llm_decorator.CONTROL_MESSAGE_SAVE_HISTORY "
+                "is missing or has changed",
+            ),
+            (
+                "required",
                 "runtime.downstreams.connecting: fast_agent.mcp.client_gateway._http_timeout is missing or has changed",
             ),
             (
                 "required",
-                "runtime.downstreams.manager: MCPConnectionManager._suppress_mcp_sse_errors is missing or has changed",
+                "runtime.downstreams.connections: MCPConnectionManager._suppress_mcp_sse_errors is missing "
+                "or has changed",
             ),
             ("required", "runtime.llm.responses: ResponsesLLM._default_transport_setting is missing or has changed"),
             ("required", "runtime.patches: ToolRunner._advance_iteration does not read _request_params"),
             ("required", "serving.http_connections.inbox: TaskGroup.spawn_app is missing"),
             (
                 "fast path off",
-                "runtime.fast_paths.model_factories: FastAgent._build_model_factory_func is missing or has changed",
+                "fast_paths.model_factories: FastAgent._build_model_factory_func is missing or has changed",
             ),
             (
                 "fast path off",
