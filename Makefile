@@ -83,7 +83,7 @@ docs: $(READY) ## write docs/configuration.md from the schema, docs/providers.md
 	@mv .venv/configuration.md docs/configuration.md
 	@$(BIN)/python -m tests.e2e.provider_page > .venv/providers.md
 	@mv .venv/providers.md docs/providers.md
-	@$(BIN)/python -m pallas_gateway.web.console.clients > .venv/connect.md
+	@$(BIN)/python -m pallas_gateway.client.programs > .venv/connect.md
 	@mv .venv/connect.md docs/connect.md
 
 programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite, the TypeScript SDK, axe, release 1 of the Python SDK, two clients of the MCP registry, llama.cpp's server

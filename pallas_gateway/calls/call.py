@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.identity.secret import Secret
 
+GET_HEALTH = "get_health"
+"""The tool of every agent that returns its health."""
+CALL_META_KEY = "pallas/call"
+"""In `_meta` of a result: the facts of its call."""
+PARAMS_META_KEY = "pallas/params"
+"""In `_meta` of a result: the parameters of its call that were ignored or changed."""
 Role = Literal["user", "assistant"]
 type Stop = Literal["deadline", "repeat", "oscillation", "max_iterations"]
 

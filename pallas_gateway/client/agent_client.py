@@ -9,11 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.assistant_stream import STREAM_META_KEY
+from pallas_gateway.calls.call import CALL_META_KEY, GET_HEALTH, PARAMS_META_KEY
 from pallas_gateway.client.call_settings import offered_by
 from pallas_gateway.client.chat.chat_turns import Window, window_of
 from pallas_gateway.client.gateway_client import RefusedError, connected, fetch_agents, find_agent
 from pallas_gateway.client.progress_view import stream_payload
-from pallas_gateway.mcp_server.tools import GET_HEALTH, META_KEY, PARAMS_META_KEY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -58,7 +58,7 @@ class CallResult:
         text = "\n".join(block.text for block in result.content if block.type == "text")
         others = (block for block in result.content if block.type != "text")
         types = tuple(str(getattr(block, "mime_type", None) or block.type) for block in others)
-        found = ((result.meta or {}).get(key) for key in (META_KEY, PARAMS_META_KEY))
+        found = ((result.meta or {}).get(key) for key in (CALL_META_KEY, PARAMS_META_KEY))
         return cls(text, bool(result.is_error), types, *(one if isinstance(one, dict) else {} for one in found))
 
 

@@ -19,9 +19,9 @@ from pallas_gateway.client.gateway_client import (
     find_agent,
 )
 from pallas_gateway.client.output import problem, result, table
+from pallas_gateway.client.programs import ALL_AGENTS_NAME, ConnectedProgram, Target, programs
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.problems import did_you_mean
-from pallas_gateway.web.console.clients import ALL_AGENTS_NAME, ConnectedProgram, Target, clients
 
 _TOOL_OF_ALL = "agent-{name}"
 
@@ -38,7 +38,7 @@ def connect(
 ) -> None:
     """Print how a program (Claude Code, Cursor, VS Code, ...) connects to a running gateway."""
     if client is None:
-        table("CLIENT", "TITLE", rows=[(one.id, one.title) for one in clients()])
+        table("CLIENT", "TITLE", rows=[(one.id, one.title) for one in programs()])
         return
     if named is not None and agent not in (None, named):
         raise UsageError(f"Name one agent: '{named}' or --agent {agent}.")
@@ -51,7 +51,7 @@ def connect(
 
 
 def _client(name: str, agent: str | None) -> ConnectedProgram:
-    known = {one.id: one for one in clients()}
+    known = {one.id: one for one in programs()}
     if name not in known:
         meant, example = did_you_mean(name, known), agent if agent in known else next(iter(known))
         hint = "" if meant else f" If '{name}' is an agent, name it after the client: `connect {example} {name}`."

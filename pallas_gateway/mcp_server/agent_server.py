@@ -14,13 +14,13 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp_types import INVALID_PARAMS, GetPromptResult, Icon, ListPromptsResult, ListToolsResult, Prompt
 
+from pallas_gateway.calls.call import GET_HEALTH
 from pallas_gateway.calls.parameters import listed_schema
 from pallas_gateway.mcp_server.endpoint import Transport
 from pallas_gateway.mcp_server.envelope import listen_to_the_initialize_era
 from pallas_gateway.mcp_server.message_calls import ToolRequest, answer_message
 from pallas_gateway.mcp_server.rounds import sealing
 from pallas_gateway.mcp_server.tools import (
-    GET_HEALTH,
     LONGEST_TITLE,
     clamped_to_bytes,
     declared_to_only_read,

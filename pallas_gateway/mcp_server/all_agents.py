@@ -13,13 +13,14 @@ from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp_types import INVALID_PARAMS, ListToolsResult
 
+from pallas_gateway.calls.call import GET_HEALTH
 from pallas_gateway.health.verdict import document_of_all
 from pallas_gateway.mcp_server.agent_server import AgentServer
 from pallas_gateway.mcp_server.endpoint import Transport
 from pallas_gateway.mcp_server.envelope import caller_of, listen_to_the_initialize_era
 from pallas_gateway.mcp_server.message_calls import ToolRequest
 from pallas_gateway.mcp_server.rounds import sealing
-from pallas_gateway.mcp_server.tools import GET_HEALTH, HEALTH_SCHEMA, health_result, health_tool, in_brief
+from pallas_gateway.mcp_server.tools import HEALTH_SCHEMA, health_result, health_tool, in_brief
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.urls import ALL_AGENTS
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic_core
 from mcp_types import CancelledNotificationParams, EmptyResult, JSONRPCRequest, SetLevelRequestParams
 
+from pallas_gateway.calls.call import GET_HEALTH
 from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.hosting.answering import records_of
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
@@ -17,7 +18,6 @@ from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.json_size import has_too_many_values
 from pallas_gateway.limits import QuestionLimits
-from pallas_gateway.mcp_server.tools import GET_HEALTH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 
+from pallas_gateway.calls.call import CALL_META_KEY, GET_HEALTH, PARAMS_META_KEY
 from pallas_gateway.calls.conversation import current_message, is_text, parse_history, refuse_too_many
 from pallas_gateway.calls.parameters import parse
 from pallas_gateway.errors import CallRefusedError
@@ -25,13 +26,8 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.hosting.answering import AnsweredCall
 
-GET_HEALTH = "get_health"
-META_KEY = "pallas/call"
-"""Where a result's `_meta` holds the facts of its call."""
-PARAMS_META_KEY = "pallas/params"
-"""Where it says which of the call's parameters had no effect, or another."""
 TRACE_META_KEY = "pallas/trace_url"
-"""Where it has the page of the call's trace."""
+"""In `_meta` of a result: the page of the call's trace."""
 LONGEST_ID = 1000
 """Characters of a conversation id, which stands in every log record and notification of its call."""
 LONGEST_TITLE, LONGEST_DESCRIPTION = 60, 200
@@ -199,7 +195,7 @@ def _warn_of_skipped(call: Call, skipped: Skipped) -> None:
 
 def call_result(answered: AnsweredCall, trace_url: str | None = None) -> CallToolResult:
     """Return the result of a call: the reply, or the sentence of its error."""
-    meta: dict[str, Any] = {META_KEY: answered.facts(), **({TRACE_META_KEY: trace_url} if trace_url else {})}
+    meta: dict[str, Any] = {CALL_META_KEY: answered.facts(), **({TRACE_META_KEY: trace_url} if trace_url else {})}
     if (reply := answered.reply) is None:
         content = TextContent(type="text", text=str(answered.outcome))
         return CallToolResult(content=[content], is_error=True, meta=meta)

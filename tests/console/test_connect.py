@@ -15,8 +15,8 @@ import pytest_asyncio
 import yaml
 from playwright.async_api import expect
 
+from pallas_gateway.client.programs import Target, markdown, programs
 from pallas_gateway.identity.static_keys import hash_of
-from pallas_gateway.web.console.clients import Target, clients, markdown
 from tests.conformance.conformance import PROGRAMS, find_node
 from tests.console.pages import findings
 from tests.support.gateway import Agent, Running, running, write_project
@@ -57,14 +57,14 @@ async def shown(page: Page) -> dict[str, str]:
 
 
 def texts(target: Target) -> dict[str, str]:
-    return {client.title: client.filled(target) for client in clients()}
+    return {client.title: client.filled(target) for client in programs()}
 
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_console_shows_the_texts_of_the_chosen_server(served: Running, pages: Pages) -> None:
     base = served.gateway.configuration.public_base_url
     page = await pages.open(served.base_url, "#/connect", permissions=["clipboard-read", "clipboard-write"])
-    await expect(page.get_by_role("listitem")).to_have_count(len(clients()))
+    await expect(page.get_by_role("listitem")).to_have_count(len(programs()))
     of_all = await shown(page)
     await page.get_by_label("Connect to").select_option("Echo")
     await expect(page.get_by_text('call_tool("ask"')).to_be_visible()
@@ -82,7 +82,7 @@ async def test_the_console_shows_the_texts_of_the_chosen_server(served: Running,
     assert of_echo == texts(echo)
     assert of_notes == texts(notes)
     assert copied == texts(echo)["Claude Code"]
-    assert link == next(client for client in clients() if client.id == "cursor").link_to(echo)
+    assert link == next(client for client in programs() if client.id == "cursor").link_to(echo)
     all_at_once = texts(Target("pallas", f"{base}/mcp", base, "agent-echo", needs_token=True))
     assert {name: text for name, text in of_all.items() if name != "OpenAI clients"} == {
         name: text for name, text in all_at_once.items() if name != "OpenAI clients"
@@ -92,7 +92,7 @@ async def test_the_console_shows_the_texts_of_the_chosen_server(served: Running,
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_view_is_accessible_and_fits_a_narrow_screen(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url, "#/connect", narrow=True)
-    await expect(page.get_by_role("listitem")).to_have_count(len(clients()))
+    await expect(page.get_by_role("listitem")).to_have_count(len(programs()))
     assert await findings(page) == []
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 
@@ -104,7 +104,7 @@ def test_the_page_of_the_documentation_is_made_from_the_texts() -> None:
 @pytest.mark.parametrize("needs_token", [False, True])
 def test_configurations_are_json_and_programs_are_python(needs_token: bool) -> None:
     target = Target("a_b", "http://localhost:1/agents/a_b/mcp", "http://localhost:1", needs_token=needs_token)
-    for client in clients():
+    for client in programs():
         text = client.filled(target)
         assert any(one in text for one in ("TOKEN", "${input:", "PALLAS_BEARER")) == needs_token
         assert not {"<NAME>", "<URL>", "<BASE>", "<TOOL>"} & set(text.split())
@@ -117,7 +117,7 @@ def test_configurations_are_json_and_programs_are_python(needs_token: bool) -> N
 
 
 def test_the_name_of_another_registrys_agent_is_no_option_of_a_command() -> None:
-    [claude] = [client for client in clients() if client.id == "claude-code"]
+    [claude] = [client for client in programs() if client.id == "claude-code"]
     for name, word in (("--env", "env"), ("'-'", "agent"), ("-1", "1")):
         assert f" {word} '" in claude.filled(Target(name, "http://h/mcp", "http://h"))
 
@@ -129,7 +129,7 @@ async def test_the_programs_run_as_they_are_shown(name: str, served: Running, tm
     if program == "node":
         program = str(require_program(find_node(), "needs Node: run `make programs`"))
         (tmp_path / "node_modules").symlink_to(PROGRAMS)
-    [client] = [one for one in clients() if one.id == name]
+    [client] = [one for one in programs() if one.id == name]
     targets = (
         Target("echo", served.url("echo"), served.base_url, "ask"),
         Target("tech_notes", served.url("tech_notes"), served.base_url, "ask", needs_token=True),
@@ -145,7 +145,7 @@ async def test_the_programs_run_as_they_are_shown(name: str, served: Running, tm
 
 def test_a_hostile_url_stays_within_its_quotes() -> None:
     target = Target("x'; rm", HOSTILE, HOSTILE, "y`z")
-    for client in clients():
+    for client in programs():
         text = client.filled(target)
         assert "%27" in text
         assert not any(part in text for part in ("rm -rf", "'; rm", "<x>", "{1}", "y`z"))

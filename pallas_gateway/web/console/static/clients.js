@@ -1,6 +1,6 @@
 /**
  * Texts by which other programs connect to an agent: `clients.json`, filled in. The same as in `pallas-gateway connect`
- * (`web/console/clients.py`).
+ * (`client/programs.py`).
  */
 
 /**

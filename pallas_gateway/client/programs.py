@@ -1,6 +1,6 @@
-"""Texts by which other programs connect to an agent: `static/clients.json`, filled in.
+"""Texts by which other programs connect to an agent: `web/console/static/clients.json`, filled in.
 
-The console (`static/clients.js`) and `pallas-gateway connect` show the same texts. `make docs` writes them to
+The console (`clients.js` beside it) and `pallas-gateway connect` show the same texts. `make docs` writes them to
 docs/connect.md.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-_SOURCE = Path(__file__).parent / "static" / "clients.json"
+_SOURCE = Path(__file__).parents[1] / "web" / "console" / "static" / "clients.json"
 _IN_URLS = "%/:?#[]@!$&()*+,;=~"
 ALL_AGENTS_NAME = "pallas"
 """The name by which programs know the server of all agents."""
@@ -80,12 +80,12 @@ class ConnectedProgram:
 
 
 @cache
-def clients() -> tuple[ConnectedProgram, ...]:
+def programs() -> tuple[ConnectedProgram, ...]:
     """Return all programs, in the order in which they are shown."""
-    return tuple(map(_client, json.loads(_SOURCE.read_text(encoding="utf-8"))))
+    return tuple(map(_program, json.loads(_SOURCE.read_text(encoding="utf-8"))))
 
 
-def _client(entry: dict[str, Any]) -> ConnectedProgram:
+def _program(entry: dict[str, Any]) -> ConnectedProgram:
     return ConnectedProgram(**{**entry, "text": "\n".join(entry["text"]), "with_token": "\n".join(entry["with_token"])})
 
 
@@ -110,20 +110,20 @@ def markdown() -> str:
     agent = Target("research", "http://localhost:24200/agents/research/mcp", "http://localhost:24200")
     remote = "https://agents.example.com"
     guarded = Target("research", f"{remote}/agents/research/mcp", remote, needs_token=True)
-    sections = [_section(client, agent, guarded) for client in clients()]
+    sections = [_section(program, agent, guarded) for program in programs()]
     return "\n".join([_INTRODUCTION, *sections])
 
 
-def _section(client: ConnectedProgram, agent: Target, guarded: Target) -> str:
-    texts = [client.filled(target) for target in (agent, guarded)]
-    blocks = "\nWith a token:\n\n".join(f"```{client.language}\n{text}\n```\n" for text in texts)
-    return f"## {client.title}\n\n{client.how}\n\n{blocks}"
+def _section(program: ConnectedProgram, agent: Target, guarded: Target) -> str:
+    texts = [program.filled(target) for target in (agent, guarded)]
+    blocks = "\nWith a token:\n\n".join(f"```{program.language}\n{text}\n```\n" for text in texts)
+    return f"## {program.title}\n\n{program.how}\n\n{blocks}"
 
 
 _INTRODUCTION = """\
 # Connecting programs
 
-<!-- Made by `python -m pallas_gateway.web.console.clients` from web/console/static/clients.json. -->
+<!-- Made by `python -m pallas_gateway.client.programs` from web/console/static/clients.json. -->
 
 Texts that connect a program to an agent. The [console](console.md#connect) and the command `pallas-gateway connect`
 show them with the URLs of a running gateway. Without an argument, the command lists the programs; `pallas-gateway
