@@ -78,9 +78,11 @@ lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions
 	@$(LOCK) $(READERS)/requirements.in $(FLAGS) --output-file $(READERS)/requirements.lock
 	@$(LOCK) $(MODELS)/requirements.in $(FLAGS) --output-file $(MODELS)/requirements.lock
 
-docs: $(READY) ## write docs/configuration.md from the schema, docs/providers.md from the tables of the tests, docs/connect.md
+docs: $(READY) ## write docs/configuration.md from the schema, docs/upstream.md from repairs, docs/providers.md from the tables of the tests, docs/connect.md
 	@$(BIN)/python -m tests.unit.config.configuration_page > .venv/configuration.md
 	@mv .venv/configuration.md docs/configuration.md
+	@$(BIN)/python -m tests.unit.changes.upstream_page > .venv/upstream.md
+	@mv .venv/upstream.md docs/upstream.md
 	@$(BIN)/python -m tests.e2e.provider_page > .venv/providers.md
 	@mv .venv/providers.md docs/providers.md
 	@$(BIN)/python -m pallas_gateway.client.programs > .venv/connect.md

@@ -95,7 +95,7 @@ class Fault:
         text: paragraphs that begin with `Symptom:`, `Reproduction:` and `Repair:`.
         library: the distribution.
         gone_when: a clause; when the code that mends it can go.
-        script: a program that shows the fault without the gateway, below tests/upstream/.
+        script: a program that shows the fault without the gateway, a file of tests/upstream/.
     """
 
     title: str
@@ -119,7 +119,7 @@ class Change:
         relies_on: other names that it needs.
         needs: names of changes that are made before this one.
         gone_when: of a repair, a clause; when its file can be deleted.
-        script: of a repair, a program that shows the fault without the gateway, below tests/upstream/.
+        script: of a repair, a program that shows the fault without the gateway, a file of tests/upstream/.
     """
 
     name: str
