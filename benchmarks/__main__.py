@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from benchmarks import console, fast_paths, growth, machine, profiling, providers, report, scenarios, soak
+from benchmarks import console, counts, fast_paths, growth, machine, profiling, providers, report, scenarios, soak
 from benchmarks.bench import FULL, SHORT, Plan, bench
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ _PARTS = {
     "growth": growth.measure_all,
     "providers": providers.measure,
     "console": console.measure,
+    "counts": counts.measure,
     "fast-paths": fast_paths.measure,
     "soak": soak.measure,
     "profile": profiling.profile_all,
@@ -35,10 +36,11 @@ _SCENARIOS_OF: dict[str, Mapping[str, object]] = {
     "growth": growth.CURVES,
     "providers": {"providers": providers.measure},
     "console": {"console": console.measure},
+    "counts": {"counts": counts.measure},
     "fast-paths": {"fast-paths": fast_paths.measure},
 }
 """What `--only` can name."""
-_ALL = ("full", "growth", "providers", "console")
+_ALL = ("full", "growth", "providers", "console", "counts")
 """Without the fast paths, which take minutes each, and the soak and the profiles."""
 _SCENARIOS = [name for scenarios_of in _SCENARIOS_OF.values() for name in scenarios_of]
 _INTERRUPTED = 128 + signal.SIGINT
@@ -75,7 +77,7 @@ def wanted(command_line: Sequence[str]) -> argparse.Namespace:
         nargs="?",
         default="all",
         choices=["all", *_PARTS],
-        help="all: full, and unless short growth, providers and console",
+        help="all: full, and unless short growth, providers, console and counts",
     )
     parser.add_argument("--short", action="store_true", help="minutes instead of an hour; its figures are rough")
     parser.add_argument("--only", action="append", default=[], choices=_SCENARIOS, help="this scenario; repeatable")

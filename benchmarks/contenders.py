@@ -53,11 +53,12 @@ async def gateway(
     options: tuple[str, ...] = (),
     settings: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
+    program: str = "pallas_gateway",
 ) -> AsyncIterator[dict[str, Endpoint]]:
-    """The gateway with all the agents."""
+    """The gateway with all the agents; `program` is the module that is run."""
     write_project(folder, with_peers_as_downstreams(agents), gateway=settings)
     port = free_port()
-    command = python("-m", "pallas_gateway", "serve", "--port", str(port), *options)
+    command = python("-m", program, "serve", "--port", str(port), *options)
     # The log as an operator has it, one line per call, in a file.
     ready = "/readyz?strict=1"
     async with running(

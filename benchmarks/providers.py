@@ -57,7 +57,7 @@ async def measure(bench: Bench) -> None:
         _OVERLAPPING: contenders.llm_url(bench.llm, seconds=_OVERLAP_SECONDS, pieces=8),
     }
     names = {(kind, name): f"agent{i}" for i, (kind, name) in enumerate((k, n) for k in kinds for n in MODELS)}
-    agents = {agent: _agent(name, kinds[kind]) for (kind, name), agent in names.items()}
+    agents = {address: agent(name, kinds[kind]) for (kind, name), address in names.items()}
     async with contenders.gateway(bench.new_folder(), agents) as gateway:
         by_kind = {kind: {name: gateway[names[kind, name]] for name in MODELS} for kind in kinds}
         await _connections(bench, by_kind[_OVERLAPPING])
@@ -111,7 +111,8 @@ def _check_id(name: str, what: str) -> str:
     return f"providers/{name}/{what}"
 
 
-def _agent(name: str, llm_url: str) -> Agent:
+def agent(name: str, llm_url: str) -> Agent:
+    """An agent whose model is that of the provider `name`."""
     return Agent(llm_url.removesuffix("/v1") if name in _WITHOUT_VERSION else llm_url, model=MODELS[name])
 
 

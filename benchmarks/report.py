@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import at_once, fast_paths, providers, sizing, tables
+from benchmarks import at_once, counts, fast_paths, providers, sizing, tables
 from benchmarks.figures import figure
 from benchmarks.processes import REPOSITORY
 
@@ -84,6 +84,7 @@ def markdown(results: Results) -> str:
         _mixed,
         providers.section,
         _growth,
+        counts.section,
         _time,
         fast_paths.section,
         sizing.section,

@@ -76,7 +76,7 @@ def test_scenario_of_another_part_is_refused(
 @pytest.mark.parametrize(
     ("command_line", "measured"),
     [
-        ([], {"full": [], "growth": [], "providers": [], "console": []}),
+        ([], {"full": [], "growth": [], "providers": [], "console": [], "counts": []}),
         (["--short"], {"full": []}),
         (["soak"], {"soak": []}),
         (["--only", "providers", "--short"], {"providers": []}),

@@ -1,4 +1,4 @@
-"""The asyncio tasks of a call and the objects that it leaves in reference cycles: each costs CPU."""
+"""Objects that a call leaves in reference cycles, and tasks of connections that it does not need: both cost CPU."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import gc
 import json
 import re
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +15,6 @@ import httpx
 import pytest
 import uvloop
 
-import pallas_gateway
 from pallas_gateway.web.app import create_app
 from pallas_gateway.web.port_routes import PortRoutes
 from tests.support.askable_callers import asked_at, called_at, ended
@@ -28,7 +26,7 @@ from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Iterator
 
     from starlette.types import ASGIApp
 
@@ -36,37 +34,12 @@ if TYPE_CHECKING:
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Turn
 
-WARM_UP_CALLS = 3
-PACKAGE = Path(pallas_gateway.__file__).parent
 NO_CODE = SimpleNamespace(co_filename="")
-TASKS = ["client", "call", "generate", "dispose"]
-"""Besides the task of the HTTP request, which sends the notifications. The instance is made in an eager task, which the
-event loop never schedules. Connections to downstreams and to LLMs have tasks of their libraries."""
-CONNECTIONS = PACKAGE / "runtime" / "llm"
 OF_A_CALL = ("pallas_gateway.", "fast_agent.")
 NOT_OF_A_CALL = ("fast_agent.ui.", "pallas_gateway.serving.")
 """Displays, whose cycles have two objects each, and connections of the stand-ins' listeners: a client closes its socket
 after 1.5 s without a request. The calls themselves have no listener."""
 LIBRARIES = re.compile(r"site-packages/(fast_agent/mcp|mcp/client|mcp/shared)/")
-_of_the_call: ContextVar[bool] = ContextVar("of_the_call", default=False)
-
-
-@pytest.mark.parametrize("meta", [{}, {"progressToken": 1}], ids=["silent", "with progress"])
-@pytest.mark.parametrize("message", ["leave it", "use it"])
-async def test_a_call_takes_four_tasks_of_the_gateway(message: str, meta: dict[str, Any], tmp_path: Path) -> None:
-    async with stateless_downstream() as tools, scripted_llm(use_if_told) as llm:
-        servers = {"tools": {"transport": "http", "url": tools.url}}
-        project = write_project(tmp_path, {"solo": Agent(["tools"])}, llm_url=llm.base_url, servers=servers)
-        async with running(project) as served:
-            app = app_of(served)
-            for _ in range(WARM_UP_CALLS):
-                await call(app, message, meta)
-                await until_idle(served)
-            with counting() as begun:
-                await call(app, message, meta)
-                await until_idle(served)
-
-    assert [task.get_name().split()[0] for task in begun] == TASKS
 
 
 @pytest.mark.parametrize("message", ["leave it", "use it"])
@@ -77,11 +50,11 @@ def test_a_call_leaves_no_objects_to_the_garbage_collector(message: str, tmp_pat
             project = write_project(tmp_path, {"solo": Agent(["tools"])}, llm_url=llm.base_url, servers=servers)
             async with running(project) as served:
                 app = app_of(served)
-                await call(app, message, {})
+                await call(app, message)
                 await until_idle(served)
                 with left_in_cycles() as left:
                     for _ in range(3):  # the socket to the LLM keeps the scope of its last call
-                        await call(app, message, {})
+                        await call(app, message)
                         await until_idle(served)
         return left
 
@@ -155,12 +128,12 @@ async def test_a_used_downstream_keeps_no_task_while_the_model_answers(tmp_path:
         servers = {"tools": {"transport": "http", "url": tools.url}}
         project = write_project(tmp_path, {"solo": Agent(["tools"])}, llm_url=llm.base_url, servers=servers)
         async with running(project) as served:
-            await call(app_of(served), "use it", {})
+            await call(app_of(served), "use it")
             await until_idle(served)
             before = connection_tasks()
             llm.script = use_then_wait
             async with asyncio.TaskGroup() as calls:
-                calls.create_task(call(app_of(served), "use it", {}))
+                calls.create_task(call(app_of(served), "use it"))
                 await answering.wait_for_entered()
                 during = connection_tasks()
                 answering.open()
@@ -187,9 +160,9 @@ def app_of(served: Running) -> ASGIApp:
     )
 
 
-async def call(app: ASGIApp, message: str, meta: dict[str, Any]) -> None:
+async def call(app: ASGIApp, message: str) -> None:
     """One call over ASGI: no listener and no client of the test has tasks of its own in it."""
-    params = {"name": "send_message", "arguments": {"message": message}, "_meta": meta}
+    params = {"name": "send_message", "arguments": {"message": message}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).encode()
     incoming = [{"type": "http.request", "body": body, "more_body": False}]
     sent = []
@@ -207,29 +180,5 @@ async def call(app: ASGIApp, message: str, meta: dict[str, Any]) -> None:
     }
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": "/agents/solo/mcp", "headers": raw, "server": ("127.0.0.1", 1)}
-    token = _of_the_call.set(True)
-    try:
-        await app({**scope, "scheme": "http", "query_string": b"", "client": ("127.0.0.1", 1)}, receive, send)
-    finally:
-        _of_the_call.reset(token)
+    await app({**scope, "scheme": "http", "query_string": b"", "client": ("127.0.0.1", 1)}, receive, send)
     assert b"Done." in b"".join(sent)
-
-
-@contextmanager
-def counting() -> Iterator[list[asyncio.Task[Any]]]:
-    """The tasks that code of the gateway begins for a marked call in the block."""
-    begun: list[asyncio.Task[Any]] = []
-
-    def begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
-        task = asyncio.Task(work, loop=loop, **options)
-        source = Path(getattr(work, "cr_code", NO_CODE).co_filename)
-        if _of_the_call.get() and source.is_relative_to(PACKAGE) and not source.is_relative_to(CONNECTIONS):
-            begun.append(task)
-        return task
-
-    loop = asyncio.get_running_loop()
-    loop.set_task_factory(begin)
-    try:
-        yield begun
-    finally:
-        loop.set_task_factory(None)
