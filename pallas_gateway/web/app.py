@@ -13,8 +13,9 @@ from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.urls import ALL_AGENTS, CONSOLE, is_console_api
 from pallas_gateway.web import agent_routes, openai, protected_resource, refusals, registry_api
 from pallas_gateway.web.access import McpEndpoint
+from pallas_gateway.web.bodies import AnswerAfterBody
 from pallas_gateway.web.forwarded import TrustedProxies
-from pallas_gateway.web.guards import AnswerAfterBody, cross_origin, host_and_origin_guard
+from pallas_gateway.web.host_check import HostCheck, cross_origin
 from pallas_gateway.web.open_endpoints import open_endpoints
 from pallas_gateway.web.switched_off import THREADS_PREFIX, reason_for, switched_off
 
@@ -65,10 +66,10 @@ class _Table:
         self._servers = servers
         self._routes = routes
         self._has_agents = routes.agent is not None or routes.agents_by_path
-        self._agents = host_and_origin_guard(self._serve_agent, gateway.configuration)
+        self._agents = HostCheck(self._serve_agent, gateway.configuration)
         self._is_main = _is_main(gateway, routes)
         self._threads = _threads_api(gateway, routes)
-        self._all_agents = host_and_origin_guard(self._serve_all, gateway.configuration)
+        self._all_agents = HostCheck(self._serve_all, gateway.configuration)
         self._open = open_endpoints(gateway, routes)
         self._for_openai_clients = _openai_api(gateway, routes)
         self._console, self._console_api = _console(gateway, routes)
@@ -158,7 +159,7 @@ def _console(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGI
     from pallas_gateway.web.console.files import console  # noqa: PLC0415
 
     endpoints = partial(_answer, gateway, partial(api.respond, gateway))
-    return console(gateway.configuration), host_and_origin_guard(endpoints, gateway.configuration)
+    return console(gateway.configuration), HostCheck(endpoints, gateway.configuration)
 
 
 def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
@@ -168,7 +169,7 @@ def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
     from pallas_gateway.web.threads.errors import error_body  # noqa: PLC0415
 
     api = ThreadsApi(gateway, gateway.threads)
-    return _not_stored(host_and_origin_guard(api, gateway.configuration, body_of=error_body))
+    return _not_stored(HostCheck(api, gateway.configuration, body_of=error_body))
 
 
 def _not_stored(app: ASGIApp) -> ASGIApp:

@@ -1,15 +1,22 @@
-"""The body of a request: its type, and reading it within a limit."""
+"""The body of a request: its type, its limit of bytes, and its limit of time."""
 
 from __future__ import annotations
 
+import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from pallas_gateway.tasks import give_way
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+
+from pallas_gateway.tasks import TaskOwner, give_way
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
     from starlette.requests import Request
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from pallas_gateway.limits import BodyLimits
 
 
 def is_json(headers: Headers) -> bool:
@@ -35,3 +42,71 @@ async def read(request: Request, limit: int) -> bytes | None:
     began, body = perf_counter(), b"".join(pieces)
     await give_way(began)
     return body
+
+
+class AnswerAfterBody:
+    """Limits the time for a request's body, and reads and discards the rest of it before the answer.
+
+    Closing a connection with unread data resets it, and its client would not see a refusal.
+    """
+
+    def __init__(self, app: ASGIApp, limits: BodyLimits) -> None:
+        self._app = app
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on one request; 408 if its body is late."""
+        body, tasks, has_begun = _Body(receive, self._limits), TaskOwner(), False
+
+        async def late_send(message: Message) -> None:
+            nonlocal has_begun
+            if body.is_late and not has_begun:
+                return
+            if "status" in message:
+                has_begun = True
+                if body.is_unread:
+                    reading = tasks.spawn(body.read_on(), name="rest of a body")
+                    await asyncio.wait({reading}, timeout=self._limits.rest_seconds)
+            await send(message)
+
+        try:
+            await self._app(scope, body.receive, late_send)
+        except ClientDisconnect:
+            pass  # before its request was complete
+        finally:
+            await tasks.cancel_all()
+        if body.is_late and not has_begun:
+            refusal = JSONResponse({"error": "The body of the request did not arrive in time."}, status_code=408)
+            await refusal(scope, receive, send)
+
+
+class _Body:
+    """The body of one request; a client that sends it too slowly is treated as disconnected."""
+
+    def __init__(self, receive: Receive, limits: BodyLimits) -> None:
+        self.is_unread = True
+        self.is_late = False
+        self._receive = receive
+        self._limits = limits
+        self._latest = asyncio.get_running_loop().time() + limits.seconds
+
+    async def receive(self) -> Message:
+        """The next message of the request."""
+        if self.is_late:
+            return {"type": "http.disconnect"}
+        if not self.is_unread:
+            return await self._receive()
+        try:
+            async with asyncio.timeout_at(self._latest):
+                message = await self._receive()
+        except TimeoutError:
+            self.is_late, self.is_unread = True, False
+            return {"type": "http.disconnect"}
+        self._latest += len(message.get("body", b"")) / self._limits.bytes_per_second
+        self.is_unread = message.get("more_body", False)
+        return message
+
+    async def read_on(self) -> None:
+        """Read and discard the rest."""
+        while self.is_unread:
+            await self.receive()

@@ -1,5 +1,6 @@
 """The few ASGI moves the fakes need, and the types they are written in."""
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
@@ -87,3 +88,44 @@ async def plain_lifespan(receive: Receive, send: Send) -> None:
     await send({"type": "lifespan.startup.complete"})
     await receive()
     await send({"type": "lifespan.shutdown.complete"})
+
+
+class AsgiClient:
+    """Both ends of one ASGI exchange: sends `pieces` (then hangs), and remembers what was sent back."""
+
+    def __init__(self, pieces: list[Message], **headers: str) -> None:
+        self.pieces = pieces
+        self.sent: list[Message] = []
+        self.scope: Scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/agents/echo/mcp",
+            "scheme": "http",
+            "server": ("192.0.2.1", 24200),
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        }
+
+    @property
+    def status(self) -> int | None:
+        return next((message["status"] for message in self.sent if "status" in message), None)
+
+    async def receive(self) -> Message:
+        if not self.pieces:
+            await asyncio.Event().wait()
+        return self.pieces.pop(0)
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+
+def piece(*, more: bool) -> Message:
+    return {"type": "http.request", "body": b"x" * 1000, "more_body": more}
+
+
+def answering(status: int) -> Any:
+    """An app that answers `status` without a look at the body."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond_json(send, status, {})
+
+    return app

@@ -1,6 +1,6 @@
 """The time limit of unread answers, and the log of failed connections; all connections of a listener share them.
 
-Limits of requests are in `web/guards.py`.
+Limits of requests are in `web/bodies.py`.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from pallas_gateway.config.model.values import authority
 from pallas_gateway.urls import CONSOLE
 from pallas_gateway.web import refusals
-from pallas_gateway.web.guards import host_and_origin_guard
+from pallas_gateway.web.host_check import HostCheck
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,7 +63,7 @@ def security_headers(configuration: Configuration) -> dict[str, str]:
 def console(configuration: Configuration) -> ASGIApp:
     """Return the app of all paths below `/console`, with its guard."""
     headers = security_headers(configuration)
-    guarded = host_and_origin_guard(_serve, configuration)
+    guarded = HostCheck(_serve, configuration)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:

@@ -18,7 +18,7 @@ from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.web import access, bodies, refusals
-from pallas_gateway.web.guards import host_and_origin_guard
+from pallas_gateway.web.host_check import HostCheck
 from pallas_gateway.web.openai import answers, errors, requests
 from pallas_gateway.web.openai.chat import ChatCompletion
 from pallas_gateway.web.openai.errors import RETRY_AFTER, ApiError, BadRequestError, InOpenAiForm
@@ -49,7 +49,7 @@ class OpenAiApi:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._guarded = InOpenAiForm(host_and_origin_guard(self._answer, gateway.configuration))
+        self._guarded = InOpenAiForm(HostCheck(self._answer, gateway.configuration))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, with its id in a header."""
