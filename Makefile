@@ -13,7 +13,7 @@ PROGRAMS := $(SUITE)/node_modules/.package-lock.json $(CONSOLE)/node_modules/.pa
 BENCHES := benchmarks/.venv/.ready benchmarks/agno/.venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test drift soak bench bench-soak bench-profile lint types floors check lock docs programs vendor screenshots conformance clean
+.PHONY: help setup serve test branches drift soak bench bench-soak bench-profile lint types floors check lock docs programs vendor screenshots conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -29,11 +29,16 @@ serve: $(READY) ## run the gateway with the example agents (on another port: mak
 
 # Where the environment tells Python to keep no compiled modules, each of the many processes that tests start compiled
 # everything it imports: 3 s more.
-test drift soak conformance: export PYTHONDONTWRITEBYTECODE =
+test branches drift soak conformance: export PYTHONDONTWRITEBYTECODE =
 
 # Three processes for two cores: a fifth of the time a test waits, for another process or for a second to pass.
 test: $(READY) ## run the tests (CI: make test FLAGS=--cov)
 	@$(BIN)/pytest -n 3 --dist worksteal $(FLAGS)
+
+# Until Python 3.14, `sys.monitoring` counts lines only.
+branches: export COVERAGE_CORE = ctrace
+branches: $(READY) ## measure branch coverage of each file; python -m tests.branches OLD.json NEW.json names those that fell
+	@$(BIN)/pytest -n 3 --dist worksteal -q --cov --cov-branch --cov-report=json:.venv/branches.json $(FLAGS)
 
 drift: $(READY) ## which names and tests fail with the newest versions (another: make drift FLAGS='--fast-agent 0.10.47')
 	@$(BIN)/python -m tests.drift $(FLAGS)
