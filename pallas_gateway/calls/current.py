@@ -31,6 +31,7 @@ class LlmTurn:
         sent: the number of requests.
         is_answered: in this attempt.
         failure: of this attempt.
+        changed: parameters of the call that a change has replaced, with the values sent.
     """
 
     provider: str | None = None
@@ -40,6 +41,7 @@ class LlmTurn:
     sent: int = 0
     is_answered: bool = False
     failure: Exception | None = None
+    changed: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,6 @@ class CallScope:
         on_llm_repeat: is called with an LLM that is about to repeat a request.
         reading_pause: returns the pause between two reads of an LLM's streamed answer, in seconds.
         responses: of the current turn, closed at its end.
-        bedrock_turn: the `bedrock_turns.Turn` of the current thread.
         tool_run: the `journal.ToolRun` of the running tool call.
         peer_call: the running tool call; notifications of a peer arrive in its context.
     """
@@ -103,7 +102,6 @@ class CallScope:
     reading_pause: WeakMethod[Callable[[Any], float]] | None = None
     # One LLM turn
     responses: list[Any] | None = None
-    bedrock_turn: Any = None
     # One tool call
     tool_run: Any = None
     peer_call: PeerCall | None = None

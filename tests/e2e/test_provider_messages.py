@@ -50,16 +50,6 @@ async def test_a_warning_about_settings_is_written_once_per_agent(
         assert warned() == 2
 
 
-async def test_a_task_budget_that_is_not_set_causes_no_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING, logger="pallas.fast_agent")
-    async with serving(tmp_path, ANTHROPIC, lambda _: say("Done.")) as served:
-        assert (await ask(served.url)).text == "Done."
-
-    assert [record.getMessage() for record in caplog.records if record.name == "pallas.fast_agent"] == []
-
-
 async def test_the_first_record_of_a_failed_call_has_the_providers_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,40 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.e2e.provider_matrix import ALIYUN, ANTHROPIC, BEDROCK, CODEX, GEMINI, GENERIC, HF, PROVIDERS, over_providers
 from tests.e2e.providers import Provider, serving
-from tests.support.clients import MODERN_VERSION, raw_client
-from tests.support.providers.anthropic import refused
+from tests.support.parameters import AS_SCHEMA, notes_of, result_of
 from tests.support.scripted_llm import call_tools, say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.providers import Served
     from tests.support.scripted_llm import LlmRequest, Turn
 
-SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-AS_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
 ONE_TOOL = {"type": "function", "function": {"name": "tools__echo"}}
-BUDGETED, ADAPTIVE, NEWER, ALWAYS = (
-    replace(ANTHROPIC, name="anthropic", model=f"anthropic.claude-{name}")
-    for name in ("haiku-4-5", "sonnet-4-6", "opus-5", "opus-5-5")
-)
-
-
-async def result_of(served: Served, **params: Any) -> dict[str, Any]:
-    async with raw_client(served.url, protocol_version=MODERN_VERSION) as client:
-        return (await client.call_tool("send_message", {"message": "hi", "params": params})).result
-
-
-def notes_of(result: dict[str, Any]) -> dict[str, Any]:
-    assert not result.get("isError"), result
-    notes: dict[str, Any] = result["_meta"].get("pallas/params", {})
-    return notes
 
 
 @pytest.mark.parametrize("provider", [GENERIC, ALIYUN, ANTHROPIC], ids=lambda one: one.name)
@@ -50,62 +31,6 @@ async def test_a_call_without_tools_or_stop_texts_sends_neither_as_null_or_empty
     assert request.body.keys().isdisjoint({"tools", "stop", "stop_sequences"})
 
 
-@pytest.mark.parametrize("params", [{"temperature": 0.25}, {"top_p": 0.5}, {"top_k": 40}], ids=str)
-@pytest.mark.parametrize("provider", [BUDGETED, ADAPTIVE], ids=lambda one: one.model)
-async def test_claude_does_not_think_where_sampling_is_set(
-    provider: Provider, params: dict[str, Any], tmp_path: Path
-) -> None:
-    async with serving(tmp_path, provider, lambda request: strict(served, request)) as served:
-        notes = notes_of(await result_of(served, **params, max_tokens=500))
-        await result_of(served)
-
-    assert notes == {"changed": {"thinking": "off"}}
-    first, *_, last = [request.body for request in served.llm.requests]
-    assert first.items() >= {**params, "max_tokens": 500}.items()
-    assert "thinking" not in first
-    assert last["thinking"]["type"] in {"enabled", "adaptive"}  # only that call
-
-
-@pytest.mark.parametrize("choice", ["required", ONE_TOOL], ids=str)
-@pytest.mark.parametrize("provider", [BUDGETED, ADAPTIVE, NEWER], ids=lambda one: one.model)
-async def test_claude_does_not_think_in_a_call_that_forces_a_tool(
-    provider: Provider, choice: Any, tmp_path: Path
-) -> None:
-    async with serving(tmp_path, provider, lambda request: strict(served, request)) as served:
-        notes = notes_of(await result_of(served, tool_choice=choice))
-
-    assert notes == {"changed": {"thinking": "off"}}
-    first, second = [request.body for request in served.llm.requests]
-    assert first["tool_choice"]["type"] in {"any", "tool"}
-    assert first.get("thinking") == second.get("thinking")
-
-
-@pytest.mark.parametrize("choice", ["required", ONE_TOOL], ids=str)
-async def test_claude_models_that_always_think_ignore_a_forced_tool(choice: Any, tmp_path: Path) -> None:
-    async with serving(tmp_path, ALWAYS, lambda request: strict(served, request)) as served:
-        notes = notes_of(await result_of(served, tool_choice=choice, temperature=0.25))
-
-    assert notes == {"ignored": ["temperature", "tool_choice"]}
-
-
-@pytest.mark.parametrize(
-    "params", [{"temperature": 1}, {"top_p": 0.95}, {"tool_choice": "auto"}, {"tool_choice": "none"}], ids=str
-)
-async def test_claude_keeps_thinking_where_it_may(params: dict[str, Any], tmp_path: Path) -> None:
-    async with serving(tmp_path, ADAPTIVE, lambda request: strict(served, request)) as served:
-        assert notes_of(await result_of(served, **params)) == {}
-
-    assert all(request.body["thinking"] == {"type": "adaptive"} for request in served.llm.requests)
-
-
-@pytest.mark.parametrize("name", ["haiku-4-5", "opus-4-1", "opus-4-6"])
-async def test_claude_gets_either_temperature_or_top_p(name: str, tmp_path: Path) -> None:
-    provider = replace(ANTHROPIC, model=f"anthropic.claude-{name}")
-    async with serving(tmp_path, provider, lambda request: strict(served, request)) as served:
-        assert notes_of(await result_of(served, temperature=0.25, top_p=0.75))["ignored"] == ["top_p"]
-        assert "ignored" not in notes_of(await result_of(served, top_p=0.75))
-
-
 async def test_later_models_of_claude_get_no_sampling(tmp_path: Path) -> None:
     provider = replace(ANTHROPIC, model="anthropic.claude-opus-4-7")
     async with serving(tmp_path, provider, lambda _: say("Done.")) as served:
@@ -113,24 +38,6 @@ async def test_later_models_of_claude_get_no_sampling(tmp_path: Path) -> None:
 
     assert notes == {"ignored": ["temperature", "top_p", "top_k"]}
     assert not {"temperature", "top_p", "top_k"} & served.llm.requests[0].body.keys()
-
-
-async def test_claude_does_not_think_where_its_agent_sets_the_sampling(tmp_path: Path) -> None:
-    async with serving(
-        tmp_path, ADAPTIVE, lambda request: strict(served, request), params="temperature=0.25"
-    ) as served:
-        assert notes_of(await result_of(served, max_tokens=500)) == {}
-
-    assert [request.body["temperature"] for request in served.llm.requests] == [0.25, 0.25]
-
-
-def strict(served: Served, request: LlmRequest) -> Turn:
-    """A model that thinks, and calls a tool if it may."""
-    if (why := refused(request.body)) is not None:
-        return served.llm.refuse(400, why)
-    if request.tool_results or request.body.get("tool_choice") == {"type": "none"}:
-        return say("Done.")
-    return call_tools([("tools__echo", {"text": "Ann"})])
 
 
 async def test_codex_ignores_a_limit_of_tokens_which_its_endpoint_refuses(tmp_path: Path) -> None:
@@ -252,26 +159,6 @@ def calls_twice_then_answers(request: LlmRequest) -> Turn:
     if request.number <= 2 and request.tools:
         return call_tools([("tools__echo", {"text": f"call {request.number}"})])
     return say('{"name": "Ann"}' if request.number > 3 or not request.tools else "It is Ann.")
-
-
-NOVA = replace(BEDROCK, model="bedrock.amazon.nova-pro-v1:0")
-SONNET = replace(BEDROCK, model="bedrock.us.anthropic.claude-sonnet-4-5-20250929-v1:0")
-
-
-@pytest.mark.parametrize("provider", [NOVA, SONNET], ids=lambda one: one.model)
-async def test_bedrock_samples_as_asked(provider: Provider, tmp_path: Path) -> None:
-    async with serving(tmp_path, provider, lambda _: say('{"name": "Ann"}')) as served:
-        assert notes_of(await result_of(served, temperature=0.25, response_format=AS_SCHEMA)) == {}
-        assert notes_of(await result_of(served, response_format=AS_SCHEMA)) == {}
-        assert notes_of(await result_of(served, top_p=0.75)) == {}
-        both = notes_of(await result_of(served, temperature=0.25, top_p=0.75))
-
-    bodies = [request.body for request in served.llm.requests]
-    sampling = [{**one["inferenceConfig"], "maxTokens": 0} for one in bodies]
-    assert [one.get("temperature") for one in sampling] == [0.25, 0.0, None, 0.25]
-    assert [one.get("topP") for one in sampling[2:]] == ([0.75, 0.75] if provider is NOVA else [0.75, None])
-    assert both == ({} if provider is NOVA else {"ignored": ["top_p"]})
-    assert ["additionalModelRequestFields" in one for one in (bodies[0], *bodies[2:])] == [False] * 3
 
 
 async def test_an_allow_list_holds_for_models_of_bedrock_that_read_of_their_tools_in_the_prompt(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from fast_agent.agents.agent_types import AgentType
 from fast_agent.agents.tool_runner import ToolRunnerHooks
 from mcp_types import CallToolResult, ListToolsResult, TextContent
 
+from pallas_gateway.calls.current import current_turn
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.provider_parameters import ParameterMapping, parameter_mapping_of
 from pallas_gateway.runtime.compat import engine
-from pallas_gateway.runtime.llm.anthropic import has_stopped_thinking
 from pallas_gateway.runtime.llm.provider_requests import seen_in, sent_max_tokens, watch_requests
 
 if TYPE_CHECKING:
@@ -82,11 +82,10 @@ class AppliedParameters:
         if id(llm) in self._watched:
             return
         self._watched.add(id(llm))
-        watch_requests(llm, partial(self._saw, llm, mapping))
+        watch_requests(llm, partial(self._saw, mapping))
 
-    def _saw(self, llm: object, mapping: ParameterMapping, request: Mapping[str, Any]) -> None:
-        if has_stopped_thinking(llm):
-            self._changed["thinking"] = "off"
+    def _saw(self, mapping: ParameterMapping, request: Mapping[str, Any]) -> None:
+        self._changed |= current_turn().changed
         self._honoured |= seen_in(request, self._parameters) | mapping.said_in_prompt(self._parameters)
         sent = sent_max_tokens(request)
         if sent != self._parameters.max_tokens and sent is not None and self._parameters.max_tokens is not None:

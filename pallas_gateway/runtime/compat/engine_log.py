@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.changes.change import Fault
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry.current_call import current_call
 
@@ -40,6 +41,24 @@ _ABOUT_SETTINGS = (
     "Kimi K3 always reasons",
 )
 """Beginnings of warnings about an agent's settings, which fast-agent logs in every call."""
+FAULTS = (
+    Fault(
+        title="Warnings about settings are written in every call",
+        text="""\
+Symptom: "Task budget ignored for model without Anthropic task budget support.", "Anthropic model ignores unsupported
+sampling parameters; removed top_k." and "Ignoring fixed or unsupported Kimi K3 sampling parameters." are in the log
+once for each call.
+
+Reproduction: call an agent with `anthropic.claude-haiku-4-5` or with `moonshot.kimi-k3` and `temperature` three times.
+`AnthropicLLM.__init__` (`anthropic/llm_anthropic.py`) and the parameter handling of `llm_moonshot.py` warn for each LLM
+object, of which the gateway makes one for each call.
+
+Repair: a warning that begins like one of `_ABOUT_SETTINGS` is written once for each start of an agent.
+""",
+        library="fast_agent",
+        gone_when="fast-agent warns where settings are read, not where an LLM object is made",
+    ),
+)
 _warned: set[tuple[str | None, str]] = set()
 
 

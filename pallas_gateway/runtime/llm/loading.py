@@ -109,9 +109,7 @@ def _log_in_to_google(provider: Provider) -> None:
 
 def _repaired(llm_class: Any) -> Any:
     from pallas_gateway.runtime.llm import (  # noqa: PLC0415  needed with the first model only
-        anthropic,
         anthropic_vertex,
-        bedrock,
         google,
         keys,
         logins,
@@ -130,8 +128,7 @@ def _repaired(llm_class: Any) -> Any:
         attempts.log_repeats_of_libraries()
         endings.require_ends(each)
         endings.keep_equal_texts(each)
-        for repairs in (keys, schemas, anthropic, google, openrouter, reasoning, responses, logins):
+        for repairs in (keys, schemas, google, openrouter, reasoning, responses, logins):
             repairs.prepare(each)
         anthropic_vertex.prepare(each)
-        bedrock.prepare(each, module)
     return llm_class

@@ -9,6 +9,7 @@ from fast_agent.llm.model_database import ModelDatabase, ModelParameters
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_types import Provider
 
+from pallas_gateway.changes.change import Fault
 from pallas_gateway.runtime.protocols import ModelFacts
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.runtime.settings.model_names import near_model
@@ -28,6 +29,21 @@ _SENT_NO_IMAGES = frozenset({Provider.BEDROCK})
 """Providers to which fast-agent sends only the text of a message, without an error."""
 _SENT_NO_LIMIT = frozenset({Provider.GENERIC, Provider.GOOGLE_OAI, Provider.TENSORZERO})
 """Providers to which fast-agent sends no limit of its own for answers, so a model of one may answer without end."""
+FAULTS = (
+    Fault(
+        title="Bedrock is sent no images",
+        text="""\
+Symptom: a picture for a model of Bedrock is left out without an error, also where `model_capabilities` says `vision:
+true`, and the model answers about nothing.
+
+Reproduction: call an agent with `bedrock.amazon.nova-pro-v1:0` and an image: the request holds the text alone.
+
+Repair: such a call is refused with `images_unsupported`.
+""",
+        library="bedrock",
+        gone_when="`BedrockConverter.convert_to_bedrock` converts `ImageContent`",
+    ),
+)
 RELIED_ON: ReliedOn = ((ModelDatabase, "_RUNTIME_MODEL_PARAMS", ()),)
 
 

@@ -11,7 +11,6 @@ from fast_agent.types import RequestParams
 
 from pallas_gateway.calls.parameters import Parameters
 from pallas_gateway.runtime.call.provider_parameters import parameter_mapping_of
-from pallas_gateway.runtime.llm.anthropic import takes_one_of_two
 from pallas_gateway.runtime.llm.provider_requests import REQUEST_BUILDERS, seen_in, watch_requests
 
 WHERE = {
@@ -91,16 +90,3 @@ def test_a_parameter_took_effect_if_the_request_says_something_of_it(
     parameters: Parameters, request_: dict[str, Any], seen: set[str]
 ) -> None:
     assert seen_in(request_, parameters) == seen
-
-
-@pytest.mark.parametrize(
-    ("models", "is_either"),
-    [
-        ("claude-3-5-haiku-20241022 claude-v2 claude-sonnet-4 claude-sonnet-4-0 claude-opus-4-20250514", False),
-        ("anthropic.claude-sonnet-4-20250514-v1:0 claude-sonnet-4@20250514 amazon.nova-lite-v1:0", False),
-        ("claude-opus-4-1 claude-opus-4.1 claude-opus-4-1-20250805 claude-opus-4-1@20250805 claude-haiku-4-5", True),
-        ("claude-sonnet-4-6 claude-opus-5 us.anthropic.claude-sonnet-4-5-20250929-v1:0", True),
-    ],
-)
-def test_models_of_claude_take_temperature_or_top_p_since_opus_4_1(models: str, is_either: bool) -> None:
-    assert {takes_one_of_two(model) for model in models.split()} == {is_either}

@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
-from contextvars import copy_context
-from dataclasses import replace
+from contextvars import ContextVar, copy_context
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from pallas_gateway.calls.current import say_repeated
+from pallas_gateway.calls import current
 from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import ProviderError
-from pallas_gateway.runtime.scope import current_scope, entered
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -51,10 +49,6 @@ class BedrockTurn:
         if self._is_cancelled:
             raise ProviderError("the call is over")
 
-    def say_repeated(self, why: str, sent: int) -> None:
-        """Have the event loop log, in the thread's context, that a request is sent again."""
-        self.loop.call_soon_threadsafe(say_repeated, why, sent, context=copy_context())
-
     def cancel(self) -> None:
         """Make the thread's current read fail."""
         with _owning:
@@ -67,10 +61,21 @@ _owners: WeakKeyDictionary[socket.socket, BedrockTurn] = WeakKeyDictionary()
 _owning = Lock()
 
 
+_turn: ContextVar[BedrockTurn | None] = ContextVar("pallas_bedrock_turn", default=None)
+"""Of the current thread."""
+
+
 def current_turn() -> BedrockTurn | None:
-    """Return the turn of the current thread."""
-    turn: BedrockTurn | None = current_scope.get().bedrock_turn
-    return turn
+    """The turn of the current thread; None on the event loop."""
+    return _turn.get()
+
+
+def say_repeated(why: str, sent: int) -> None:
+    """Log on the event loop, in the thread's context, that a request is sent again."""
+    if (turn := current_turn()) is None:
+        current.say_repeated(why, sent)
+    else:
+        turn.loop.call_soon_threadsafe(current.say_repeated, why, sent, context=copy_context())
 
 
 def _shut_down(sock: socket.socket) -> None:
@@ -80,8 +85,8 @@ def _shut_down(sock: socket.socket) -> None:
 
 async def in_thread(turn: BedrockTurn, work: Coroutine[Any, Any, Any]) -> Any:
     """Run `work`, which never waits for the event loop, in a thread; cancel the turn if this is cancelled."""
-    with entered(replace(current_scope.get(), bedrock_turn=turn)):
-        context = copy_context()
+    context = copy_context()
+    context.run(_turn.set, turn)
     try:
         return await begin(partial(context.run, _run_through, work), name="pallas-bedrock-turn")
     except asyncio.CancelledError:

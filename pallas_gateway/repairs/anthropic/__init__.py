@@ -1,0 +1,1 @@
+"""Faults of fast-agent's class for Anthropic's models."""

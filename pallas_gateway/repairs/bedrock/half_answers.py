@@ -1,0 +1,68 @@
+"""Half an answer of Bedrock is a whole one.
+
+Symptom: a proxy whose server dies ends the body as if that were all. fast-agent returns the beginning as the answer.
+
+Reproduction: stream one piece of text and end the body, without `messageStop`.
+
+Repair: the turn fails with `llm_error`, "the provider's answer ended early". Text that was streamed until then has
+reached the client. A server that does not end the body after the last event is read for at most 5 s.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
+from pallas_gateway.limits import AFTER_LAST_SECONDS
+from pallas_gateway.repairs.bedrock._turns import current_turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+CHANGE = Change(
+    "bedrock-half-answers",
+    REPAIR,
+    ("fast-agent-mcp",),
+    seen_in="0.10.46",
+    when=Loaded("boto3"),
+    replaces=(
+        Name(
+            "fast_agent.llm.provider.bedrock.llm_bedrock:BedrockLLM._process_stream",
+            takes=("self", "stream_response", "model"),
+        ),
+    ),
+    gone_when="`BedrockLLM._process_stream` raises over such a stream",
+)
+
+
+def changed(original: Callable[..., Any], holder: Any) -> Callable[..., Any]:
+    """Fail without the last event."""
+    del holder
+
+    @wraps(original)
+    async def process_stream(self: Any, stream_response: Any, model: str) -> Any:
+        return await original(self, {**stream_response, "stream": whole(stream_response["stream"])}, model)
+
+    return process_stream
+
+
+def whole(stream: Any) -> Iterator[dict[str, Any]]:
+    """Yield the events of a stream; raise `CallFailedError` if its last one is missing."""
+    from pallas_gateway.calls.provider_failures import ended_early  # noqa: PLC0415  imports HTTP clients
+
+    is_whole = False
+    try:
+        for event in stream:
+            if "messageStop" in event:
+                is_whole = True
+                if (turn := current_turn()) is not None:
+                    turn.wait_at_most(AFTER_LAST_SECONDS)
+            yield event
+    except TimeoutError:
+        if not is_whole:
+            raise
+    finally:
+        stream.close()
+    if not is_whole:
+        raise ended_early()

@@ -1,0 +1,53 @@
+"""Bedrock sends no live text.
+
+Symptom: no `assistant_delta` for Bedrock models.
+
+Reproduction: call an agent with `bedrock.amazon.nova-lite-v1:0` and ask for live text.
+
+Repair: text deltas are handed to the stream listeners on the event loop.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
+from pallas_gateway.repairs.bedrock._turns import current_turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHANGE = Change(
+    "bedrock-live-text",
+    REPAIR,
+    ("fast-agent-mcp",),
+    seen_in="0.10.46",
+    when=Loaded("boto3"),
+    replaces=(
+        Name(
+            "fast_agent.llm.provider.bedrock.llm_bedrock:BedrockLLM._handle_stream_text_delta",
+            takes=("self", "text", "model", "state"),
+        ),
+    ),
+    gone_when="`_handle_stream_text_delta` notifies the listeners",
+)
+
+
+def changed(original: Callable[..., None], holder: Any) -> Callable[..., None]:
+    """Notify the listeners of each text."""
+    del holder
+    from fast_agent.llm.stream_types import StreamChunk  # noqa: PLC0415  not before it is used
+
+    @wraps(original)
+    def handle(self: Any, text: str, *arguments: Any) -> None:
+        original(self, text, *arguments)
+        if not text:
+            return
+        chunk = StreamChunk(text=text)
+        if (turn := current_turn()) is not None:
+            turn.loop.call_soon_threadsafe(self._notify_stream_listeners, chunk)
+        else:
+            self._notify_stream_listeners(chunk)
+
+    return handle

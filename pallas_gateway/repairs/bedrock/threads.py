@@ -1,0 +1,58 @@
+"""Bedrock blocks the event loop.
+
+Symptom: one slow answer of Amazon Bedrock stops every agent: `/livez`, heartbeats, deadlines, cancellation and SIGTERM
+wait for it.
+
+Reproduction: point `AWS_ENDPOINT_URL_BEDROCK_RUNTIME` at a server that does not answer, call an agent with
+`bedrock.amazon.nova-lite-v1:0`, and ask another agent. `BedrockLLM._bedrock_completion` calls boto3 without a thread.
+
+Repair: the turn runs in a thread of its own with a copy of the context. When the call ends, the sockets that this
+thread reads are shut down, so it ends too. `streaming_timeout` bounds each read, and bodies are bounded as those of
+other providers are. One client of boto3 for each profile and region is kept for all calls.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_LLM = "fast_agent.llm.provider.bedrock.llm_bedrock:BedrockLLM"
+CHANGE = Change(
+    "bedrock-threads",
+    REPAIR,
+    ("fast-agent-mcp", "botocore"),
+    seen_in="0.10.46",
+    when=Loaded("boto3"),
+    replaces=(
+        Name(f"{_LLM}._bedrock_completion", takes=("self", "message_param", "request_params"), by="in_threads"),
+        Name(f"{_LLM}._get_bedrock_runtime_client", takes=("self",), by="kept_client"),
+    ),
+    relies_on=(Name("botocore.httpsession:URLLib3Session._pool_classes_by_scheme"),),
+    gone_when="fast-agent calls Bedrock asynchronously, or in threads that a cancellation ends",
+)
+
+
+def in_threads(original: Callable[..., Any], holder: Any) -> Callable[..., Any]:
+    """Run each turn in a thread."""
+    del holder
+    from pallas_gateway.repairs.bedrock._turns import BedrockTurn, in_thread  # noqa: PLC0415  not before it is used
+
+    @wraps(original)
+    async def complete(self: Any, message: Any, request_params: Any = None, *more: Any, **options: Any) -> Any:
+        turn = BedrockTurn(getattr(request_params, "streaming_timeout", None))
+        return await in_thread(turn, original(self, message, request_params, *more, **options))
+
+    return complete
+
+
+def kept_client(original: Any, holder: Any) -> Callable[[Any], Any]:
+    """Return the client that is kept for the profile and region; fast-agent makes one for each LLM object."""
+    del original, holder
+    from pallas_gateway.repairs.bedrock._client import client_of  # noqa: PLC0415  boto3 is optional
+
+    return lambda self: client_of(self.aws_profile, self.aws_region)

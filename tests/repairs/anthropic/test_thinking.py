@@ -1,0 +1,92 @@
+"""Claude refuses parameters while it thinks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.e2e.provider_matrix import ANTHROPIC
+from tests.e2e.providers import Provider, serving
+from tests.support.parameters import notes_of, result_of
+from tests.support.providers.anthropic import refused
+from tests.support.scripted_llm import call_tools, say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.e2e.providers import Served
+    from tests.support.scripted_llm import LlmRequest, Turn
+
+ONE_TOOL = {"type": "function", "function": {"name": "tools__echo"}}
+BUDGETED, ADAPTIVE, NEWER, ALWAYS = (
+    replace(ANTHROPIC, name="anthropic", model=f"anthropic.claude-{name}")
+    for name in ("haiku-4-5", "sonnet-4-6", "opus-5", "opus-5-5")
+)
+
+
+@pytest.mark.parametrize("params", [{"temperature": 0.25}, {"top_p": 0.5}, {"top_k": 40}], ids=str)
+@pytest.mark.parametrize("provider", [BUDGETED, ADAPTIVE], ids=lambda one: one.model)
+async def test_claude_does_not_think_where_sampling_is_set(
+    provider: Provider, params: dict[str, Any], tmp_path: Path
+) -> None:
+    async with serving(tmp_path, provider, lambda request: strict(served, request)) as served:
+        notes = notes_of(await result_of(served, **params, max_tokens=500))
+        await result_of(served)
+
+    assert notes == {"changed": {"thinking": "off"}}
+    first, *_, last = [request.body for request in served.llm.requests]
+    assert first.items() >= {**params, "max_tokens": 500}.items()
+    assert "thinking" not in first
+    assert last["thinking"]["type"] in {"enabled", "adaptive"}  # only that call
+
+
+@pytest.mark.parametrize("choice", ["required", ONE_TOOL], ids=str)
+@pytest.mark.parametrize("provider", [BUDGETED, ADAPTIVE, NEWER], ids=lambda one: one.model)
+async def test_claude_does_not_think_in_a_call_that_forces_a_tool(
+    provider: Provider, choice: Any, tmp_path: Path
+) -> None:
+    async with serving(tmp_path, provider, lambda request: strict(served, request)) as served:
+        notes = notes_of(await result_of(served, tool_choice=choice))
+
+    assert notes == {"changed": {"thinking": "off"}}
+    first, second = [request.body for request in served.llm.requests]
+    assert first["tool_choice"]["type"] in {"any", "tool"}
+    assert first.get("thinking") == second.get("thinking")
+
+
+@pytest.mark.parametrize("choice", ["required", ONE_TOOL], ids=str)
+async def test_claude_models_that_always_think_ignore_a_forced_tool(choice: Any, tmp_path: Path) -> None:
+    async with serving(tmp_path, ALWAYS, lambda request: strict(served, request)) as served:
+        notes = notes_of(await result_of(served, tool_choice=choice, temperature=0.25))
+
+    assert notes == {"ignored": ["temperature", "tool_choice"]}
+
+
+@pytest.mark.parametrize(
+    "params", [{"temperature": 1}, {"top_p": 0.95}, {"tool_choice": "auto"}, {"tool_choice": "none"}], ids=str
+)
+async def test_claude_keeps_thinking_where_it_may(params: dict[str, Any], tmp_path: Path) -> None:
+    async with serving(tmp_path, ADAPTIVE, lambda request: strict(served, request)) as served:
+        assert notes_of(await result_of(served, **params)) == {}
+
+    assert all(request.body["thinking"] == {"type": "adaptive"} for request in served.llm.requests)
+
+
+async def test_claude_does_not_think_where_its_agent_sets_the_sampling(tmp_path: Path) -> None:
+    async with serving(
+        tmp_path, ADAPTIVE, lambda request: strict(served, request), params="temperature=0.25"
+    ) as served:
+        assert notes_of(await result_of(served, max_tokens=500)) == {}
+
+    assert [request.body["temperature"] for request in served.llm.requests] == [0.25, 0.25]
+
+
+def strict(served: Served, request: LlmRequest) -> Turn:
+    """A model that thinks, and calls a tool if it may."""
+    if (why := refused(request.body)) is not None:
+        return served.llm.refuse(400, why)
+    if request.tool_results or request.body.get("tool_choice") == {"type": "none"}:
+        return say("Done.")
+    return call_tools([("tools__echo", {"text": "Ann"})])
