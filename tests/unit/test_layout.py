@@ -1,0 +1,31 @@
+"""A module's unit tests are where its name says."""
+
+from __future__ import annotations
+
+from tests.layout import without_module
+
+OF_NO_MODULE = {
+    "changes/test_upstream_page.py": "a document",
+    "config/test_configuration_page.py": "a document",
+    "telemetry/test_logging_reference.py": "a document",
+    "telemetry/test_metrics_document.py": "a document",
+    "test_documented_paths.py": "all documents",
+    "test_failure_reasons.py": "two documents",
+    "telemetry/test_patterns.py": "the regular expressions of all modules",
+    "test_layout.py": "the tests themselves",
+    **dict.fromkeys(
+        (
+            "runtime/fast_paths/test_copying.py",
+            "runtime/fast_paths/test_fast_paths.py",
+            "runtime/llm/test_openai_client.py",
+            "runtime/llm/test_openai_requests.py",
+            "runtime/llm/test_runs.py",
+            "runtime/llm/test_tool_calls.py",
+        ),
+        "of a repair or fast path that is still among the product",
+    ),
+}
+
+
+def test_each_file_of_unit_tests_is_named_after_a_module() -> None:
+    assert set(without_module()) <= OF_NO_MODULE.keys()
