@@ -219,4 +219,5 @@ class AgentState:
             self._around.metrics.agent_state.labels(self.name, state.value).set(state is self.status.state)
 
     def _instances_live(self) -> float:
-        return float(sum(runtime.instances_live for runtime in self._uses))
+        runtimes = [*self._uses]  # copied at once: a scrape asks in its thread
+        return float(sum(runtime.instances_live for runtime in runtimes))

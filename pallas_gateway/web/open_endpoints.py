@@ -91,7 +91,7 @@ async def _metrics(gateway: Gateway, _routes: PortRoutes, request: Request) -> R
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
     except (TypeError, ValueError):  # its parser fails on versions that are not numbers
         encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
-    return Response(await gateway.metrics.exposition(encode, content_type), headers={"Content-Type": content_type})
+    return Response(await gateway.metrics.exposition(encode), headers={"Content-Type": content_type})
 
 
 async def _well_known(gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:

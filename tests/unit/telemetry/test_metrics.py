@@ -174,12 +174,6 @@ def test_two_gateways_count_apart() -> None:
     assert another.registry.get_sample_value("pallas_send_message_total", labels) is None
 
 
-@pytest.fixture
-def other_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pallas_gateway.telemetry.exposition._RELIED_ON", ("no_such_name",))
-
-
-@pytest.mark.usefixtures("other_library")
 @pytest.mark.parametrize("encode", [generate_latest, openmetrics])
 async def test_metrics_that_the_library_writes_are_written_outside_the_event_loop(
     metrics: Metrics, encode: Callable[[Collector], bytes]
@@ -190,14 +184,13 @@ async def test_metrics_that_the_library_writes_are_written_outside_the_event_loo
         threads.append(threading.get_ident())
         return encode(registry)
 
-    text = await metrics.exposition(noting, "any")
+    text = await metrics.exposition(noting)
 
     assert text == encode(metrics.exposed)
     assert b"pallas_tasks 1.0" in text
     assert threads != [threading.get_ident()]
 
 
-@pytest.mark.usefixtures("other_library")
 async def test_scrapes_wait_for_each_other(metrics: Metrics) -> None:
     loop, entered, may_end, running = asyncio.get_running_loop(), asyncio.Event(), threading.Event(), []
 
@@ -207,7 +200,7 @@ async def test_scrapes_wait_for_each_other(metrics: Metrics) -> None:
         assert may_end.wait(10)
         return str(len(running)).encode()
 
-    scrapes = [asyncio.create_task(metrics.exposition(slow, "any")) for _ in range(3)]
+    scrapes = [asyncio.create_task(metrics.exposition(slow)) for _ in range(3)]
     await entered.wait()
     await asyncio.to_thread(lambda: None)  # by now, a thread has taken the others if they did not wait
     at_once = len(running)
@@ -216,7 +209,6 @@ async def test_scrapes_wait_for_each_other(metrics: Metrics) -> None:
     assert await asyncio.gather(*scrapes) == [b"1", b"2", b"3"]
 
 
-@pytest.mark.usefixtures("other_library")
 async def test_writing_metrics_lets_the_event_loop_run_every_few_samples(
     metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +218,7 @@ async def test_writing_metrics_lets_the_event_loop_run_every_few_samples(
     expected = generate_latest(metrics.exposed)
     monkeypatch.setattr("pallas_gateway.telemetry.exposition.time", SimpleNamespace(sleep=pauses.append))
 
-    text = await metrics.exposition(generate_latest, "any")
+    text = await metrics.exposition(generate_latest)
 
     assert len(pauses) >= expected.count(b"\npallas_") / SAMPLES_AT_ONCE
     assert text.replace(b"pallas_tasks 1.0", b"pallas_tasks 0.0") == expected
