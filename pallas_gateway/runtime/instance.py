@@ -18,6 +18,7 @@ from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 from pallas_gateway.calls.current import current_call
 from pallas_gateway.calls.pauses import PausableDeadline
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.runtime import fast_agent_api
 from pallas_gateway.runtime.call.journal import Journal
 from pallas_gateway.runtime.call.messages import (
     deadline_reply,
@@ -28,7 +29,6 @@ from pallas_gateway.runtime.call.messages import (
     workflow_failure,
 )
 from pallas_gateway.runtime.call.parameters import AppliedParameters
-from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.downstreams.connecting import attach
 from pallas_gateway.runtime.downstreams.connections import connections_of, install, keep_order, tools_of
 from pallas_gateway.runtime.downstreams.credentials import (
@@ -305,7 +305,7 @@ class FastAgentInstance:
             raise
         finally:
             slow.cancel()
-        engine.break_cycles(self._session)
+        fast_agent_api.break_cycles(self._session)
         self._generation = None  # whose context refers to this instance
 
 

@@ -6,36 +6,27 @@ Each module lists the private names of fast-agent and its libraries that it uses
 
 from __future__ import annotations
 
-import os
-import re
-import sys
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import fast_agent.config
-import fast_agent.context
 from fast_agent.agents.llm_decorator import LlmDecorator
 from fast_agent.agents.mcp_agent import McpAgent
 from fast_agent.agents.tool_agent import ToolAgent
 from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.core.core_app import Core
 from fast_agent.core.fastagent import FastAgent
-from fast_agent.core.harness import AgentHarness
 from fast_agent.core.logging.logger import Logger
-from fast_agent.io.source_resolver import materialize_text_source
 from fast_agent.llm import fastagent_llm
 from fast_agent.llm.model_database import ModelDatabase
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
-from fast_agent.ui import console as consoles
 
-from pallas_gateway.changes.change import START
+from pallas_gateway.changes.change import LOADED, START
 from pallas_gateway.changes.registry import registry
-from pallas_gateway.runtime import fast_paths
+from pallas_gateway.runtime import fast_agent_log, fast_paths
 from pallas_gateway.runtime.call import journal, questions
 from pallas_gateway.runtime.call.journal import recorded
 from pallas_gateway.runtime.call.tool_approval import approved
-from pallas_gateway.runtime.compat import engine_log
-from pallas_gateway.runtime.compat.engine import get_settings_apart
 from pallas_gateway.runtime.compat.requirements import check_names, check_reads
 from pallas_gateway.runtime.downstreams import (
     answers,
@@ -54,31 +45,23 @@ from pallas_gateway.runtime.llm import attempts, client_cache, loading, openrout
 from pallas_gateway.runtime.settings import declared_models
 
 if TYPE_CHECKING:
-    from fast_agent.config import Settings
-
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
 # Called with a notification of a server that its tools, prompts or resources have changed.
 _CHANGE_HANDLERS = ("_handle_tool_list_changed", "handle_subscription_event")
 
 _RELIED_ON: ReliedOn = (
-    (fast_agent.config, "resolve_env_vars", ("config_item",)),
-    (fast_agent.config, "get_settings", ("config_path", "home", "no_home")),
-    (FastAgent, "_load_config", ("self",)),
     (FastAgent, "_load_instance_settings", ("self",)),
     (FastAgent, "_settings", ()),
     (Core, "__init__", ("self", "name", "settings")),
     (Core, "_config_or_path", ()),
     (fast_agent.config, "_settings", ()),
-    (fast_agent.context, "cleanup_context", ()),
     (McpAgent, "call_tool", ("self", "name", "arguments")),
     (McpAgent, "_provider_managed_server_keys", ()),
     (ToolAgent, "call_tool", ("self", "name", "arguments")),
     (ToolAgent, "_execution_tools", ()),
     (MCPAggregator, "_execute_on_server", ("self", "server_name", "operation_type", "operation_name", "error_factory")),
     *((MCPAggregator, name, ("self", "server_name")) for name in _CHANGE_HANDLERS),
-    (Core, "cleanup", ("self",)),
-    (AgentHarness, "_load_environment_agent_cards", ("self",)),
     (LlmDecorator, "set_model", ("self", "model")),
     (LlmDecorator, "_default_request_params", ()),
     (fastagent_llm.FastAgentLLM, "resolve_structured_tool_policy", ("self", "request_params")),
@@ -103,10 +86,8 @@ _RELIED_ON: ReliedOn = (
 # Attributes that the gateway sets for these methods, or reads in replacements of them.
 _READ: tuple[tuple[Any, str, str], ...] = (
     (ToolRunner, "_advance_iteration", "_request_params"),
-    (FastAgent, "_load_config", "_home_override"),
     (ModelDatabase, "get_model_params", "_RUNTIME_MODEL_PARAMS"),
 )
-_BRACED_DEFAULT = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*):-([^}]*)\}")
 _prepared = False
 
 
@@ -122,15 +103,14 @@ def prepare() -> None:
         return
     registry().check_switches(also=[path.name for path in fast_paths.PATHS])
     registry().install(START)
+    registry().install(LOADED)
     check()
-    _expand_braced_defaults()
-    _read_settings_apart()
     connecting.prepare()
     timeouts.prepare()
     answers.prepare()
     unused_listings.prepare()
     _watch_operations()
-    Logger.event = engine_log.event  # type: ignore[method-assign]  # fast-agent's own logging is off
+    Logger.event = fast_agent_log.event  # type: ignore[method-assign]  # fast-agent's own logging is off
     run = recorded(tool_filters.guarded(approved(McpAgent.call_tool)))
     McpAgent.call_tool = wraps(McpAgent.call_tool)(run)  # type: ignore[method-assign]
     run = recorded(approved(ToolAgent.call_tool, but=McpAgent), but=McpAgent)
@@ -142,10 +122,6 @@ def prepare() -> None:
     declared_models.prepare()
     for fast_path in fast_paths.OF_FAST_AGENT:
         fast_path.install()
-    for console in (consoles.console, consoles.error_console, consoles.server_console):
-        console.quiet = True  # a server prints no chat and progress
-    # Modules with parse_cli_args=True would read the gateway's options as fast-agent's.
-    sys.argv = sys.argv[:1]
     _prepared = True
 
 
@@ -157,41 +133,15 @@ def check() -> None:
 
 async def shut_down() -> None:
     """End fast-agent's process-wide logging and context after the last agent has stopped."""
-    await registry().close()
     await openrouter.close()
     await client_cache.close_clients()
-    await fast_agent.context.cleanup_context()
-
-
-def _expand_braced_defaults() -> None:
-    """Support `${NAME:-default}`; fast-agent reads only `${NAME:default}` and would return `-default`."""
-    original = fast_agent.config.resolve_env_vars
-
-    def resolve_env_vars(config_item: Any) -> Any:
-        if isinstance(config_item, str):
-            config_item = _BRACED_DEFAULT.sub(lambda m: os.environ.get(m[1]) or m[2], config_item)
-        return original(config_item)
-
-    # The original recurses through its module's global, so items of containers are resolved here too.
-    fast_agent.config.resolve_env_vars = resolve_env_vars
-
-
-def _read_settings_apart() -> None:
-    """Keep the process-wide settings while a module is imported: it is imported in a thread while calls run."""
-
-    def load_config(self: FastAgent) -> Settings:
-        path = self.config_path
-        source = materialize_text_source(path, label="config file", suffix=".yaml") if path is not None else None
-        no_home = bool(getattr(self.args, "no_home", False))
-        return get_settings_apart(source, home=self._home_override, no_home=no_home)
-
-    FastAgent._load_config = load_config  # type: ignore[method-assign]
+    await registry().close()
 
 
 def _watch_operations() -> None:
     """Time tools, prompts and resources, and log those that fail. fast-agent's own handlers see only tools."""
     original = MCPAggregator._execute_on_server
-    watched = wraps(original)(engine_log.traced(timed(original)))  # `check()` requires the original's signature
+    watched = wraps(original)(fast_agent_log.traced(timed(original)))  # `check()` requires the original's signature
     MCPAggregator._execute_on_server = watched  # type: ignore[method-assign]
     for name in _CHANGE_HANDLERS:
         handler = getattr(MCPAggregator, name)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Self
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.token_exchanger import TokenExchanger
 from pallas_gateway.limits import RuntimeLimits
-from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.compat import engine
+from pallas_gateway.runtime import fast_agent_api, patches
 from pallas_gateway.runtime.downstreams.listing_cache import ListingCache
 from pallas_gateway.runtime.downstreams.programs import Programs
 from pallas_gateway.runtime.failures import is_about_the_model, start_reason
@@ -96,7 +95,7 @@ class FastAgentRuntime:
     def llm_providers(self) -> tuple[LlmProvider, ...]:
         """The providers that preflight asks; none if fast-agent's settings cannot be read, which is logged."""
         try:
-            settings = engine.read_settings(self._config_file)
+            settings = fast_agent_api.read_settings(self._config_file)
             forget_unset_placeholders(settings)
             return llm_providers(settings)
         except Exception as error:  # noqa: BLE001  only a warning: agents with unusable settings fail with their own reason
@@ -161,7 +160,6 @@ class FastAgentRuntime:
         await load_providers(fast, settings, spec.models)
         fast.args.no_home = True
         fast.args.quiet = True
-        engine.keep_globals_when_leaving(fast)
         harness = await entered.enter()
         runtime = StartedAgent(
             fingerprint,
@@ -203,7 +201,6 @@ class _Entered:
 
     async def enter(self) -> AgentHarness:
         harness = self._fast.harness()
-        engine.load_no_other_cards(harness)
         try:
             await harness.__aenter__()
         except Exception:  # `__aenter__` has left it

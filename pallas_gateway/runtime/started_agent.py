@@ -14,10 +14,10 @@ from pallas_gateway.calls.asking import NO_QUESTIONS
 from pallas_gateway.calls.current import CurrentCall, calling
 from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.calls.questions import MODES
+from pallas_gateway.runtime import fast_agent_api, fast_agent_log
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call.tool_approval import refuse_provider_managed
-from pallas_gateway.runtime.compat import engine, engine_log
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.known_tools import KnownTools
@@ -218,7 +218,7 @@ class StartedAgent:
         Raises:
             AgentStartError: `bad_approval`.
         """
-        engine_log.warn_again(self._spec.name)
+        fast_agent_log.warn_again(self._spec.name)
         session = await self._create("rehearsal")
         try:
             pause_child_timeouts()
@@ -293,7 +293,7 @@ class StartedAgent:
             entered(scope),
             calling(CurrentCall(llm_limits=limits.llm)),
             self._harness.request_context(bearer_token=for_llm),
-            engine.asking_for_logs(meta),
+            fast_agent_api.asking_for_logs(meta),
         ):
             try:
                 yield instance

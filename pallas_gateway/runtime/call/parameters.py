@@ -15,9 +15,9 @@ from fast_agent.agents.tool_runner import ToolRunnerHooks
 from mcp_types import CallToolResult, ListToolsResult, TextContent
 
 from pallas_gateway.calls.current import current_turn
+from pallas_gateway.runtime import fast_agent_api
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.provider_parameters import ParameterMapping, parameter_mapping_of
-from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.llm.provider_requests import seen_in, sent_max_tokens, watch_requests
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class AppliedParameters:
         """Set the call's model; before the agents are connected, because that builds instructions again."""
         if self._parameters.model is not None:
             for agent in _concerned(agents, served):
-                await engine.use_model(agent, self._parameters.model)
+                await fast_agent_api.use_model(agent, self._parameters.model)
 
     def apply(self, agents: Mapping[str, Any], served: str) -> None:
         """Apply the parameters to the agents, which are connected."""

@@ -24,7 +24,6 @@ from pallas_gateway.changes.registry import registry
 from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError, ProviderError
 from pallas_gateway.runtime.llm import attempts, client_cache, endings, openrouter
-from pallas_gateway.runtime.settings import provider_addresses
 from pallas_gateway.runtime.settings.model_names import default_model, is_bedrock_id, provider_of
 
 if TYPE_CHECKING:
@@ -124,7 +123,6 @@ def _repaired(llm_class: Any) -> Any:
             endings.note_ends()
         client_cache.keep_clients_of(module)
         provider_failures.explain_failures_of(module)
-        provider_addresses.ask_the_same_address(module)
         attempts.log_repeats_of_libraries()
         endings.require_ends(each)
         endings.keep_equal_texts(each)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.file_stamps import have_changed, stamps
-from pallas_gateway.runtime.compat import engine
+from pallas_gateway.runtime import fast_agent_api
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,7 +48,7 @@ class SettingsDigests:
         now = stamps(settings_files(config_file))
         known = self._read.get(config_file)
         if known is None or known[0] != now:
-            known = self._read[config_file] = (now, _digests(engine.read_settings(config_file)))
+            known = self._read[config_file] = (now, _digests(fast_agent_api.read_settings(config_file)))
         return known[1]
 
 

@@ -24,7 +24,7 @@ from pallas_gateway.config.yaml.expansion import ExpandedText
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.token_exchange import TokenExchange
-from pallas_gateway.runtime.compat import engine
+from pallas_gateway.runtime import fast_agent_api
 from pallas_gateway.runtime.failures import what_is_invalid
 from pallas_gateway.runtime.protocols import Downstream, StdioProgram
 from pallas_gateway.runtime.settings import programmatic_tools, provider_addresses
@@ -56,7 +56,7 @@ def settings_for_hosting(fast: FastAgent, *, config_file: Path | None) -> Settin
     """
     settings = fast._settings
     if config_file is not None and fast.config_path is None:
-        settings = engine.use_settings(config_file)
+        settings = fast_agent_api.use_settings(config_file)
         # FastAgent keeps its settings in these two attributes and has no way to change them after the import.
         fast._settings = settings
         fast.app._config_or_path = settings

@@ -7,14 +7,10 @@ a path. Here the variable is read wherever the files have no address.
 from __future__ import annotations
 
 import os
-from functools import wraps
 from typing import TYPE_CHECKING, Any
-
-from pallas_gateway.runtime.compat.requirements import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import ModuleType
 
     from fast_agent.config import Settings
 
@@ -75,22 +71,6 @@ def settle(settings: Settings) -> None:
             # Without an address, the requests of a `generic` model and its key would go to OpenAI.
             section.base_url = _of_environment(name) or (own_address(name) if name == "generic" else section.base_url)
     _without_version(settings)
-
-
-def ask_the_same_address(module: ModuleType) -> None:
-    """Use the same address for WebSockets of the Responses API as for its other requests; safe to call again."""
-    provider_class = getattr(module, "ResponsesLLM", None)
-    if provider_class is None or getattr(provider_class._base_responses_url, "is_settled", False):
-        return
-    check_names(tuple((provider_class, name, ("self",)) for name in ("_base_responses_url", "_base_url")))
-    original = provider_class._base_responses_url
-
-    @wraps(original)
-    def base_responses_url(self: Any) -> str:
-        return self._base_url() or os.environ.get("OPENAI_BASE_URL") or original(self)
-
-    base_responses_url.is_settled = True  # type: ignore[attr-defined]
-    provider_class._base_responses_url = base_responses_url
 
 
 def _of_environment(name: str) -> str | None:

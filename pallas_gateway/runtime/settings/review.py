@@ -20,7 +20,7 @@ from pallas_gateway.config.model.processes import ProcessSettings
 from pallas_gateway.config.problems import misspelt, nearest, suggesting
 from pallas_gateway.config.yaml.source import FREE_PREFIX
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.runtime.compat import engine
+from pallas_gateway.runtime import fast_agent_api
 from pallas_gateway.runtime.failures import start_reason
 from pallas_gateway.runtime.settings import programmatic_tools
 from pallas_gateway.runtime.settings.hosting import forget_unset_placeholders
@@ -60,7 +60,7 @@ def review(written: Mapping[str, Any], config_file: Path | None) -> list[Setting
     settings = None
     with wrong_values_left_out(config_file) as errors:
         try:
-            settings = engine.read_settings(config_file)
+            settings = fast_agent_api.read_settings(config_file)
             found += _of_default_model(settings)
         except ValidationError as error:
             errors.extend(error.errors(include_url=False))  # of the environment, for example

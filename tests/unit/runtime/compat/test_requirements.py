@@ -1,14 +1,11 @@
 """What the gateway relies on inside fast-agent, and in what it brings, is checked by name before it is used."""
 
 import types
-from pathlib import Path
 from typing import Any
 
-import fast_agent.config
 import openai
 import pytest
 from fast_agent.agents.tool_runner import ToolRunner
-from fast_agent.core.fastagent import FastAgent
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_types import Provider
 from fast_agent.mcp import mcp_connection_manager
@@ -18,7 +15,6 @@ from openai import AsyncStream
 
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.compat import engine
 from pallas_gateway.runtime.compat.requirements import check_names
 
 
@@ -130,26 +126,3 @@ def test_a_mismatch_stops_the_preparation_before_anything_is_replaced(monkeypatc
     with pytest.raises(PlatformError):
         patches.prepare()
     assert MCPAggregator.load_servers is before
-
-
-def test_settings_are_read_while_calls_go_on_finding_the_process_wide_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A call that looks while a module is imported in another thread must find settings."""
-    patches.prepare()
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "fastagent.config.yaml").write_text("default_model: passthrough")
-    present = fast_agent.config.Settings()
-    monkeypatch.setattr(fast_agent.config, "_settings", present)
-    seen: list[object] = []
-    original = fast_agent.config._load_settings_sources
-
-    def look(*arguments: Any, **options: Any) -> Any:
-        seen.append(fast_agent.config._settings)
-        return original(*arguments, **options)
-
-    monkeypatch.setattr(fast_agent.config, "_load_settings_sources", look)
-    assert engine.read_settings(None).default_model == "passthrough"
-    assert engine.read_settings(tmp_path / "fastagent.config.yaml").default_model == "passthrough"
-    assert FastAgent("one", parse_cli_args=False)._settings.default_model == "passthrough"
-    assert seen == [present] * 3

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from copy import copy, deepcopy
-from inspect import unwrap
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
 import fast_agent.config
+from fast_agent.core.fastagent import FastAgent
 from fast_agent.llm import fastagent_llm
 from mcp_types import LOG_LEVEL_META_KEY
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from fast_agent.agents.llm_decorator import LlmDecorator
     from fast_agent.config import Settings
-    from fast_agent.core.fastagent import FastAgent
-    from fast_agent.core.harness import AgentHarness, HarnessSession
+    from fast_agent.core.harness import HarnessSession
 
 
 def read_settings(config_file: Path | None) -> Settings:
@@ -29,39 +28,19 @@ def read_settings(config_file: Path | None) -> Settings:
     Raises:
         Exception: any that fast-agent raises for a file that it cannot use.
     """
-    return get_settings_apart(str(config_file) if config_file else None, no_home=True)
+    return _read(config_file, no_home=True)
 
 
 def use_settings(config_file: Path) -> Settings:
     """Read the settings of a file and make them the process-wide ones."""
-    settings = fast_agent.config._settings = get_settings_apart(str(config_file))
+    settings = fast_agent.config._settings = _read(config_file, no_home=False)
     return settings
 
 
-def get_settings_apart(config_path: Any, **options: Any) -> Settings:
-    """Call `get_settings` on a copy of its module's globals: it clears the process-wide settings, which calls read."""
-    original = unwrap(fast_agent.config.get_settings)
-    apart = FunctionType(original.__code__, {**vars(fast_agent.config), "_settings": None})
-    apart.__defaults__, apart.__kwdefaults__ = original.__defaults__, original.__kwdefaults__
-    return cast("Settings", apart(config_path, **options))
-
-
-def keep_globals_when_leaving(fast: FastAgent) -> None:
-    """Keep fast-agent's process-wide logging and context when this agent's harness is left; others use them."""
-
-    async def cleanup() -> None:
-        """Do nothing; `patches.shut_down` cleans up once."""
-
-    # An instance attribute shadows the method; the harness calls `app.cleanup()` through the instance.
-    fast.app.cleanup = cleanup
-
-
-def load_no_other_cards(harness: AgentHarness) -> None:
-    """Ignore cards in fast-agent's home (`.fast-agent/agent-cards`), which each harness would add to its agents.
-
-    Programs that fast-agent runs itself ignore them too.
-    """
-    harness._load_environment_agent_cards = lambda: None  # type: ignore[method-assign]
+def _read(config_file: Path | None, *, no_home: bool) -> Settings:
+    path = str(config_file) if config_file else None
+    module: Any = SimpleNamespace(config_path=path, _home_override=None, args=SimpleNamespace(no_home=no_home))
+    return FastAgent._load_config(module)
 
 
 @contextmanager

@@ -67,11 +67,6 @@ def warn_again(agent: str) -> None:
     _warned.difference_update([one for one in _warned if one[0] == agent])
 
 
-def is_debugging() -> bool:
-    """True if fast-agent's debug events are logged."""
-    return _log.isEnabledFor(logging.DEBUG)
-
-
 def event(  # noqa: PLR0913, PLR0917  fast-agent's own parameters
     self: Any, etype: str, ename: str | None, message: str, context: object, data: dict[str, Any]
 ) -> None:

@@ -1,0 +1,44 @@
+"""WebSockets of the Responses API go to another address.
+
+Symptom: with the variable `OPENAI_BASE_URL`, requests go to its address, and the WebSocket of the same model goes to
+OpenAI, with the key for that address.
+
+Reproduction: set `OPENAI_BASE_URL` to a server on loopback and call an agent with `responses.gpt-5` and
+`responses.transport: websocket`: the handshake goes to api.openai.com.
+
+Repair: the WebSocket's address is that of the requests.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_RESPONSES = "fast_agent.llm.provider.openai.responses"
+CHANGE = Change(
+    "websocket-address",
+    REPAIR,
+    ("fast-agent-mcp",),
+    seen_in="0.10.46",
+    when=Loaded(_RESPONSES),
+    replaces=(Name(f"{_RESPONSES}:ResponsesLLM._base_responses_url", ("self",)),),
+    relies_on=(Name(f"{_RESPONSES}:ResponsesLLM._base_url", ("self",)),),
+    gone_when="`_base_responses_url` returns the address that `_base_url` and the client's variable give",
+)
+
+
+def changed(original: Callable[[Any], str], holder: Any) -> Callable[[Any], str]:
+    """Return the address of the requests, if there is one."""
+    del holder
+
+    @wraps(original)
+    def base_responses_url(self: Any) -> str:
+        return self._base_url() or os.environ.get("OPENAI_BASE_URL") or original(self)
+
+    return base_responses_url
