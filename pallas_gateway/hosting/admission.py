@@ -23,7 +23,7 @@ class Limit:
 
     async def take(self) -> None:
         """Wait for a slot, behind those that wait already, and take it."""
-        if self._has_room:  # then nothing waits: `give_back` has seen to that
+        if self._has_room:  # then nothing waits: `release` has seen to that
             self._held += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -34,14 +34,14 @@ class Limit:
             if turn.cancelled():
                 self._queue.remove(turn)
             else:  # it was given a slot just then
-                self.give_back()
+                self.release()
             raise
 
-    def take_back(self) -> None:
+    def reacquire(self) -> None:
         """Take a slot at once, above the limit if none is free; for a call that had one and gave it back."""
         self._held += 1
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Release a slot; it goes to the call that has waited longest, unless the limit is exceeded."""
         self._held -= 1
         while self._has_room and (turn := self._next_turn()) is not None:
@@ -92,7 +92,7 @@ class Slots:
     def pause(self) -> None:
         """Give back every slot."""
         while self._held:
-            self._held.pop().give_back()
+            self._held.pop().release()
 
     def resume(self) -> None:
         """Take the slots back at once.
@@ -101,7 +101,7 @@ class Slots:
         could wait for each other for ever. So a limit may be exceeded by the calls that have just been answered.
         """
         for limit in self._limits:
-            limit.take_back()
+            limit.reacquire()
             self._held.append(limit)
 
 

@@ -19,7 +19,7 @@ from pallas_gateway.health.checker import HealthChecker
 from pallas_gateway.health.verdict import Life, judge
 from pallas_gateway.hosting import agent_specs
 from pallas_gateway.hosting.admission import Admission, Limits
-from pallas_gateway.hosting.agent_state import AgentState, HostContext, State
+from pallas_gateway.hosting.agent_state import AgentState, SharedServices, State
 from pallas_gateway.hosting.health_rounds import HealthRounds
 from pallas_gateway.hosting.hosted_agent import HostedAgent
 from pallas_gateway.hosting.retiring import RetiringAgents
@@ -99,8 +99,8 @@ class Prepared:
 
     def drop(self) -> None:
         """Stop the started versions."""
-        for successor in self.standbys.values():
-            successor.drop()
+        for standby in self.standbys.values():
+            standby.drop()
 
 
 class AgentSet:
@@ -194,7 +194,7 @@ class AgentSet:
     def apply(self, prepared: Prepared) -> Changes:
         """Replace the configuration and the agents, without an `await`."""
         before = dict(self.agents)
-        plans_before = {name: self._present_spec(name) for name, agent in before.items() if agent.runtime is None}
+        specs_before = {name: self._present_spec(name) for name, agent in before.items() if agent.runtime is None}
         settings_before = {name: agent.settings for name, agent in before.items()}
         self._configuration, self._addresses = prepared.configuration, prepared.addresses
         hosted = self._configuration.hosted_agents
@@ -208,32 +208,32 @@ class AgentSet:
             self._begin(name)
         kept = [name for name in hosted if name in before]
         for name in kept:
-            self._go_on(name, plans_before.get(name), prepared)
+            self._go_on(name, specs_before.get(name), prepared)
         self.servers.serve(self.agents)
         self._rounds.wake()
         self._coming_up = {name for name in kept if self.agents[name].runtime is None}
         changed = [n for n in kept if n in prepared.standbys or self.agents[n].settings != settings_before[n]]
         return Changes(tuple(added), tuple(changed), tuple(removed), prepared.failures)
 
-    def _go_on(self, name: str, plan_before: AgentSpec | None, prepared: Prepared) -> None:
+    def _go_on(self, name: str, spec_before: AgentSpec | None, prepared: Prepared) -> None:
         """Update an agent that stays: to its new version, with the one it has, or with another attempt to start.
 
-        `plan_before` is that of an agent that is not up.
+        `spec_before` is that of an agent that is not up.
         """
         agent = self.agents[name]
-        agent.rebind(self._surroundings())
+        agent.rebind(self._shared_services())
         wanted = self._configuration.hosted_agents[name]
         settings = agent.settings if name in prepared.failures else wanted  # a version keeps its settings
-        successor = prepared.standbys.get(name)
-        is_other = plan_before is not None and (
-            agent.settings != settings or not agent_specs.same(plan_before, self._present_spec(name))
+        standby = prepared.standbys.get(name)
+        is_other = spec_before is not None and (
+            agent.settings != settings or not agent_specs.same(spec_before, self._present_spec(name))
         )
         self._tell_port(name, wanted)
-        if successor is not None:
-            self._health[name].forget([one.name for one in successor.runtime.downstreams])
-        agent.update(settings, self._admission(name, settings), successor.runtime if successor else None)
-        if successor is not None:
-            successor.take()
+        if standby is not None:
+            self._health[name].forget([one.name for one in standby.runtime.downstreams])
+        agent.update(settings, self._admission(name, settings), standby.runtime if standby else None)
+        if standby is not None:
+            standby.take()
         elif agent.status.state is State.FAILED or (agent.runtime is None and is_other):
             self._begin(name)
 
@@ -294,9 +294,9 @@ class AgentSet:
         own, shared = self._limits.of(name, settings.max_in_flight), self._limits.of(None, gateway.max_in_flight)
         return Admission(own=own, gateway=shared, queue_seconds=gateway.queue_seconds)
 
-    def _surroundings(self) -> HostContext:
+    def _shared_services(self) -> SharedServices:
         settings, shared = self._configuration.deployment.gateway, self._shared
-        return HostContext(
+        return SharedServices(
             shared.running,
             shared.calls,
             shared.metrics,
@@ -331,10 +331,10 @@ class AgentSet:
         self._tell_port(name, settings)
         admission = self._admission(name, settings)
         if (agent := self._retiring.take_back(name)) is None:
-            return HostedAgent(name, settings, admission, self._surroundings())
-        agent.rebind(self._surroundings())
+            return HostedAgent(name, settings, admission, self._shared_services())
+        agent.rebind(self._shared_services())
         agent.update(settings, admission)
-        agent.host()
+        agent.reset()
         return agent
 
     def _tell_port(self, name: str, settings: AgentSettings) -> None:

@@ -52,7 +52,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class HostContext:
+class SharedServices:
     """Settings and services that the agents of one gateway share.
 
     `llm_pass_through`: callers' tokens go to LLM providers that take them. `on_state` is called with an agent that has
@@ -87,21 +87,21 @@ class AgentVersion:
 class AgentState:
     """The life of an agent between its calls: pending, starting, ready on a version, or failed; see `HostedAgent`."""
 
-    def __init__(self, name: str, settings: AgentSettings, admission: Admission, around: HostContext) -> None:
+    def __init__(self, name: str, settings: AgentSettings, admission: Admission, shared: SharedServices) -> None:
         self.name = name
         self.settings = settings
         self.open_questions: OpenQuestions = {}
         self._admission = admission
-        self._around = around
+        self._shared = shared
         self._version: AgentVersion | None = None
         self._uses: dict[AgentRuntime, UseCount] = {}
-        self.host()
+        self.reset()
 
-    def host(self) -> None:
+    def reset(self) -> None:
         """It is hosted from here on; again maybe, while calls from before still run."""
         self.status = Status(State.PENDING)
         self._tried = asyncio.Event()
-        self._around.metrics.expect_agent(self.name, self._instances_live)
+        self._shared.metrics.expect_agent(self.name, self._instances_live)
         self._count_state()
 
     @property
@@ -117,7 +117,7 @@ class AgentState:
     @property
     def max_history_entries(self) -> int:
         """Most entries of history, and most images, that one call may have."""
-        return self._around.max_history_entries
+        return self._shared.max_history_entries
 
     @property
     def model(self) -> ModelFacts | None:
@@ -131,10 +131,10 @@ class AgentState:
 
     def trace_url(self, call: Call) -> str | None:
         """Return the page of a call's trace; None if the call has none, or `gateway.trace_url` is not set."""
-        template = self._around.trace_url
+        template = self._shared.trace_url
         return template.replace(TRACE_ID, call.trace_id) if template and call.trace_id else None
 
-    def enter(self, state: State, *, reason: str | None = None, runtime: AgentRuntime | None = None) -> None:
+    def set_state(self, state: State, *, reason: str | None = None, runtime: AgentRuntime | None = None) -> None:
         """Move to `state`; logged and counted when it is another one.
 
         A failed agent that fails again has its newest reason. That one is logged as well, if it is another one by more
@@ -147,9 +147,9 @@ class AgentState:
         is_change = state is not before.state
         self.status = Status(state, reason) if is_change else replace(before, reason=reason)
         self._count_state()
-        self._around.on_state(self)
+        self._shared.on_state(self)
         if is_change:
-            self._around.metrics.agent_state_changes.labels(self.name, state.value).inc()
+            self._shared.metrics.agent_state_changes.labels(self.name, state.value).inc()
         if is_change or without_numbers(reason) != without_numbers(before.reason):
             level = logging.ERROR if state is State.FAILED else logging.INFO
             extra = {"agent": self.name, **({"reason": reason} if reason else {})}
@@ -163,20 +163,20 @@ class AgentState:
         self.settings, self._admission = settings, admission
         if runtime is not None:
             self._version = self._version_on(runtime)
-            self._around.on_state(self)
+            self._shared.on_state(self)
         elif self._version is not None:
             self._version = replace(self._version, settings=settings, admission=admission)
 
-    def rebind(self, around: HostContext) -> None:
+    def rebind(self, shared: SharedServices) -> None:
         """Share something else with the other agents from the next call on."""
-        self._around = around
+        self._shared = shared
 
     async def wait_until_unused(self, runtime: AgentRuntime) -> None:
         """Return once no call runs on a runtime that takes no more of them."""
         if (uses := self._uses.get(runtime)) is not None:
             await uses.wait_for_none()
 
-    def forget(self, runtime: AgentRuntime) -> None:
+    def release(self, runtime: AgentRuntime) -> None:
         """The runtime was left."""
         self._uses.pop(runtime, None)
 
@@ -189,9 +189,9 @@ class AgentState:
 
     def _expect_use(self, runtime: AgentRuntime) -> None:
         """Begin the series of the agent's model and downstreams at 0: what the first call adds is an increase then."""
-        self._around.metrics.expect_model(self.name, runtime.model.name)
+        self._shared.metrics.expect_model(self.name, runtime.model.name)
         for downstream in runtime.downstreams:
-            self._around.metrics.expect_downstream(self.name, downstream.name)
+            self._shared.metrics.expect_downstream(self.name, downstream.name)
 
     def leave(self, why: str) -> None:
         """The runtime is about to end; calls are refused from here on."""
@@ -216,7 +216,7 @@ class AgentState:
 
     def _count_state(self) -> None:
         for state in State:
-            self._around.metrics.agent_state.labels(self.name, state.value).set(state is self.status.state)
+            self._shared.metrics.agent_state.labels(self.name, state.value).set(state is self.status.state)
 
     def _instances_live(self) -> float:
         runtimes = [*self._uses]  # copied at once: a scrape asks in its thread

@@ -29,7 +29,7 @@ from pallas_gateway.limits import GatewayLimits
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.telemetry.redaction import cleaned
-from pallas_gateway.telemetry.refusal_log import Refusals
+from pallas_gateway.telemetry.refusal_log import RefusalLog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -69,7 +69,7 @@ class Gateway:
         self.reload_problems: tuple[str, ...] = ()
         """Why the last reload left something as it was; none if it was successful."""
         self.metrics = Metrics()
-        self.refusals = Refusals(self.metrics)
+        self.refusals = RefusalLog(self.metrics)
         self.running = RunningCalls() if running is None else running
         self._runtime = runtime
         self._providers: tuple[LlmProvider, ...] = ()

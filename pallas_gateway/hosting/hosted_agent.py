@@ -47,7 +47,7 @@ class HostedAgent(AgentState):
             CallRefusedError: `busy`, `images_unsupported`, `nesting_too_deep`.
             AgentUnavailableError: the agent is not ready; the message has the reason.
         """
-        with accounting(call, self._around.metrics, self._around.running) as account:
+        with accounting(call, self._shared.metrics, self._shared.running) as account:
             self._refuse_too_deep(call)
             version = await self.version_for_call()
             sent = fitted(call, version)
@@ -68,7 +68,7 @@ class HostedAgent(AgentState):
         A vanished client's own task is cancelled again at every await; this one exactly once, by its waiter, so its
         clean-up can still await.
         """
-        return self._around.tasks.spawn(self.answer(call, channel), name=f"call {call.call_id}")
+        return self._shared.tasks.spawn(self.answer(call, channel), name=f"call {call.call_id}")
 
     def channel(self, sender: NotificationSender, options: StreamOptions, asker: Asker = CANNOT_ASK) -> Channel:
         """Return the channel by which the notifications and questions of one call reach its client."""
@@ -77,13 +77,13 @@ class HostedAgent(AgentState):
             sender,
             options,
             asker,
-            heartbeat_seconds=self._around.heartbeat_seconds,
-            on_heartbeat=self._around.metrics.heartbeats.labels(self.name).inc,
+            heartbeat_seconds=self._shared.heartbeat_seconds,
+            on_heartbeat=self._shared.metrics.heartbeats.labels(self.name).inc,
         )
 
     def refuse(self, call: Call, refusal: CallRefusedError) -> None:
         """Count and log a call whose arguments were refused."""
-        with suppress(GatewayError), accounting(call, self._around.metrics, self._around.running):
+        with suppress(GatewayError), accounting(call, self._shared.metrics, self._shared.running):
             raise refusal
 
     @asynccontextmanager
@@ -92,9 +92,9 @@ class HostedAgent(AgentState):
     ) -> AsyncIterator[Instance]:
         """Open an instance for an admitted call."""
         channel.admitted()
-        bearer, in_flight = call.caller.bearer, self._around.metrics.calls_in_flight
-        with self._around.running.one_more(), in_flight.labels(self.name).track_inprogress():
-            llm_bearer = bearer if self._around.llm_pass_through else None
+        bearer, in_flight = call.caller.bearer, self._shared.metrics.calls_in_flight
+        with self._shared.running.one_more(), in_flight.labels(self.name).track_inprogress():
+            llm_bearer = bearer if self._shared.llm_pass_through else None
             credentials = Credentials(bearer, llm_bearer)
             async with version.runtime.open(call, credentials, channel, questions) as instance:
                 resumable = channel if isinstance(channel, (OpenCall, EventChannel)) else None
@@ -109,9 +109,9 @@ class HostedAgent(AgentState):
 
     def _questions(self, version: AgentVersion, channel: EventSink, call: Call) -> Questions:
         asker = channel.asker if version.settings.ask_caller else CANNOT_ASK
-        watch = QuestionEvents(self.name, channel, self._around.metrics, self.open_questions)
+        watch = QuestionEvents(self.name, channel, self._shared.metrics, self.open_questions)
         caller = call.caller
-        rules = replace(self._around.ask_rules, client_may_leave=isinstance(asker, OpenCall))
+        rules = replace(self._shared.ask_rules, client_may_leave=isinstance(asker, OpenCall))
         if caller.authenticated:
             rules = replace(rules, caller=caller.owner or caller.name)
         questions = Questions(self.name, asker, rules, watch, given=call.given)
@@ -120,9 +120,9 @@ class HostedAgent(AgentState):
         return questions
 
     def _refuse_too_deep(self, call: Call) -> None:
-        if call.nesting > self._around.max_nesting:
+        if call.nesting > self._shared.max_nesting:
             message = (
-                f"Agent '{self.name}' was called {call.nesting} calls deep; the limit is {self._around.max_nesting}. "
+                f"Agent '{self.name}' was called {call.nesting} calls deep; the limit is {self._shared.max_nesting}. "
                 "Agents may be calling each other in a circle. Answer without calling another agent."
             )
             raise CallRefusedError(message, reason="nesting_too_deep")

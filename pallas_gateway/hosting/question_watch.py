@@ -21,9 +21,9 @@ _log = logging.getLogger("pallas.questions")
 class QuestionEvents:
     """The `QuestionWatch` of a call of `agent`, all of whose open questions are in `open_questions`."""
 
-    def __init__(self, agent: str, channel: EventSink, metrics: Metrics, open_questions: OpenQuestions) -> None:
+    def __init__(self, agent: str, sink: EventSink, metrics: Metrics, open_questions: OpenQuestions) -> None:
         self._agent = agent
-        self._channel = channel
+        self._sink = sink
         self._metrics = metrics
         self._open = open_questions
 
@@ -31,7 +31,7 @@ class QuestionEvents:
         """Notify the client, log it without its text, and count an open question."""
         self._open[question.id] = monotonic()
         self._metrics.questions_open.labels(self._agent).inc()
-        self._channel.event(QuestionAsked(question.id, question.text_for(self._agent)))
+        self._sink.event(QuestionAsked(question.id, question.text_for(self._agent)))
         _log.info("question asked", extra=_facts(question))
 
     def answered(self, question: Question, answer: Answer) -> None:
@@ -43,7 +43,7 @@ class QuestionEvents:
         _log.info("question answered", extra={**_facts(question), **ended})
         if asked_at is not None:
             self._metrics.questions_open.labels(self._agent).dec()
-            self._channel.event(QuestionAnswered(question.id, answer.action))
+            self._sink.event(QuestionAnswered(question.id, answer.action))
 
 
 def _facts(question: Question) -> dict[str, str | None]:

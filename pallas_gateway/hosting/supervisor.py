@@ -1,7 +1,8 @@
-"""Starts agents in dependency order, retries those that fail, and leaves them all in the end.
+"""Starts agents in the order of their dependencies, retries failed starts, and leaves all agents at the end.
 
-One task per started version of an agent holds its runtime from start to end, so whatever must be left by the task that
-entered it is. A reload starts another version beside the one in use; that one is left when its last call has ended.
+One task for each started version of an agent enters and leaves its runtime, because some libraries require the same
+task for both. A reload starts a new version while the present one is in use; the earlier one is left after its last
+call.
 """
 
 from __future__ import annotations
@@ -30,48 +31,55 @@ _log = logging.getLogger("pallas.supervisor")
 
 @dataclass(eq=False)
 class _Life:
-    """One agent's, or one version's of it: `over` ends it, `tried` says that its start has come out either way.
+    """The task that starts one version of an agent, and holds its runtime until it is left.
 
-    With `reread` its files are read again, though they were before.
+    Attributes:
+        reread: read the agent's files again, although they were read before.
+        stop_requested: the runtime is left after its last call.
+        tried: the start has succeeded or failed.
     """
 
     agent: HostedAgent
     reread: bool = False
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    stop_requested: asyncio.Event = field(default_factory=asyncio.Event)
     tried: asyncio.Event = field(default_factory=asyncio.Event)
     runtime: AgentRuntime | None = None
     task: asyncio.Task[None] | None = None
 
     def end(self) -> None:
-        """Leave the runtime, if it is not in use any more; a start that is not done is not waited for, it may hang."""
-        self.over.set()
-        self.tried.set()  # otherwise its waiters would wait for ever
+        """Leave the runtime after its last call. A start that has not finished is cancelled, because it may hang."""
+        self.stop_requested.set()
+        self.tried.set()  # otherwise its waiters would never return
         if self.runtime is None and self.task is not None:
             self.task.cancel()
 
     def failed(self, reason: str) -> None:
-        """The start, or what came of it, failed; of interest to the agent only as long as this is its life."""
-        if not self.over.is_set():
-            self.agent.enter(State.FAILED, reason=reason)
+        """Record the failure, unless a newer start has replaced this one."""
+        if not self.stop_requested.is_set():
+            self.agent.set_state(State.FAILED, reason=reason)
 
-    def left(self) -> None:
-        """The runtime, if there was one, has been left."""
+    def on_left(self) -> None:
         if self.runtime is not None:
-            self.agent.forget(self.runtime)
+            self.agent.release(self.runtime)
         self.runtime = None
 
 
 class Supervisor:
-    """Owns the lives of all hosted agents; an async context manager that returns before the first one is started.
+    """Owns the lives of all hosted agents; an async context manager that does not wait for their starts.
 
-    None is started before `after` is done.
+    Args:
+        agents: the hosted agents by name.
+        runtime: starts them.
+        spec_for: returns the present spec of an agent.
+        after: the first start waits for this task.
+        limits: of starts and retries, if not the usual ones.
     """
 
     def __init__(
         self,
         agents: Mapping[str, HostedAgent],
         runtime: Runtime,
-        plan_for: Callable[[str], AgentSpec],
+        spec_for: Callable[[str], AgentSpec],
         *,
         after: asyncio.Task[None] | None = None,
         limits: LifeLimits | None = None,
@@ -79,7 +87,7 @@ class Supervisor:
         self._after = after
         self._limits = limits or LifeLimits()
         self._runtime = runtime
-        self._plan_for = plan_for
+        self._spec_for = spec_for
         self._lives = {name: _Life(agent) for name, agent in agents.items()}
         self._every_life: set[_Life] = set()
         self._all_tried = asyncio.Event()
@@ -87,14 +95,13 @@ class Supervisor:
         self._tasks = TaskOwner(close_seconds=30.0)
 
     async def __aenter__(self) -> Self:
-        """Begin starting the agents."""
         for life in self._lives.values():
             self._spawn(life, self._live(life))
         self._tasks.spawn(self._note_when_all_are_tried(), name="agents tried")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Leave every agent, those as well whose last calls have not ended."""
+        """Leave every agent, also with running calls."""
         self._stopping.set()
         for life in list(self._every_life):
             life.end()
@@ -102,7 +109,7 @@ class Supervisor:
 
     @property
     def all_tried(self) -> bool:
-        """True if every agent of the start has been ready or failed once; one that is added later changes nothing."""
+        """True if every agent of the first configuration has been ready or failed once."""
         return self._all_tried.is_set() or all(life.tried.is_set() for life in self._lives.values())
 
     async def wait_until_tried(self) -> None:
@@ -110,26 +117,23 @@ class Supervisor:
         await self._all_tried.wait()
 
     def begin(self, agent: HostedAgent) -> None:
-        """Start an agent by its files as they are now, and retry it while that fails.
-
-        Instead of a life of the same agent that did not come up.
-        """
+        """Start an agent from its present files, and retry until it is ready; an earlier attempt ends."""
         if (before := self._lives.get(agent.name)) is not None:
             before.end()
         life = self._lives[agent.name] = _Life(agent, reread=True)
         self._spawn(life, self._live(life))
 
     def end(self, name: str) -> asyncio.Task[None] | None:
-        """Leave an agent once its last call has ended; returns the task that does."""
+        """Leave an agent after its last call; return the task that leaves it."""
         life = self._lives.pop(name)
         life.end()
         return life.task
 
     async def start_beside(self, agent: HostedAgent, spec: AgentSpec) -> StandbyRuntime:
-        """Start another version of an agent that is up; the present one goes on until the new one is taken.
+        """Start another version of an agent, whose present version takes the calls until the new one is taken.
 
         Raises:
-            AgentStartError: it cannot be started; says why.
+            AgentStartError: the new version cannot be started; the message has the reason.
         """
         life = _Life(agent)
         starting = self._spawn(life, self._live_beside(life, spec))
@@ -162,16 +166,16 @@ class Supervisor:
         agent = life.agent
         await self._wait_for_dependencies(agent)
         failures = 0
-        while not life.over.is_set():
+        while not life.stop_requested.is_set():
             may_be_mended = _never
             try:
                 await self._start_and_stay(life)
             except AgentStartError as error:
                 life.failed(str(error))
                 may_be_mended = error.may_be_mended
-            except Exception as error:  # noqa: BLE001  one agent's surprise is never another's
+            except Exception as error:  # noqa: BLE001  an unexpected error of one agent does not stop the others
                 reason = shortened(f"unexpected {type(error).__name__}: {error}", LONGEST_REASON)
-                if agent.status.reason != reason:  # the same again at each retry is not worth its traceback
+                if agent.status.reason != reason:  # a retry that fails in the same way needs no other traceback
                     _log.exception("agent left unexpectedly", extra={"agent": agent.name})
                 life.failed(reason)
             finally:
@@ -182,14 +186,14 @@ class Supervisor:
                 failures = 0
 
     async def _pause(self, life: _Life, seconds: float, may_be_mended: Callable[[], bool]) -> bool:
-        """Until the time is up, the life is over, or what failed may be mended; returns whether it was that."""
+        """Wait for the next attempt; return True if the cause of the failure may have been corrected meanwhile."""
         end = monotonic() + seconds
-        while (left := end - monotonic()) > 0 and not life.over.is_set():
+        while (left := end - monotonic()) > 0 and not life.stop_requested.is_set():
             if may_be_mended():
                 return True
             try:
                 async with asyncio.timeout(min(left, self._limits.watch_seconds)):
-                    await life.over.wait()
+                    await life.stop_requested.wait()
             except TimeoutError:
                 continue
         return False
@@ -197,17 +201,17 @@ class Supervisor:
     async def _start_and_stay(self, life: _Life) -> None:
         agent = life.agent
         if agent.status.state is not State.FAILED:  # a retry that fails again is not a change worth a line
-            agent.enter(State.STARTING)
+            agent.set_state(State.STARTING)
         try:
-            async with self._runtime.start(self._plan_for(agent.name), reread=life.reread) as runtime:
-                if life.over.is_set():  # ended while it started, and would not be interrupted
+            async with self._runtime.start(self._spec_for(agent.name), reread=life.reread) as runtime:
+                if life.stop_requested.is_set():  # during a start that ignored its cancellation
                     return
                 life.runtime = runtime
-                agent.enter(State.READY, runtime=runtime)
+                agent.set_state(State.READY, runtime=runtime)
                 life.tried.set()
                 await self._stay(life, runtime)
         finally:
-            life.left()
+            life.on_left()
 
     async def _live_beside(self, life: _Life, spec: AgentSpec) -> None:
         try:
@@ -217,15 +221,15 @@ class Supervisor:
                 await self._stay(life, runtime)
         except Exception:
             if not life.tried.is_set():
-                raise  # to who waits for the start
+                raise  # `start_beside` waits for the start
             _log.exception("agent left unexpectedly", extra={"agent": life.agent.name})
         finally:
-            life.left()
+            life.on_left()
 
     async def _stay(self, life: _Life, runtime: AgentRuntime) -> None:
-        """Until the version's life is over and its last call has ended; a gateway that stops has waited for those."""
+        """Return when a stop was requested and the last call has ended. A stopping gateway has waited for its calls."""
         agent = life.agent
-        await life.over.wait()
+        await life.stop_requested.wait()
         if agent.runtime is runtime:
             agent.leave("the gateway is stopping")
         async with TaskOwner(close_seconds=0) as waiting:
@@ -234,7 +238,7 @@ class Supervisor:
             await asyncio.wait({stopping, unused}, return_when=asyncio.FIRST_COMPLETED)
 
     async def _wait_for_dependencies(self, agent: HostedAgent) -> None:
-        """Until each dependency was tried; one that failed is retried beside this agent, not waited for."""
+        """Wait until each dependency was ready or has failed once."""
         needed = [self._lives[name].tried.wait() for name in agent.settings.peers if name in self._lives]
         try:
             async with asyncio.timeout(self._limits.dependency_seconds):
@@ -252,13 +256,12 @@ class StandbyRuntime:
     _lives: dict[str, _Life]
 
     def take(self) -> None:
-        """It is the agent's life from here on; the one before ends with its last call."""
+        """Make it the agent's version; the earlier one ends with its last call."""
         name = self._life.agent.name
         before, self._lives[name] = self._lives[name], self._life
         before.end()
 
     def drop(self) -> None:
-        """It is not wanted after all."""
         self._life.end()
 
 
@@ -276,7 +279,7 @@ def _never() -> bool:
 
 
 def retry_seconds(failures: int, limits: LifeLimits) -> float:
-    """Doubling from the first pause to the last, less up to a quarter at random so that agents do not retry in step."""
-    # Retries go on for ever: unbounded, the power would overflow after four hours of them.
+    """Return the pause before the next start: doubled each time, less up to a quarter at random."""
+    # Retries go on without end; an unbounded power would overflow after four hours.
     pause = min(limits.last_retry_seconds, limits.first_retry_seconds * 2.0 ** min(failures - 1, 10))
     return pause * float(random.uniform(0.75, 1.0))  # noqa: S311  not a secret

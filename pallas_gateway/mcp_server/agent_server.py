@@ -16,7 +16,7 @@ from mcp_types import INVALID_PARAMS, GetPromptResult, Icon, ListPromptsResult, 
 
 from pallas_gateway.calls.call import GET_HEALTH
 from pallas_gateway.calls.parameters import listed_schema
-from pallas_gateway.mcp_server.endpoint import Transport
+from pallas_gateway.mcp_server.endpoint import McpEndpoint
 from pallas_gateway.mcp_server.envelope import listen_to_the_initialize_era
 from pallas_gateway.mcp_server.message_calls import ToolRequest, answer_message
 from pallas_gateway.mcp_server.rounds import sealing
@@ -62,7 +62,7 @@ class ServerInfo:
 
 
 class AgentServer:
-    """MCP for one hosted agent; requests come in by `transport`."""
+    """MCP for one hosted agent; requests come in by `endpoint`."""
 
     def __init__(
         self,
@@ -80,14 +80,14 @@ class AgentServer:
         self._only_reads = only_reads
         self._history_prompt = f"{agent.name}_history"
         self._show(server_info)
-        self.transport = Transport(self._server(server_info), agent.name, running.answers)
+        self.endpoint = McpEndpoint(self._server(server_info), agent.name, running.answers)
 
     def update(self, server_info: ServerInfo) -> None:
         """Show the agent by its present settings from the next request on; running requests keep the earlier ones."""
         if (server_info, self._agent.settings) == self._shown:
             return  # most agents at most reloads; all of them at once would take a noticeable time
         self._show(server_info)
-        self.transport.update(self._server(server_info))
+        self.endpoint.update(self._server(server_info))
 
     def message_tool(self, name: str) -> Tool:
         """The agent's message tool under a name, for clients."""
@@ -108,8 +108,8 @@ class AgentServer:
         return message_tool(name, title=title, description=description, params=params)
 
     async def answer(self, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
-        """Return the result of a call of the message tool that did not come in by `transport`."""
-        with self.transport.in_use():
+        """Return the result of a call of the message tool that did not come in by `endpoint`."""
+        with self.endpoint.in_use():
             return await answer_message(self._agent, self._running, arguments, request)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:

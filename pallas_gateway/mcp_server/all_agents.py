@@ -16,7 +16,7 @@ from mcp_types import INVALID_PARAMS, ListToolsResult
 from pallas_gateway.calls.call import GET_HEALTH
 from pallas_gateway.health.verdict import document_of_all
 from pallas_gateway.mcp_server.agent_server import AgentServer
-from pallas_gateway.mcp_server.endpoint import Transport
+from pallas_gateway.mcp_server.endpoint import McpEndpoint
 from pallas_gateway.mcp_server.envelope import caller_of, listen_to_the_initialize_era
 from pallas_gateway.mcp_server.message_calls import ToolRequest
 from pallas_gateway.mcp_server.rounds import sealing
@@ -40,7 +40,7 @@ _HEALTH = "Health of the agents and their servers. Asks no model."
 
 
 class AllAgentsServer:
-    """MCP for all hosted agents at once; requests come in by `transport`."""
+    """MCP for all hosted agents at once; requests come in by `endpoint`."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class AllAgentsServer:
         """`servers` says which agents are hosted now, by name; their calls are in `running`."""
         self._servers = servers
         self._running = running
-        self.transport = Transport(self._server(deployment), ALL_AGENTS, running.answers)
+        self.endpoint = McpEndpoint(self._server(deployment), ALL_AGENTS, running.answers)
 
     def update(self, deployment: Deployment) -> None:
         """Use these settings from the next request on."""
-        self.transport.update(self._server(deployment))
+        self.endpoint.update(self._server(deployment))
 
     def _server(self, deployment: Deployment) -> Server[Any]:
         server: Server[Any] = Server(

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from pallas_gateway.mcp_server.envelope import McpRequest
 
 
-class Transport:
+class McpEndpoint:
     """Answers HTTP requests by an MCP server, which may change between two requests.
 
     Args:
         server: the first one.
-        endpoint: names the server in the keys of its requests.
+        name: names the server in the keys of its requests.
         answers: of clients, to questions of calls.
 
     Attributes:
@@ -43,8 +43,8 @@ class Transport:
 
     ping_seconds = 15.0
 
-    def __init__(self, server: Server[Any], endpoint: str, answers: ClientAnswers) -> None:
-        self._endpoint = endpoint
+    def __init__(self, server: Server[Any], name: str, answers: ClientAnswers) -> None:
+        self._name = name
         self._answers = answers
         # The body of each request has been read, within the gateway's own limit.
         self._manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=sys.maxsize)
@@ -90,8 +90,8 @@ class Transport:
         """Answer one request: a call of the initialize era here, everything else by the SDK."""
         with self._requests.one_more():
             await self._opened.wait()
-            if (response := request.response) is not None:
-                await self._take_answer(request, response)(request.http.scope, request.receive, send)
+            if (answer := request.client_answer) is not None:
+                await self._take_answer(request, answer)(request.http.scope, request.receive, send)
             elif not await self._answer_call(request, send):
                 await self._manager.handle_request(request.http.scope, request.receive, send)
 
@@ -115,14 +115,14 @@ class Transport:
         """Give a client's answer to the call that waits for it, in whichever process."""
         if len(request.body) > LONGEST_ANSWER:
             return _not_taken(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"An answer has at most {LONGEST_ANSWER} bytes.")
-        key_of = key_of_answers(request.http, self._endpoint)
+        key_of = key_of_answers(request.http, self._name)
         if key_of is None or not self._answers.take(key_of, str(answer["id"]), answer, request.body):
             return _not_taken(HTTPStatus.BAD_REQUEST, "This client was sent no request of this id.")
         return Response(status_code=HTTPStatus.ACCEPTED)
 
     def _expect(self, request: Request) -> AbstractContextManager[tuple[str, asyncio.Future[Mapping[str, Any]]]]:
         """Wait for the answer to a new request, from the client that sent `request`."""
-        key_of = key_of_answers(request, self._endpoint)
+        key_of = key_of_answers(request, self._name)
         if key_of is None:
             raise NoBackChannelError("elicitation/create")
         return self._answers.expecting(key_of)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 SESSION_HEADER = "mcp-session-id"
 LONGEST_ANSWER = QuestionLimits().answer_characters
 """Bytes of a client's answer to a question; a longer one is refused."""
+UNREADABLE = ""
+"""In place of a tool's name that cannot be read."""
 _LONGEST_SEARCHED = 64 * 1024
 _NOBODY = Caller(grants=NOTHING)
 _log = logging.getLogger("pallas.agent_server")
@@ -76,7 +78,7 @@ class McpRequest:
         return params.get("capabilities") if isinstance(params, dict) else None
 
     @property
-    def response(self) -> Mapping[str, Any] | None:
+    def client_answer(self) -> Mapping[str, Any] | None:
         """A JSON-RPC response, that is a client's answer to a question; None if the body is anything else.
 
         It may be longer than `LONGEST_ANSWER`.
@@ -102,25 +104,25 @@ class McpRequest:
 
     @cached_property
     def tool(self) -> str | None:
-        """The tool that is called, well-formed or not: "" if it cannot be told, None if the request calls none.
+        """The tool of a call, well-formed or not; `UNREADABLE` without a readable name, None if the request is no call.
 
         A body that is nested too deeply to be parsed counts as a call.
         """
         if self.has_too_many_values:
-            return ""
+            return UNREADABLE
         envelope = self._envelope
         if envelope is None:
             try:  # as leniently as the SDK in the 2026-07-28 era: UTF-16, half surrogate pairs
                 envelope = json.loads(self.body)
             except RecursionError:
-                return ""  # the SDK parses it on another stack, where the same depth may be within the limit
+                return UNREADABLE  # the SDK parses it on another stack, where the same depth may be within the limit
             except ValueError:
                 return None
         if _method_of(envelope) != "tools/call":
             return None
         params = envelope.get("params")
         name = params.get("name") if isinstance(params, dict) else None
-        return name if isinstance(name, str) else ""
+        return name if isinstance(name, str) else UNREADABLE
 
     @property
     def calls_agent(self) -> bool:

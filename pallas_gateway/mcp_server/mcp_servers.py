@@ -9,7 +9,7 @@ from mcp_types import Icon
 from pallas_gateway.mcp_server.agent_server import AgentServer, ServerInfo
 from pallas_gateway.mcp_server.all_agents import AllAgentsServer
 from pallas_gateway.mcp_server.peer_calls import PeerCalls
-from pallas_gateway.mcp_server.taken_over import TakenOver
+from pallas_gateway.mcp_server.serve_forwarded import ForwardedRequests
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.mcp_server.endpoint import Transport
+    from pallas_gateway.mcp_server.endpoint import McpEndpoint
 
 
 class McpServers:
@@ -37,15 +37,15 @@ class McpServers:
         self.peers = PeerCalls(gateway, self)
 
     async def __aenter__(self) -> Self:
-        self._gateway.running.exchanges.on_begun = TakenOver(self._gateway, self).begin
-        self._open(self.all_agents.transport, "server of all agents")
+        self._gateway.running.exchanges.on_begun = ForwardedRequests(self._gateway, self).begin
+        self._open(self.all_agents.endpoint, "server of all agents")
         self.serve(self._gateway.agents)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         for server in self.by_agent.values():
-            server.transport.close()
-        self.all_agents.transport.close()
+            server.endpoint.close()
+        self.all_agents.endpoint.close()
         await self._serving.__aexit__()
 
     def serve(self, agents: Mapping[str, HostedAgent]) -> None:
@@ -62,7 +62,7 @@ class McpServers:
                     check_health=self._gateway.check_health,
                     only_reads=self._gateway.only_reads,
                 )
-                self._open(server.transport, f"server of {name}")
+                self._open(server.endpoint, f"server of {name}")
             else:
                 server.update(info)
             by_agent[name] = server
@@ -72,10 +72,10 @@ class McpServers:
         """Accept no more requests for an agent; return what ends after the last one."""
         leaving = self.by_agent[name]
         self.by_agent = {other: server for other, server in self.by_agent.items() if server is not leaving}
-        return leaving.transport.finish()
+        return leaving.endpoint.finish()
 
-    def _open(self, transport: Transport, name: str) -> None:
-        self._serving.spawn(transport.run(), name=name, report=True)
+    def _open(self, endpoint: McpEndpoint, name: str) -> None:
+        self._serving.spawn(endpoint.run(), name=name, report=True)
 
     def _server_info(self, agent: HostedAgent) -> ServerInfo:
         deployment, absolute = self._gateway.configuration.deployment, self._gateway.addresses.absolute

@@ -26,7 +26,7 @@ from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.hosting.answering import IncomingCall, serve_call
 from pallas_gateway.mcp_server.envelope import SESSION_HEADER, caller_of, headers_of, key_of
-from pallas_gateway.mcp_server.handing_over import hand_over
+from pallas_gateway.mcp_server.forward_to_owner import forward
 from pallas_gateway.mcp_server.rounds import (
     FIRST_ROUND,
     Continued,
@@ -180,7 +180,7 @@ async def _found(agent: HostedAgent, running: RunningCalls, request: ToolRequest
     calls, resumed = running.open_calls, None
     if calls.is_elsewhere(request.round.state):
         with suppress(ConnectionResetError):
-            if (result := await hand_over(running.exchanges, agent.name, request)) is not None:
+            if (result := await forward(running.exchanges, agent.name, request)) is not None:
                 return result
             resumed = await resumption_of(calls, request.round)
         return Continued(resumed=resumed, is_lost=resumed is None)

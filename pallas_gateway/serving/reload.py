@@ -144,7 +144,7 @@ class Reloader:
             await self._listening.open(listeners, configuration)
         for port in gone.keys() - self._listening.closing:
             agent = gone[port].agent
-            last_answers = servers[agent].transport.wait_until_idle() if agent else asyncio.sleep(0)
+            last_answers = servers[agent].endpoint.wait_until_idle() if agent else asyncio.sleep(0)
             seconds = configuration.deployment.gateway.drain_seconds
             self._listening.close_later(port, last_answers, seconds)
         return changes

@@ -18,14 +18,14 @@ type Reason = Literal["no_token", "invalid_token", "no_grant", "insufficient_sco
 _log = logging.getLogger("pallas.identity")
 
 
-class Refusals:
+class RefusalLog:
     """The refused callers of one gateway."""
 
     def __init__(self, metrics: Metrics, clock: Callable[[], float] = monotonic) -> None:
         self._metrics = metrics
         self._limit = RateLimit(clock)
 
-    def note(self, reason: Reason, why: str, *, client: str, caller: str | None = None) -> None:
+    def record(self, reason: Reason, why: str, *, client: str, caller: str | None = None) -> None:
         """Count a refusal, and log it unless a like one was logged in the last minute.
 
         Args:

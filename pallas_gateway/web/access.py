@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class McpEndpoint:
+class RequestedEndpoint:
     """The address of an MCP request.
 
     Attributes:
@@ -46,7 +46,7 @@ class McpEndpoint:
     absent: Callable[[], str | None] = lambda: None
 
 
-async def admitted(gateway: Gateway, endpoint: McpEndpoint, http: Request) -> McpRequest | Response:
+async def admitted(gateway: Gateway, endpoint: RequestedEndpoint, http: Request) -> McpRequest | Response:
     """Return an accepted request, with its caller in the scope (`CALLER_KEY`), or the response that refuses it.
 
     401 without a valid token, also for agents that do not exist; 404 for an agent that the caller may not view, as if
@@ -72,13 +72,13 @@ async def admitted(gateway: Gateway, endpoint: McpEndpoint, http: Request) -> Mc
     return Response(TOO_MANY_VALUES, 413) if request.has_too_many_values else request
 
 
-def _refusal_to_view(gateway: Gateway, endpoint: McpEndpoint, scope: Scope) -> Response | None:
+def _refusal_to_view(gateway: Gateway, endpoint: RequestedEndpoint, scope: Scope) -> Response | None:
     if endpoint.name == ALL_AGENTS:
         caller, hosted = scope[CALLER_KEY], gateway.agents
         if not all(map(caller.grants.may_run, hosted)) and not any(map(caller.grants.may_view, hosted)):
             if not caller.authenticated:
                 return refusals.without_token(gateway, scope, ALL_AGENTS)
-            refusals.note(gateway, scope, "no_grant", "the token has no grant for any agent", caller)
+            refusals.record(gateway, scope, "no_grant", "the token has no grant for any agent", caller)
             return refusals.insufficient(gateway, RUN_AGENTS, ALL_AGENTS)
     elif (refused := refusal(gateway, scope, endpoint.name, Action.VIEW, shown=endpoint.shown)) is not None:
         return refused
@@ -115,7 +115,7 @@ def _refusal_to_run(gateway: Gateway, name: str | None, request: McpRequest) -> 
             gateway.refuse_call(agent, caller)
             return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", ALL_AGENTS)
         case Decision.HIDDEN if agent in hosted:  # passed on, and answered as an unknown tool
-            refusals.note(gateway, scope, "no_grant", f"the token has no grant for agent '{agent}'", caller)
+            refusals.record(gateway, scope, "no_grant", f"the token has no grant for agent '{agent}'", caller)
     return None
 
 
@@ -156,7 +156,7 @@ def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *
             return refusals.without_token(gateway, scope, shown)
         case Decision.HIDDEN:
             why = f"the token has no grant for agent '{agent}'" if exists else "there is no such agent"
-            refusals.note(gateway, scope, "no_grant", why, caller)
+            refusals.record(gateway, scope, "no_grant", why, caller)
             return refusals.not_found(scope, refusals.no_agent(agent))
         case Decision.NO_GRANT if agent is not None:
             gateway.refuse_call(agent, caller)
@@ -198,5 +198,5 @@ async def refusal_without(grant: str, gateway: Gateway, scope: Scope) -> JSONRes
         return None
     if not caller.authenticated:
         return refusals.without_token(gateway, scope, None)
-    refusals.note(gateway, scope, "insufficient_scope", f"the token has no grant {grant}", caller)
+    refusals.record(gateway, scope, "insufficient_scope", f"the token has no grant {grant}", caller)
     return refusals.insufficient(gateway, grant, None)

@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.mcp_server.mcp_servers import McpServers
-    from pallas_gateway.web.access import McpEndpoint
+    from pallas_gateway.web.access import RequestedEndpoint
 
 _AGENT_PATH = re.compile(r"/agents/([^/]+)/mcp/?")
 _OWN_PORT_PATH = re.compile(r"/mcp/?")
 
 
-async def serve(gateway: Gateway, servers: McpServers, endpoint: McpEndpoint, http: Request, send: Send) -> None:
+async def serve(gateway: Gateway, servers: McpServers, endpoint: RequestedEndpoint, http: Request, send: Send) -> None:
     """Answer a request to an MCP endpoint, or refuse it."""
     request = await admitted(gateway, endpoint, http)
     server = servers.all_agents if endpoint.name == ALL_AGENTS else servers.by_agent.get(endpoint.name or "")
     if isinstance(request, McpRequest) and server is not None:
-        await server.transport.handle(request, _with_session_id(request, send))
+        await server.endpoint.handle(request, _with_session_id(request, send))
         return
     if isinstance(request, McpRequest):  # the agent was removed by a reload while the body arrived
         request = refusals.not_found(http.scope, refusals.no_agent(endpoint.name))

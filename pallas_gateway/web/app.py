@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.urls import ALL_AGENTS, CONSOLE, is_console_api
 from pallas_gateway.web import agent_routes, openai, protected_resource, refusals, registry_api
-from pallas_gateway.web.access import McpEndpoint
+from pallas_gateway.web.access import RequestedEndpoint
 from pallas_gateway.web.bodies import AnswerAfterBody
 from pallas_gateway.web.forwarded import TrustedProxies
 from pallas_gateway.web.host_check import HostCheck, cross_origin
@@ -117,7 +117,7 @@ class _Table:
         # On a port without agents the metadata would show which agents exist.
         shown, absent = name if self._has_agents else None, partial(self._why_not_here, scope, name)
         await agent_routes.serve(
-            self._gateway, self._servers, McpEndpoint(name, shown, absent), Request(scope, receive), send
+            self._gateway, self._servers, RequestedEndpoint(name, shown, absent), Request(scope, receive), send
         )
 
     def _why_not_here(self, scope: Scope, name: str | None) -> str | None:
@@ -134,7 +134,7 @@ class _Table:
 
     async def _serve_all(self, scope: Scope, receive: Receive, send: Send) -> None:
         await agent_routes.serve(
-            self._gateway, self._servers, McpEndpoint(ALL_AGENTS, ALL_AGENTS), Request(scope, receive), send
+            self._gateway, self._servers, RequestedEndpoint(ALL_AGENTS, ALL_AGENTS), Request(scope, receive), send
         )
 
 

@@ -31,23 +31,23 @@ def of_token(gateway: Gateway, error: TokenError, scope: Scope, *, agent: str | 
     """The response to a request whose token is not accepted, or cannot be verified now."""
     body = {"error": error.reason, "error_description": str(error)}
     if isinstance(error, TokenRejectedError):
-        note(gateway, scope, "invalid_token", str(error))
+        record(gateway, scope, "invalid_token", str(error))
         return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, body, agent)
-    note(gateway, scope, "verification_unavailable", str(error))
+    record(gateway, scope, "verification_unavailable", str(error))
     return JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
 def without_token(gateway: Gateway, scope: Scope, agent: str | None = None) -> JSONResponse:
     """401 for a request without a required token, with the metadata of `agent`."""
-    note(gateway, scope, "no_token", "a bearer token is needed")
+    record(gateway, scope, "no_token", "a bearer token is needed")
     body = {"error": "unauthorized", "error_description": "a bearer token is needed"}
     return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, {}, agent)
 
 
-def note(gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Caller | None = None) -> None:
-    """Count and log a refusal with the client's address; see `Refusals.note`."""
+def record(gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Caller | None = None) -> None:
+    """Count and log a refusal with the client's address; see `RefusalLog.record`."""
     client = str((scope.get("client") or ("unknown",))[0])
-    gateway.refusals.note(reason, why, client=client, caller=caller.name if caller else None)
+    gateway.refusals.record(reason, why, client=client, caller=caller.name if caller else None)
 
 
 def insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONResponse:

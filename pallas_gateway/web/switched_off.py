@@ -41,7 +41,7 @@ def switched_off(gateway: Gateway, why: str) -> ASGIApp:
             caller = await caller_of(gateway, scope)
             may_know = any(map(caller.grants.may_view, gateway.agents))
         except TokenRejectedError as error:
-            refusals.note(gateway, scope, "invalid_token", str(error))
+            refusals.record(gateway, scope, "invalid_token", str(error))
         except VerificationUnavailableError:
             pass
         await refusals.not_found(scope, why if may_know else refusals.NOTHING_HERE)(scope, receive, send)

@@ -28,9 +28,9 @@ def gateway_of(*, up: Mapping[str, bool], overrides: Overrides | None = None, **
     gateway = Gateway(configuration, Addresses(configuration), MemoryRuntime({}))
     for name, agent in gateway.agents.items():
         if up[name]:
-            agent.enter(State.READY, runtime=MemoryAgentRuntime(MemoryAgent()))
+            agent.set_state(State.READY, runtime=MemoryAgentRuntime(MemoryAgent()))
         else:
-            agent.enter(State.FAILED, reason="no key")
+            agent.set_state(State.FAILED, reason="no key")
     return gateway
 
 

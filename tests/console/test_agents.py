@@ -80,10 +80,10 @@ async def test_the_search_and_the_arrow_keys_find_an_agent(served: Running, page
 async def test_an_agent_that_starts_is_ok_soon_after_it_is_up(served: Running, pages: Pages) -> None:
     agent = served.gateway.agents["echo"]
     runtime = agent.runtime
-    agent.enter(State.STARTING)
+    agent.set_state(State.STARTING)
     page = await pages.open(served.base_url)
     await expect(page.get_by_text("starting", exact=True)).to_be_visible()
-    agent.enter(State.READY, runtime=runtime)
+    agent.set_state(State.READY, runtime=runtime)
     await expect(page.get_by_text("ok", exact=True)).to_be_visible()  # long before the next round of a minute
 
 

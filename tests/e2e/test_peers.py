@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.mcp_server.endpoint import Transport
+from pallas_gateway.mcp_server.endpoint import McpEndpoint
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import raw_client
@@ -215,13 +215,13 @@ async def test_peers_work_behind_tls(written: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["single port", "per port", "tls"])
 async def test_peer_is_called_without_a_request(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     requests = []
-    handle = Transport.handle
+    handle = McpEndpoint.handle
 
-    async def noting(self: Transport, request: McpRequest, send: Send) -> None:
+    async def noting(self: McpEndpoint, request: McpRequest, send: Send) -> None:
         requests.append((request.http.scope["scheme"], request.http.scope["server"][1]))
         await handle(self, request, send)
 
-    monkeypatch.setattr(Transport, "handle", noting)
+    monkeypatch.setattr(McpEndpoint, "handle", noting)
     with reserved_port() as documented, reserved_port() as own, reserved_port() as parents:
         async with scripted_llm(relay) as llm:
             tls = write_certificate(tmp_path) if mode == "tls" else None

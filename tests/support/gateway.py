@@ -20,7 +20,7 @@ import yaml
 
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.limits import ConnectionLimits, GatewayLimits, RuntimeLimits
-from pallas_gateway.mcp_server.endpoint import Transport
+from pallas_gateway.mcp_server.endpoint import McpEndpoint
 from pallas_gateway.runtime.runtime import FastAgentRuntime
 from pallas_gateway.serving.reload import Reloads
 from pallas_gateway.serving.server import serve
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 _packages = itertools.count()
-Transport.handle = checked_answers(Transport.handle)  # type: ignore[method-assign,assignment]
+McpEndpoint.handle = checked_answers(McpEndpoint.handle)  # type: ignore[method-assign,assignment]
 OpenAiApi.__call__ = checked_openai(OpenAiApi.__call__)  # type: ignore[method-assign,assignment]
 
 

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.hosting.admission import Admission, Limit
-from pallas_gateway.hosting.agent_state import HostContext, State
+from pallas_gateway.hosting.agent_state import SharedServices, State
 from pallas_gateway.hosting.hosted_agent import HostedAgent
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
@@ -73,10 +73,10 @@ def pending(
         name,
         AgentSettings(module=f"agents.{name}", depends_on=tuple(depends_on)),
         Admission(own=Limit(calls), gateway=Limit(gateway_calls), queue_seconds=queue_seconds),
-        HostContext(running, tasks, metrics, max_nesting, heartbeat_seconds),
+        SharedServices(running, tasks, metrics, max_nesting, heartbeat_seconds),
     )
     if memory is not None:
-        agent.enter(State.READY, runtime=MemoryAgentRuntime(memory))
+        agent.set_state(State.READY, runtime=MemoryAgentRuntime(memory))
     return Hosting(agent, tasks, running, metrics)
 
 

@@ -108,7 +108,7 @@ async def test_a_waiter_that_goes_away_holds_nothing() -> None:
     async with waiting(full, gate) as waiter:
         waiter.cancel()
         await asyncio.wait({waiter})
-    shared.give_back()
+    shared.release()
     assert not await is_refused(full)
 
 
@@ -117,7 +117,7 @@ async def test_a_refused_call_gives_back_its_agents_slot() -> None:
     refused = admission(own=1, gateway=shared)
     await shared.take()
     assert await is_refused(refused)
-    shared.give_back()
+    shared.release()
     assert not await is_refused(refused)
 
 

@@ -115,9 +115,9 @@ async def test_an_agent_that_comes_up_while_a_reload_looks_at_others_is_looked_a
 async def test_agents_that_a_reload_leaves_alone_keep_their_servers(tmp_path: Path) -> None:
     async with hosting(tmp_path, {"a": MemoryAgent(), "b": MemoryAgent()}, {"a": {}, "b": {}}) as host:
         await host.up("a", "b")
-        before = {name: one.transport._manager.app for name, one in host.servers.by_agent.items()}
+        before = {name: one.endpoint._manager.app for name, one in host.servers.by_agent.items()}
         await host.reload({"a": {"title": "Another"}, "b": {}})
-        after = {name: one.transport._manager.app for name, one in host.servers.by_agent.items()}
+        after = {name: one.endpoint._manager.app for name, one in host.servers.by_agent.items()}
         assert after["b"] is before["b"]
         assert after["a"] is not before["a"]
         await host.reload({"a": {"title": "Another"}, "b": {"port": 7}})

@@ -52,7 +52,7 @@ def test_an_agent_begins_pending_and_says_so_in_the_metrics() -> None:
 @pytest.mark.parametrize("state", list(State))
 def test_the_metrics_show_exactly_the_state_an_agent_is_in(state: State) -> None:
     hosting = pending()
-    hosting.agent.enter(state)
+    hosting.agent.set_state(state)
     assert hosting.states == {one.value: float(one is state) for one in State}
 
 
@@ -61,11 +61,11 @@ def test_each_change_of_state_is_logged_and_counted_once(caplog: pytest.LogCaptu
     hosting = pending()
     agent = hosting.agent
     for _ in range(2):
-        agent.enter(State.STARTING)
+        agent.set_state(State.STARTING)
     for reason in ("no key", "no key", "no model at 0x7f1a", "no model at 0x99bc"):
-        agent.enter(State.FAILED, reason=reason)
+        agent.set_state(State.FAILED, reason=reason)
     for _ in range(2):
-        agent.enter(State.READY, runtime=MemoryAgentRuntime(MemoryAgent()))
+        agent.set_state(State.READY, runtime=MemoryAgentRuntime(MemoryAgent()))
 
     assert logged(caplog) == [
         ("INFO", "agent starting", None),
@@ -79,11 +79,11 @@ def test_each_change_of_state_is_logged_and_counted_once(caplog: pytest.LogCaptu
 
 def test_a_state_began_when_it_was_entered_first() -> None:
     agent = pending().agent
-    agent.enter(State.FAILED, reason="no key")
+    agent.set_state(State.FAILED, reason="no key")
     since = agent.status.since
-    agent.enter(State.FAILED, reason="no model")
+    agent.set_state(State.FAILED, reason="no model")
     assert (agent.status.since, agent.status.reason) == (since, "no model")
-    agent.enter(State.READY, runtime=MemoryAgentRuntime(MemoryAgent()))
+    agent.set_state(State.READY, runtime=MemoryAgentRuntime(MemoryAgent()))
     assert agent.status.since > since
 
 
@@ -102,14 +102,14 @@ async def test_a_call_waits_for_an_agents_first_start(state: State, reason: str 
     hosting = pending(queue_seconds=60)
     async with hosting.tasks, MemoryRuntime({"echo": MemoryAgent()}).start(a_spec("echo")) as started:
         answering = asyncio.create_task(hosting.agent.answer(a_call(), a_channel()))
-        hosting.agent.enter(State.STARTING)
+        hosting.agent.set_state(State.STARTING)
         await tick()
         assert not answering.done()
         if state is State.READY:
-            hosting.agent.enter(state, runtime=started)
+            hosting.agent.set_state(state, runtime=started)
             assert (await answering).failure is None
         else:
-            hosting.agent.enter(state, reason=reason)
+            hosting.agent.set_state(state, reason=reason)
             with pytest.raises(AgentUnavailableError, match="no key"):
                 await answering
 

@@ -234,11 +234,11 @@ def use(agent: HostedAgent, text: str) -> "asyncio.Task[object]":
     return asyncio.create_task(agent.answer(a_call(text, agent=agent.name), a_channel()))
 
 
-def take(some: Supervised, successor: StandbyRuntime) -> None:
+def take(some: Supervised, standby: StandbyRuntime) -> None:
     agent = some.agents["a"]
     admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
-    agent.update(agent.settings, admission, successor.runtime)
-    successor.take()
+    agent.update(agent.settings, admission, standby.runtime)
+    standby.take()
 
 
 async def test_versions_are_left_each_after_its_own_last_call() -> None:

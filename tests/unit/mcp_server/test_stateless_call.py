@@ -91,7 +91,7 @@ async def test_client_that_can_be_watched_no_longer_counts_as_one_that_left(
 ) -> None:
     agent = MemoryAgent(answering=Gate())
     async with serving(agent) as server:
-        server.transport.ping_seconds = 0.01 if way == "send" else 3600
+        server.endpoint.ping_seconds = 0.01 if way == "send" else 3600
         http = Http({**CALL, "params": HELLO}, {})
         answering = asyncio.create_task(http.answered_by(server))
         assert agent.answering is not None
@@ -125,7 +125,7 @@ async def test_a_notification_without_parameters_is_sent_without_the_member() ->
 async def test_silent_stream_is_kept_alive_with_comments() -> None:
     agent = MemoryAgent(answering=Gate())
     async with serving(agent) as server:
-        server.transport.ping_seconds = 0.01
+        server.endpoint.ping_seconds = 0.01
         http = Http({**CALL, "params": HELLO}, {})
         answering = asyncio.create_task(http.answered_by(server))
         await eventually(lambda: len(http.sent) > 2, what="two comments")
@@ -144,9 +144,9 @@ async def test_server_that_closes_cuts_off_what_it_answers() -> None:
         answering = asyncio.create_task(Http({**CALL, "params": HELLO}, {}).answered_by(server))
         assert agent.answering is not None
         await agent.answering.wait_for_entered()
-        server.transport.close()
+        server.endpoint.close()
         await asyncio.wait({answering})
-        await server.transport.wait_until_idle()
+        await server.endpoint.wait_until_idle()
 
     assert answering.cancelled()
 
@@ -157,8 +157,8 @@ async def test_server_that_closes_cuts_off_a_request_that_gives_way(monkeypatch:
     async with serving(MemoryAgent()) as server:
         answering = asyncio.create_task(Http({**CALL, "params": HELLO}, {}).answered_by(server))
         await parsed.wait_for_entered()
-        server.transport.close()
-        await eventually(lambda: server.transport._manager._task_group is None, what="a closed server")
+        server.endpoint.close()
+        await eventually(lambda: server.endpoint._manager._task_group is None, what="a closed server")
         parsed.open()
         await asyncio.wait({answering})
 
@@ -192,7 +192,7 @@ class Http:
     async def answered_by(self, server: AgentServer) -> tuple[int, dict[bytes, bytes], bytes]:
         """Status, headers and body, without what differs from call to call."""
         async with asyncio.timeout(20):
-            await server.transport.handle(McpRequest(Request(self._scope, self._receive), self._body), self._send)
+            await server.endpoint.handle(McpRequest(Request(self._scope, self._receive), self._body), self._send)
         start = self.sent[0]
         body = b"".join(message["body"] for message in self.sent[1:])
         body = re.sub(rb'"(call_id|timestamp)[\\\\]?": ?[\\\\]?"[^"]+"', b"", body)
@@ -222,6 +222,6 @@ async def serving(agent: MemoryAgent, *, health_fails: bool = False) -> AsyncIte
         server = AgentServer(
             one.agent, server_info=server_info, running=one.running, check_health=check, only_reads=lambda _: True
         )
-        serving.spawn(server.transport.run(), name="server")
+        serving.spawn(server.endpoint.run(), name="server")
         yield server
-        server.transport.close()
+        server.endpoint.close()

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS, Metrics
 from pallas_gateway.telemetry.rate_limit import QUIET_SECONDS, OncePerMinute
-from pallas_gateway.telemetry.refusal_log import Refusals
+from pallas_gateway.telemetry.refusal_log import RefusalLog
 
 
 class Clock:
@@ -24,12 +24,12 @@ class Clock:
 def test_every_refusal_is_counted_and_each_reason_said_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "pallas.identity")
     clock, metrics = Clock(), Metrics(CollectorRegistry())
-    refusals = Refusals(metrics, clock)
+    refusals = RefusalLog(metrics, clock)
     for _ in range(5):
-        refusals.note("invalid_token", "the token has expired", client="192.0.2.7")
-    refusals.note("no_grant", "the token has no grant for agent 'echo'", client="192.0.2.8", caller="ci")
+        refusals.record("invalid_token", "the token has expired", client="192.0.2.7")
+    refusals.record("no_grant", "the token has no grant for agent 'echo'", client="192.0.2.8", caller="ci")
     clock.now = QUIET_SECONDS
-    refusals.note("invalid_token", "the token has expired", client="192.0.2.9")
+    refusals.record("invalid_token", "the token has expired", client="192.0.2.9")
 
     said = [(vars(r)["why"], vars(r)["client"], vars(r).get("more_since_last")) for r in caplog.records]
     assert said == [
@@ -69,6 +69,6 @@ def test_a_library_that_warns_of_each_request_is_heard_once_a_minute() -> None:
 def test_a_client_that_only_begins_to_log_in_is_counted_and_not_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     metrics = Metrics(CollectorRegistry())
-    Refusals(metrics).note("no_token", "a bearer token is needed", client="192.0.2.7")
+    RefusalLog(metrics).record("no_token", "a bearer token is needed", client="192.0.2.7")
     assert caplog.records == []
     assert metrics.registry.get_sample_value("pallas_auth_refused_total", {"reason": "no_token"}) == 1

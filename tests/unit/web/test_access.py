@@ -22,7 +22,7 @@ from pallas_gateway.mcp_server.mcp_servers import McpServers
 from pallas_gateway.telemetry.metrics import AUTH_REFUSALS
 from pallas_gateway.urls import Addresses
 from pallas_gateway.web import protected_resource
-from pallas_gateway.web.access import McpEndpoint, admitted
+from pallas_gateway.web.access import RequestedEndpoint, admitted
 from pallas_gateway.web.agent_routes import named_by_path
 from pallas_gateway.web.app import create_app
 from pallas_gateway.web.port_routes import PortRoutes
@@ -110,7 +110,7 @@ async def ask(
         return incoming.pop(0)
 
     name = named_by_path(path)
-    request = await admitted(gateway, McpEndpoint(name, name), Request(scope, receive))
+    request = await admitted(gateway, RequestedEndpoint(name, name), Request(scope, receive))
     asked.unread = len(incoming)
     if isinstance(request, McpRequest):
         asked.status, asked.passed_on, asked.caller = 200, request.body, scope[CALLER_KEY]
@@ -182,7 +182,7 @@ async def test_a_request_whose_client_leaves_is_dropped() -> None:
 
     scope = {"type": "http", "method": "POST", "headers": [(b"content-type", b"application/json")]}
     with pytest.raises(ClientDisconnect):
-        await admitted(gateway_of(None), McpEndpoint("echo", "echo"), Request(scope, receive))
+        await admitted(gateway_of(None), RequestedEndpoint("echo", "echo"), Request(scope, receive))
 
 
 async def test_two_tokens_are_one_too_many() -> None:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.urls import ALL_AGENTS
-from pallas_gateway.web.access import McpEndpoint
+from pallas_gateway.web.access import RequestedEndpoint
 from pallas_gateway.web.agent_routes import serve
 from tests.support.asgi import read_body, respond_json
 
@@ -25,8 +25,8 @@ SESSION = "mcp-session-id"
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
 
 
-class Transport:
-    """Stands for the transport of an agent's MCP server: reads the request, then answers with what it read."""
+class Endpoint:
+    """Stands for the endpoint of an agent's MCP server: reads the request, then answers with what it read."""
 
     async def handle(self, request: McpRequest, send: Send) -> None:
         body = await read_body(request.receive)
@@ -46,8 +46,8 @@ GATEWAY = cast(
 SERVERS = cast(
     "McpServers",
     SimpleNamespace(
-        by_agent={"echo": SimpleNamespace(transport=Transport())},
-        all_agents=SimpleNamespace(transport=Transport()),
+        by_agent={"echo": SimpleNamespace(endpoint=Endpoint())},
+        all_agents=SimpleNamespace(endpoint=Endpoint()),
     ),
 )
 
@@ -86,7 +86,7 @@ class Answered:
 
 async def answered(*pieces: bytes, endpoint: str = "echo", **options: Any) -> Answered:
     one = Answered(*pieces, **options)
-    await serve(GATEWAY, SERVERS, McpEndpoint(endpoint, endpoint), Request(one.scope, one.receive), one.send)
+    await serve(GATEWAY, SERVERS, RequestedEndpoint(endpoint, endpoint), Request(one.scope, one.receive), one.send)
     return one
 
 

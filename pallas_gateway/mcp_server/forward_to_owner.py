@@ -2,7 +2,7 @@
 
 The process that received the request hands it to the one that has the call, and passes on to its client the documents
 that come back: an empty one as soon as the other process has the request, then notifications, then the result or an
-error. The other side is `mcp_server/taken_over.py`.
+error. The other side is `mcp_server/serve_forwarded.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _TRACE_HEADERS = ("traceparent", "tracestate")
 
 
-async def hand_over(exchanges: Exchanges, agent: str, request: ToolRequest) -> MessageResult | None:
+async def forward(exchanges: Exchanges, agent: str, request: ToolRequest) -> MessageResult | None:
     """Have the process that holds the call of a request go on with it; None if there is no such process any more.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Calls of this process that their clients go on with by way of another one: see `mcp_server/handing_over.py`."""
+"""Calls of this process that their clients go on with by way of another one: see `mcp_server/forward_to_owner.py`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mcp import MCPError
 
 from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.calls.questions import Answer
-from pallas_gateway.mcp_server.handing_over import error_document, result_document
+from pallas_gateway.mcp_server.forward_to_owner import error_document, result_document
 from pallas_gateway.mcp_server.message_calls import ToolRequest
 from pallas_gateway.mcp_server.rounds import Round, no_such_call
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pallas_gateway.mcp_server.message_calls import MessageResult
 
 
-class TakenOver:
+class ForwardedRequests:
     """Answers the requests that other processes hand over."""
 
     def __init__(self, gateway: Gateway, servers: McpServers) -> None:
