@@ -96,6 +96,7 @@ class Fault:
         library: the distribution.
         gone_when: a clause; when the code that mends it can go.
         script: a program that shows the fault without the gateway, a file of tests/upstream/.
+        test: the file with the test of what mends it.
     """
 
     title: str
@@ -103,6 +104,7 @@ class Fault:
     library: str
     gone_when: str
     script: str | None = None
+    test: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

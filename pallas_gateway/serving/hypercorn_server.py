@@ -14,7 +14,7 @@ import hypercorn.asyncio
 import hypercorn.config
 
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.serving.http_connections.connection import Settings
+from pallas_gateway.serving.http_connections.connection import Settings, install
 from pallas_gateway.serving.sockets import BACKLOG, CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
 
@@ -46,6 +46,7 @@ class HypercornServer:
         self._tasks = TaskOwner(close_seconds=CLOSE_SECONDS)
 
     async def __aenter__(self) -> asyncio.Task[None]:
+        install()
         serving = hypercorn.asyncio.serve(self._app, self.config, shutdown_trigger=self._stop.wait)  # type: ignore[arg-type]  # its own ASGI types
         self.serving = self._tasks.spawn(serving, name="listeners")
         return self.serving

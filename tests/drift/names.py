@@ -22,7 +22,6 @@ from pallas_gateway.changes.registry import Registered, registry
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.runtime.compat import requirements as checks
 from pallas_gateway.runtime.fast_paths import PATHS
-from pallas_gateway.serving.http_connections import platform as http_platform
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -67,17 +66,23 @@ def collect() -> Misfits:
     misfits = Misfits()
     check_names = _replace_checks(misfits)
     for module in _imported(misfits):
-        check_names(getattr(module, "RELIED_ON", ()), module.__name__)
+        relied_on = getattr(module, "RELIED_ON", ())
+        check_names(tuple(one for one in relied_on if not isinstance(one, Name)), module.__name__)
+        _check_names(module.__name__, "hypercorn", relied_on, misfits)
     for path in PATHS:
         check_names(path.requires, path.module)
     composition.use_changes()
     for one in registry().changes.values():
-        names = (name for name in (*one.change.replaces, *one.change.relies_on) if isinstance(name, Name))
-        for why in filter(None, (misfit((name,)) for name in names)):
-            misfits.add(one.module.__name__, _sentence(incompatible(one.change.libraries[0], why)))
+        names = (*one.change.replaces, *one.change.relies_on)
+        _check_names(one.module.__name__, one.change.libraries[0], names, misfits)
     _make_each_change(misfits)
     _prepare(misfits)
     return misfits
+
+
+def _check_names(module: str, library: str, names: Iterable[object], misfits: Misfits) -> None:
+    for why in filter(None, (misfit((name,)) for name in names if isinstance(name, Name))):
+        misfits.add(module, _sentence(incompatible(library, why)))
 
 
 def _make_each_change(misfits: Misfits) -> None:
@@ -103,7 +108,7 @@ def _replace_checks(misfits: Misfits) -> Callable[[checks.ReliedOn, str], None]:
     Returns:
         The check of names, for those of a named module.
     """
-    names, check_read, require = checks.check_names, checks.check_reads, http_platform.require
+    names, check_read = checks.check_names, checks.check_reads
 
     def check_names(relied_on: checks.ReliedOn, module: str | None = None) -> None:
         _check_each(names, relied_on, module or _caller(), misfits)
@@ -111,10 +116,7 @@ def _replace_checks(misfits: Misfits) -> Callable[[checks.ReliedOn, str], None]:
     def check_reads(reads: Iterable[tuple[Any, str, str]]) -> None:
         _check_each(check_read, reads, _caller(), misfits)
 
-    def require_each(owner: type | ModuleType, *wanted: str) -> None:
-        _check_each(lambda entry: require(owner, *entry), wanted, _caller(), misfits)
-
-    checks.check_names, checks.check_reads, http_platform.require = check_names, check_reads, require_each
+    checks.check_names, checks.check_reads = check_names, check_reads
     return check_names
 
 

@@ -61,7 +61,7 @@ def test_every_misfit_is_one_line() -> None:
             ),
             ("required", "runtime.llm.responses: ResponsesLLM._default_transport_setting is missing or has changed"),
             ("required", "runtime.patches: ToolRunner._advance_iteration does not read _request_params"),
-            ("required", "serving.http_connections.inbox: TaskGroup.spawn_app is missing"),
+            ("required", "serving.http_connections.inbox: TaskGroup.spawn_app is missing or has changed"),
             (
                 "fast path off",
                 "fast_paths.model_factories: FastAgent._build_model_factory_func is missing or has changed",

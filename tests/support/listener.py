@@ -16,7 +16,7 @@ from typing import Any
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
-from pallas_gateway.serving.http_connections.connection import Settings
+from pallas_gateway.serving.http_connections.connection import Settings, install
 
 from .asgi import AsgiApp, Receive, Scope, Send
 
@@ -127,6 +127,7 @@ def _bound_socket(port: int) -> socket.socket:
 
 def _config(descriptor: int, *, websockets: bool) -> Config:
     # Hypercorn's own connections outlive clients that hung up; the gateway's do not.
+    install()
     config = Config() if websockets else Settings()
     config.bind = [f"fd://{descriptor}"]
     config.errorlog = logging.getLogger("hypercorn.error")

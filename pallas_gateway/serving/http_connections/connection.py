@@ -19,11 +19,13 @@ from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protoco
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
+from pallas_gateway.changes.change import Fault, Name
+from pallas_gateway.changes.names import incompatible, misfit
 from pallas_gateway.limits import ConnectionLimits
+from pallas_gateway.serving.http_connections import http2, inbox
 from pallas_gateway.serving.http_connections.connection_limits import Faults, UnreadLimit
 from pallas_gateway.serving.http_connections.http2 import Http2
 from pallas_gateway.serving.http_connections.inbox import Apps, stream_of
-from pallas_gateway.serving.http_connections.platform import require
 from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
@@ -32,7 +34,67 @@ if TYPE_CHECKING:
 
     type Address = tuple[str, int] | None
 
-require(H11Protocol, "_check_protocol", "_create_stream", "_send_error_response", "stream_send")
+FAULTS = (
+    Fault(
+        title="Connections whose clients have left are kept",
+        text="""\
+Symptom: a client sends a request and closes its side of the connection. If the answer ends after that, the connection,
+its task and its memory stay until the idle time-out is over (120 s here). Clients that hang up during long calls do
+this all the time.
+
+Reproduction: the connection is closed `keep_alive_timeout` after its last answer, although no other request can come.
+`TCPServer._read_data` has ended by then; the end of the answer starts the idle timer once more.
+
+Repair: after the end of the client's data the idle timer is not started again (`Connection._read_data`).
+""",
+        library="hypercorn",
+        gone_when="`TCPServer` ignores `Updated(idle=True)` after the end of its client's data",
+        script="hypercorn_half_closed.py",
+        test="tests/e2e/test_connections.py",
+    ),
+    Fault(
+        title="A connection that ends early is an error with a traceback",
+        text="""\
+Symptom: a client that leaves during its TLS handshake, before its first request, or while it is being closed, writes a
+traceback of asyncio to the log, which clients can repeat without end.
+
+Reproduction: connect, complete the handshake and reset the connection, many times. `TCPServer.run` asks a closed socket
+for its addresses inside its task group, and asyncio's TLS transport breaks when it is closed twice.
+
+Repair: an `OSError` ends the connection (`Connection.run`), the addresses are read before the task group, the transport
+is closed once (`_closed`), and other errors are logged once a minute.
+""",
+        library="hypercorn",
+        gone_when="`TCPServer.run` and `_close` end over a connection that was reset",
+        test="tests/unit/serving/test_http_connections.py",
+    ),
+    Fault(
+        title="A request with two lengths is accepted",
+        text="""\
+Symptom: a request with `Content-Length` and `Transfer-Encoding`, which proxies may read in two ways, is answered: what
+a proxy takes for a body may be a second request that passes its rules (RFC 9112, section 6.1).
+
+Reproduction: send `POST / HTTP/1.1` with both headers.
+
+Repair: the answer is 400, and the connection is closed (`Http1._create_stream`).
+""",
+        library="hypercorn",
+        gone_when="`H11Protocol` or h11 refuses it",
+        test="tests/e2e/test_connections.py",
+    ),
+)
+RELIED_ON = (
+    *(
+        Name(f"hypercorn.protocol.h11:H11Protocol.{name}")
+        for name in ("_check_protocol", "_create_stream", "_send_error_response", "stream_send")
+    ),
+    *(
+        Name(f"hypercorn.asyncio.tcp_server:TCPServer.{name}")
+        for name in ("_close", "_idle_timeout", "_initiate_server_close", "_read_data", "protocol_send", "run")
+    ),
+    *(Name(f"hypercorn.protocol:ProtocolWrapper.{name}") for name in ("handle", "initiate")),
+    Name("hypercorn.asyncio.run:TCPServer", ("app", "loop", "config")),
+)
 _LENGTHS = {b"content-length", b"transfer-encoding"}
 
 
@@ -70,8 +132,6 @@ class Http1(H11Protocol):
         )
 
 
-require(TCPServer, "_close", "_idle_timeout", "_initiate_server_close", "_read_data", "protocol_send", "run")
-require(ProtocolWrapper, "handle", "initiate")
 _NO_LINGER = struct.pack("ii", 1, 0)
 """Option that drops unsent data (megabytes) when a connection is closed."""
 
@@ -251,5 +311,13 @@ def _connection(app: AppWrapper, loop: asyncio.AbstractEventLoop, config: hyperc
     return kind(app, loop, config, *more)
 
 
-require(hypercorn.asyncio.run, "TCPServer")
-hypercorn.asyncio.run.TCPServer = _connection  # type: ignore[assignment, attr-defined]  # `serve` has no parameter for it
+def install() -> None:
+    """Have Hypercorn make connections with `Settings` the gateway's own; its `serve` has no parameter for it.
+
+    Raises:
+        PlatformError: the installed Hypercorn lacks a name that this package overrides.
+    """
+    if hypercorn.asyncio.run.TCPServer is not _connection:  # type: ignore[attr-defined]
+        if (why := misfit((*RELIED_ON, *http2.RELIED_ON, *inbox.RELIED_ON))) is not None:
+            raise incompatible("hypercorn", why)
+        hypercorn.asyncio.run.TCPServer = _connection  # type: ignore[assignment, attr-defined]

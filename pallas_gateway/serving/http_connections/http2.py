@@ -17,8 +17,8 @@ from hypercorn.protocol.h2 import BUFFER_HIGH_WATER, BufferCompleteError, H2Prot
 from hypercorn.utils import filter_pseudo_headers
 from hyperframe.frame import DataFrame, HeadersFrame, PriorityFrame
 
+from pallas_gateway.changes.change import Fault, Name
 from pallas_gateway.serving.http_connections.inbox import stream_of
-from pallas_gateway.serving.http_connections.platform import require
 
 if TYPE_CHECKING:
     from h2.events import Event
@@ -29,9 +29,75 @@ if TYPE_CHECKING:
     from pallas_gateway.serving.http_connections.connection_limits import UnreadLimit
     from pallas_gateway.serving.http_connections.inbox import Apps
 
-require(H2Protocol, "_close_stream", "_create_stream", "_flush", "_handle_events", "_send_data", "_window_updated")
-require(h2.connection.H2Connection, "_receive_frame", "open_inbound_streams")
-require(StreamBuffer, "close", "complete", "drain", "pop", "push")
+FAULTS = (
+    Fault(
+        title="A fault of one HTTP/2 stream ends all streams of its connection",
+        text="""\
+Symptom: a malformed request or body, a request too many, a stream that depends on itself, or an error of an app ends
+the connection, with all calls of a proxy or client that share it.
+
+Reproduction: open two streams and send a request with a header in upper case on a third.
+
+Repair: events are handled one by one (`Http2._handle_events`), the frames of a malformed request reset its stream
+(`_Frames._receive_frame`, RFC 9113, section 8.1.1), and requests too many are refused one by one (`_is_full`).
+""",
+        library="hypercorn",
+        gone_when="h2 and `H2Protocol` reset the stream",
+        test="tests/e2e/test_http2.py",
+    ),
+    Fault(
+        title="An HTTP/2 answer that its client does not read grows without a limit",
+        text="""\
+Symptom: while a client's window is full, the rest of a streamed answer is kept in memory, however much it is.
+
+Reproduction: request a long stream and never send WINDOW_UPDATE: `StreamBuffer.push` returns at once.
+
+Repair: `_Buffer.push` waits until the client has read, as long as there is progress.
+""",
+        library="hypercorn",
+        gone_when="`StreamBuffer.push` waits while the buffer is above its high-water mark",
+        test="tests/unit/serving/test_http_connections.py",
+    ),
+    Fault(
+        title="An HTTP/2 answer that was cut off looks whole",
+        text="""\
+Symptom: if an app fails in the middle of its answer, the stream ends as if that were all.
+
+Reproduction: raise in an app after its first piece: the client receives END_STREAM.
+
+Repair: the stream is reset with INTERNAL_ERROR (`Http2.stream_send`).
+""",
+        library="hypercorn",
+        gone_when="`H2Protocol` resets streams whose apps have not ended their answers",
+        test="tests/e2e/test_http2.py",
+    ),
+    Fault(
+        title="HTTP/2 connections starve, are cut off, or stay for ever",
+        text="""\
+Symptom: bodies of requests that were answered already use up the window of the connection, so that no other body
+arrives; after a thousand requests a connection is closed with all its calls; one without any stream counts as busy and
+is never closed; requests that were cancelled in the packet that opened them start apps that no limit counts; each
+PRIORITY frame makes a tree larger.
+
+Reproduction: `tests/e2e/test_http2.py` has one connection for each.
+
+Repair: data of answered requests is acknowledged, PRIORITY is ignored, cancelled requests start no app
+(`Http2._handle_event`), requests are not counted (`_answer`), and a connection without streams is idle
+(`_handle_events`).
+""",
+        library="hypercorn",
+        gone_when="`H2Protocol` does so",
+        test="tests/e2e/test_http2.py",
+    ),
+)
+RELIED_ON = (
+    *(
+        Name(f"hypercorn.protocol.h2:H2Protocol.{name}")
+        for name in ("_close_stream", "_create_stream", "_flush", "_handle_events", "_send_data", "_window_updated")
+    ),
+    *(Name(f"h2.connection:H2Connection.{name}") for name in ("_receive_frame", "open_inbound_streams")),
+    *(Name(f"hypercorn.protocol.h2:StreamBuffer.{name}") for name in ("close", "complete", "drain", "pop", "push")),
+)
 _SEND_NO_MORE = ErrorCodes.NO_ERROR
 """Tells the client of a request that was answered to send no more of it (RFC 9113, section 8.1)."""
 

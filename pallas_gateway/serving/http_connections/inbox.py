@@ -9,15 +9,36 @@ from typing import TYPE_CHECKING, Any
 from hypercorn.asyncio.task_group import TaskGroup
 from hypercorn.protocol.http_stream import HTTPStream
 
-from pallas_gateway.serving.http_connections.platform import require
+from pallas_gateway.changes.change import Fault, Name
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from pallas_gateway.serving.http_connections.connection_limits import Faults
 
-require(TaskGroup, "spawn", "spawn_app")
-require(HTTPStream, "handle")
+FAULTS = (
+    Fault(
+        title="Connections with an unread body are never closed",
+        text="""\
+Symptom: an app that answers without reading the whole body of a request (401, 413) blocks its connection: the queue of
+the app is full (10 messages), and `TCPServer` waits for space in it. No time-out applies, the end of the connection is
+not noticed, and on HTTP/2 all other streams wait as well. A client can hold any number of such connections.
+
+Reproduction: send more of a body than the app reads; the connection is open long after its answer.
+
+Repair: once an app has ended, what arrives for it is dropped (`Inbox.close`).
+""",
+        library="hypercorn",
+        gone_when="`TaskGroup.spawn_app` returns a function that does not wait for an app that has ended",
+        script="hypercorn_unread_body.py",
+        test="tests/unit/serving/test_http_connections.py",
+    ),
+)
+RELIED_ON = (
+    Name("hypercorn.asyncio.task_group:TaskGroup.spawn"),
+    Name("hypercorn.asyncio.task_group:TaskGroup.spawn_app", ("app", "config", "scope", "send")),
+    Name("hypercorn.protocol.http_stream:HTTPStream.handle"),
+)
 
 
 class Inbox(asyncio.Queue[Any]):

@@ -62,6 +62,12 @@ def test_each_fault_of_an_adapter_says_what_it_is() -> None:
         assert section.gone_when
 
 
+def test_the_tests_that_adapters_name_exist() -> None:
+    named = re.findall(r"^- Test: `(.+)`\.$", "\n".join(one.where for one in adapted()), re.MULTILINE)
+    assert named
+    assert [one for one in named if not (ROOT / one).is_file()] == []
+
+
 def test_a_path_below_the_package_is_made_one_of_a_test() -> None:
     assert mirrored(["repairs", "fast_agent", "save_history"]) == "tests/repairs/fast_agent/test_save_history.py"
     assert Path(ROOT, "tests/repairs/fast_agent/test_save_history.py").is_file()

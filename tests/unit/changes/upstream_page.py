@@ -111,6 +111,7 @@ def adapted() -> list[Section]:
         faults: tuple[Fault, ...] = import_module(".".join(path.with_suffix("").parts)).FAULTS
         for one in faults:
             where = f"- Mended in `{path.relative_to(PACKAGE.name)}`."
+            where += f"\n- Test: `{one.test}`." if one.test else ""
             where += f"\n- Script: `{SCRIPTS}/{one.script}`." if one.script else ""
             found.append(Section(one.library, one.title, one.text.strip(), one.gone_when, where))
     return found

@@ -15,11 +15,11 @@ import pytest
 from hypercorn.asyncio.task_group import TaskGroup
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.events import Updated
+from hypercorn.protocol.h2 import H2Protocol
 
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.limits import ConnectionLimits
-from pallas_gateway.serving.http_connections.connection import Connection, Settings
-from pallas_gateway.serving.http_connections.platform import require
+from pallas_gateway.serving.http_connections.connection import Connection, Settings, install
 from pallas_gateway.serving.hypercorn_server import HypercornServer
 from pallas_gateway.serving.sockets import bind
 from tests.support.asgi import plain_lifespan, respond_json, until_disconnect
@@ -106,11 +106,12 @@ async def test_one_that_wants_tls_is_closed(tmp_path: Path) -> None:
             assert await asyncio.to_thread(late.recv, 4096) == b""
 
 
-def test_a_hypercorn_that_does_not_fit_is_named() -> None:
-    with pytest.raises(PlatformError, match=r"hypercorn does not fit: TCPServer\._gone is missing"):
-        require(TCPServer, "run", "_gone")
-    with pytest.raises(PlatformError, match=r"hypercorn does not fit: .*run\._gone is missing"):
-        require(hypercorn.asyncio.run, "_gone")
+def test_a_hypercorn_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypercorn.asyncio.run, "TCPServer", TCPServer)
+    monkeypatch.delattr(H2Protocol, "_window_updated")
+    with pytest.raises(PlatformError, match=r"hypercorn 0\.\S+ does not fit: H2Protocol\._window_updated is missing"):
+        install()
+    assert hypercorn.asyncio.run.TCPServer is TCPServer  # type: ignore[attr-defined]
 
 
 async def test_an_answer_comes_whole_though_nobody_reads_the_body_of_its_request(tmp_path: Path) -> None:
