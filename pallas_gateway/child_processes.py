@@ -39,7 +39,6 @@ class ChildProcess:
         Thread(target=_reap, args=(process, self._exit), name=f"wait for process {self.pid}", daemon=True).start()
 
     async def wait(self) -> int:
-        """Return the exit code once the process has ended."""
         return await asyncio.shield(self._exit)
 
     def close(self) -> None:

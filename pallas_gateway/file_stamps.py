@@ -30,7 +30,6 @@ def stamp(path: Path) -> Stamp:
 
 
 def stamps(paths: Iterable[Path]) -> dict[Path, Stamp]:
-    """The files as they are now."""
     return {path: stamp(path) for path in paths}
 
 

@@ -15,7 +15,7 @@ from contextlib import aclosing
 from functools import partial
 from http import HTTPStatus
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import httpx
 import httpx2
@@ -158,8 +158,8 @@ class _Limited(httpx.AsyncByteStream, httpx2.AsyncByteStream):
                         began, busy = monotonic(), 0.0
                 busy += monotonic() - began
 
+    @override
     async def aclose(self) -> None:
-        """Close the connection's stream."""
         await self._stream.aclose()
 
 

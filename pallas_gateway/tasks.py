@@ -115,7 +115,6 @@ class UseCount:
 
     @contextmanager
     def one_more(self) -> Iterator[None]:
-        """Count a use for the block."""
         self._count += 1
         self._none.clear()
         try:

@@ -89,7 +89,11 @@ class Addresses:
         if names not in self._peers:  # each agent's start asks for the addresses of all
             found: dict[str, str] = {}
             if not self.configuration.per_port:  # first: an agent's documented address may be the same
-                found = dict.fromkeys(self._written_of_all(), ALL_AGENTS)
+                bases = [
+                    *(f"{base}:{self.registry_port}" for base in self._local_bases),
+                    self.configuration.public_base_url,
+                ]
+                found = dict.fromkeys((f"{base}{_ALL_AGENTS_PATH}" for base in bases), ALL_AGENTS)
             for name in names:
                 found |= dict.fromkeys(self._written(name), name)
             self._peers[names] = found
@@ -116,11 +120,6 @@ class Addresses:
         if port is not None or not self.configuration.per_port:
             yield self.public(name)
 
-    def _written_of_all(self) -> Iterable[str]:
-        bases = (f"{base}:{self.registry_port}" for base in self._local_bases)
-        for base in (*bases, self.configuration.public_base_url):
-            yield f"{base}{_ALL_AGENTS_PATH}"
-
     @property
     def _local_bases(self) -> list[str]:
         """The beginnings of URLs of this machine, without a port; that of localhost is the first."""
@@ -129,7 +128,6 @@ class Addresses:
 
 
 def is_console_api(path: str) -> bool:
-    """Return true for the path of an endpoint of the console."""
     return path == GATEWAY_STATE or path.startswith(AGENT_DETAILS)
 
 

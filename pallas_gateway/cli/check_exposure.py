@@ -72,7 +72,6 @@ class ExposureWarning:
 
     @property
     def as_problem(self) -> Problem:
-        """The warning as `check` prints it."""
         return Problem(self.file, self.line, self.path, _TEXTS[self.kind])
 
 
@@ -88,7 +87,6 @@ def warn_of_exposure(configuration: Configuration) -> None:
 
 
 def exposure_warnings(configuration: Configuration) -> Iterator[ExposureWarning]:
-    """Return all warnings about a configuration."""
     if not is_loopback(configuration.bind_host):
         yield from _beyond_this_machine(configuration)
     elif not is_loopback(configuration.deployment.host):

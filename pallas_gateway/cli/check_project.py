@@ -59,7 +59,6 @@ class Findings:
             self.problems.append(problem)
 
     def warn(self, warning: Problem) -> None:
-        """Add a warning, once."""
         if warning not in self.warnings:
             self.warnings.append(warning)
 

@@ -34,7 +34,11 @@ def new(
     result(key)
     if not grant:
         problem("Without --grant the key may run EVERY agent.")
-    problem(f"Keep the key, it is not shown again. Its entry in agents.yaml:\n\n{_yaml(entry)}")
+    problem(
+        "Keep the key, it is not shown again. Its entry in agents.yaml:\n\n"
+        f'gateway:\n  auth:\n    tokens:\n      - name: "{entry.name}"\n'
+        f'        sha256: "{entry.sha256}"\n        grants: [{", ".join(entry.grants)}]'
+    )
 
 
 def _entry(name: str, key: str, grants: list[str]) -> StaticKeySettings:
@@ -45,9 +49,3 @@ def _entry(name: str, key: str, grants: list[str]) -> StaticKeySettings:
         first = error.errors(include_url=False, include_input=False)[0]
         reason = first.get("ctx", {}).get("error", first["msg"])
         raise UsageError(f"{'NAME' if first['loc'][0] == 'name' else '--grant'}: {reason}.") from error
-
-
-def _yaml(entry: StaticKeySettings) -> str:
-    grants = ", ".join(entry.grants)
-    lines = ["gateway:", "  auth:", "    tokens:", f'      - name: "{entry.name}"']
-    return "\n".join([*lines, f'        sha256: "{entry.sha256}"', f"        grants: [{grants}]"])

@@ -145,7 +145,10 @@ class HealthChecker:
 
     def _keep(self, result: ProbeResult) -> None:
         if not self._is_over:
-            self._latest[result.server] = self._dated(result, datetime.now(UTC))
+            before = self._latest.get(result.server)
+            is_unchanged = before is not None and (before.error is None) == (result.error is None)
+            since = before.since if before is not None and is_unchanged else datetime.now(UTC)
+            self._latest[result.server] = replace(result, since=since)
             self._metrics.downstream_up.labels(self._agent, result.server).set(result.error is None)
 
     def _with_refusals(self, result: ProbeResult) -> ProbeResult:
@@ -169,9 +172,3 @@ class HealthChecker:
         if downstream.url is None and result.error is None:
             self._program_answered[name] = answered if is_fresh else monotonic()
         return result
-
-    def _dated(self, result: ProbeResult, now: datetime) -> ProbeResult:
-        """The result with the time of the last change of reachability."""
-        before = self._latest.get(result.server)
-        unchanged = before is not None and (before.error is None) == (result.error is None)
-        return replace(result, since=before.since if before is not None and unchanged else now)

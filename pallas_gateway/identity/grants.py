@@ -33,7 +33,6 @@ class Grants:
         return cls(frozenset(word for word in words if GRANT.fullmatch(word)))
 
     def may_run(self, agent: str) -> bool:
-        """Return true if calls of the agent are allowed."""
         return self._has(RUN_AGENTS, agent)
 
     def may_view(self, agent: str) -> bool:

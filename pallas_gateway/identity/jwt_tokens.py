@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from joserfc import jwt
 from joserfc.errors import (
@@ -46,6 +46,7 @@ _NOT_A_JWT = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 class _Headers(JWSRegistry):
     max_header_length = 4096  # joserfc's 512 bytes are too few for headers with certificates
 
+    @override
     def get_alg(self, name: str) -> Any:
         """An accepted algorithm, without joserfc's warning about `EdDSA`, which most servers use."""
         if name not in (self.allowed or ()):

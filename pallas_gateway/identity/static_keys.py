@@ -9,7 +9,6 @@ KEY_PREFIX = "pgw_"  # recognised by people and by scanners for leaked keys
 
 
 def new_key() -> str:
-    """A key of 256 random bits."""
     return f"{KEY_PREFIX}{secrets.token_urlsafe(32)}"
 
 

@@ -120,7 +120,6 @@ class TokenExchanger:
             del self._kept[key]
 
     def is_under_way(self, subject: Secret, to: TokenExchange) -> bool:
-        """Return true while this exchange is running."""
         return _key(subject, to) in self._under_way
 
     async def _issue(self, key: _Key, subject: Secret, to: TokenExchange) -> Secret:

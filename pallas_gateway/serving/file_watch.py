@@ -58,7 +58,6 @@ class FileWatch:
         self._modules: Files = {}
 
     def look_again(self) -> None:
-        """Read the set of files again."""
         self._again.set()
 
     async def changes(self) -> AsyncIterator[None]:

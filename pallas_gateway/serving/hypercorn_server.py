@@ -8,7 +8,7 @@ import os
 import socket
 import ssl
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 import hypercorn.asyncio
 import hypercorn.config
@@ -124,11 +124,12 @@ class _Config(Settings):
             self.backlog = 1  # see _Listening; libuv's loop uses it for the queue only
         self.errorlog = logging.getLogger("pallas.server.http")
 
+    @override
     def create_sockets(self) -> hypercorn.config.Sockets:
-        """Return the bound sockets."""
         bound: list[socket.socket] = list(self.duplicates.values())
         return hypercorn.config.Sockets(bound, [], []) if self.ssl_enabled else hypercorn.config.Sockets([], bound, [])
 
+    @override
     def create_ssl_context(self) -> ssl.SSLContext | None:
         """Return a context that asks for the present certificate with each connection."""
         context = super().create_ssl_context()
@@ -172,6 +173,7 @@ class _Listening(socket.socket):
     has to be one, else the first to wake would accept a whole burst; but the queue must not be that short.
     """
 
+    @override
     def listen(self, backlog: int = BACKLOG, /) -> None:
         """Ignore the backlog; the socket listens already."""
         del backlog

@@ -81,7 +81,6 @@ class Reloader:
         gateway.when_outdated(reloads.asked.set)
 
     async def run(self) -> None:
-        """Reload on every request, until cancelled."""
         while True:
             await self._reloads.asked.wait()
             self._reloads.asked.clear()

@@ -59,11 +59,9 @@ class ServiceManager:
         self._notify("READY=1", *self._changed_status())
 
     def reloading(self) -> None:
-        """Notify that a reload has begun; `ready` ends it."""
         self._notify("RELOADING=1", f"MONOTONIC_USEC={monotonic_ns() // 1000}")
 
     def stopping(self) -> None:
-        """Notify that the service is stopping."""
         self._notify("STOPPING=1", *self._changed_status())
 
     async def _keep_notifying(self) -> None:

@@ -14,7 +14,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast, override
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,6 +47,7 @@ def formatted(handler: logging.Handler, record: logging.LogRecord) -> str:
 
 
 class _Formatting(logging.Handler):
+    @override
     def format(self, record: logging.LogRecord) -> str:
         return formatted(self, record)
 
@@ -54,7 +55,8 @@ class _Formatting(logging.Handler):
 class StderrOutput(_Formatting, logging.StreamHandler[TextIO]):
     """Records on stderr."""
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
         """Ignore the error; the next record is tried again."""
 
 
@@ -79,6 +81,7 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
         self._torn: _FileId | None = None
         self._rotates_from = -math.inf
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record, except the report of an error of this file."""
         if self._is_reporting:
@@ -90,13 +93,15 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
             self._lost = 0
             _log.warning("log file written again", extra={"file": self.baseFilename, "lost_records": lost_before})
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
         """The record's line, cached because `shouldRollover` formats the record too."""
         if self._formatted is None or self._formatted[0] is not record:
             self._formatted = record, super().format(record)
         return self._formatted[1]
 
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  logging's name
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
         """Report the first error, and close the file; the next record opens it again."""
         error = sys.exception()
         is_first = not self._lost
@@ -110,11 +115,13 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
             finally:
                 self._is_reporting = False
 
-    def shouldRollover(self, record: logging.LogRecord) -> bool:  # noqa: N802  logging's name
+    @override
+    def shouldRollover(self, record: logging.LogRecord) -> bool:
         """Return true if the file is full, except in the pause after a failed rotation."""
         return self._clock() >= self._rotates_from and bool(super().shouldRollover(record))
 
-    def doRollover(self) -> None:  # noqa: N802  logging's name
+    @override
+    def doRollover(self) -> None:
         """Begin a new file; if that fails, the old one grows."""
         was_impossible = self._rotates_from > -math.inf
         try:
@@ -127,6 +134,7 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
         else:
             self._rotates_from = -math.inf
 
+    @override
     def _open(self) -> TextIOWrapper:
         path = Path(self.baseFilename)
         _make_private(path.parent)

@@ -13,7 +13,7 @@ import struct
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 from pallas_gateway.telemetry.log_outputs import FileOutput, FinishedLines, StderrOutput, formatted
 
@@ -61,6 +61,7 @@ class _PipeOutput(logging.Handler):
         self._pipe = pipe
         self._kind = kind
 
+    @override
     def emit(self, record: logging.LogRecord) -> None:
         record.worker = self._pipe.worker
         line = formatted(self, record)

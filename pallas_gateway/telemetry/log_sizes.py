@@ -38,7 +38,6 @@ def fitted(text: str, limit: int = LONGEST_TEXT) -> str:
 
 
 def fitted_field(name: str, value: object) -> Any:
-    """A field of a record, fitted at any depth."""
     if name == "exception":
         return fitted_traceback(str(value))
     return _fitted(value, name, LONGEST_ID if name == "conversation_id" else LONGEST_TEXT, MOST_LEVELS)

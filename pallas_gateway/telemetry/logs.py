@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from pallas_gateway.telemetry.current_call import current_call
 from pallas_gateway.telemetry.log_outputs import FileOutput, StderrOutput
@@ -42,7 +42,6 @@ _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
-    """The `extra` fields of a record."""
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
 
 
@@ -52,8 +51,8 @@ class CallFields(logging.Filter):
     Also holds the quiet loggers at WARNING, because some libraries set their levels when they are imported.
     """
 
+    @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return true if the record is written."""
         quiet = record.levelno < logging.WARNING and record.name.startswith(QUIET_LOGGERS)
         if quiet and any(f"{record.name}.".startswith(f"{name}.") for name in QUIET_LOGGERS):
             return False
@@ -66,8 +65,8 @@ class CallFields(logging.Filter):
 class JsonFormatter(logging.Formatter):
     """One JSON object a line: `time`, `level`, `logger`, `message`, then the record's fields."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line."""
         entry: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
@@ -89,8 +88,8 @@ class JsonFormatter(logging.Formatter):
 class HumanFormatter(logging.Formatter):
     """`12:00:01 WARNING message key=value …`, with the exception's last line, for a crash with the whole traceback."""
 
+    @override
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line."""
         time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         level = "" if record.levelno == logging.INFO else f"{record.levelname} "
         extra = "".join(f" {name}={text}" for name, text in _for_people(record) if text)
@@ -164,7 +163,6 @@ def set_up(
 
 
 def set_levels(environ: Mapping[str, str], *, configured_level: str | None = None) -> None:
-    """Set the levels; parameters as of `set_up`."""
     level = _level(environ.get("PALLAS_LOG_LEVEL") or configured_level, logging.INFO)
     logging.getLogger().setLevel(_level(environ.get("PALLAS_ROOT_LOG_LEVEL"), max(level, logging.INFO)))
     logging.getLogger("pallas").setLevel(level)

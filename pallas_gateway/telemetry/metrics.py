@@ -219,7 +219,6 @@ class Metrics:
             self.calls_refused.labels(agent, reason)
 
     def set_agent(self, agent: str, port: int) -> None:
-        """Show a configured agent with its port."""
         if self._ports.get(agent) == port:
             return  # to remove a series takes as long as there are series
         self._ports[agent] = port
@@ -257,7 +256,6 @@ class Metrics:
             self.tool_calls.labels(agent, server, "tool", outcome)
 
     def count_operation(self, agent: str, server: str, operation: str, *, ok: bool, seconds: float) -> None:
-        """Count an operation of a downstream that has ended."""
         self.tool_calls.labels(agent, server, operation, "ok" if ok else "error").inc()
         self.tool_call_seconds.labels(agent, server, operation).observe(seconds)
 

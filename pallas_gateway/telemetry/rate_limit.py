@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -40,8 +40,8 @@ class OncePerMinute(logging.Filter):
         super().__init__()
         self._limit = RateLimit(clock)
 
+    @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return true if the record is written."""
         if record.levelno != logging.WARNING:
             return True
         if (left_out := self._limit.passes(record.msg)) is None:

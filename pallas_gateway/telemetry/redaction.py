@@ -81,7 +81,6 @@ def redacted(text: str, known: Collection[str] = ()) -> str:
 
 
 def without(text: str, known: Collection[str]) -> str:
-    """`text` without `known` values."""
     for value in known:
         if value in text:
             text = text.replace(value, HIDDEN)
@@ -105,7 +104,6 @@ class KnownSecrets:
         self.forms: tuple[str, ...] = ()
 
     def add(self, secrets: Iterable[str]) -> None:
-        """Hide these too."""
         forms = {form for secret in secrets for form in forms_of(secret)}
         self.forms = tuple(sorted({*self.forms, *forms}, key=lambda form: (-len(form), form)))
 

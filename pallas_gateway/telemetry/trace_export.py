@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 from urllib.parse import urlsplit
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -113,8 +113,8 @@ class _SdkLog(logging.Filter):
             for logger in loggers:
                 logger.removeFilter(self)
 
+    @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Suppress the record."""
         if record.name == _SENDER:
             self._first = self._first or _reason(record)
         elif record.name not in self._logged:
@@ -123,7 +123,6 @@ class _SdkLog(logging.Filter):
         return False
 
     def take(self) -> str:
-        """The first reason since the last call."""
         reason, self._first = self._first, None
         return reason or "not in time"
 
@@ -150,6 +149,7 @@ class _ReportingExporter(SpanExporter):
         self._endpoint = endpoint
         self._lost = 0
 
+    @override
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """Send `spans`; called by the SDK's thread."""
         result = self._sender.export(spans)
@@ -166,6 +166,6 @@ class _ReportingExporter(SpanExporter):
         self._lost += len(spans)
         return result
 
+    @override
     def shutdown(self) -> None:
-        """End the current attempt."""
         self._sender.shutdown()

@@ -32,7 +32,6 @@ _tracer: Tracer = NoOpTracer()
 
 
 def are_on() -> bool:
-    """Return true if spans are exported."""
     return not isinstance(_tracer, NoOpTracer)
 
 
@@ -177,7 +176,6 @@ class CallSpans:
             attach(self._call)
 
     def end_all(self, error: str = "cancelled") -> None:
-        """End all open spans, as failed with the reason `error`."""
         while self._open:
             _, span = self._open.popitem()
             _end(span, error)

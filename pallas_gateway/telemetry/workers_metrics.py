@@ -88,7 +88,6 @@ class WorkersMetrics:
         self._of_hosted = {family.name for gauge in gauges for family in gauge.collect()}
 
     def refresh(self) -> None:
-        """Share the present values of computed metrics."""
         self._process.refresh()
         for gauge in self._computed:
             for sample in [one for family in gauge.collect() for one in family.samples]:
@@ -98,15 +97,16 @@ class WorkersMetrics:
         """Every metric, combined over all workers; those of this process as of the last refresh."""
         shared = MultiProcessCollector.merge([*_written(self._folder)])  # type: ignore[no-untyped-call]
         by_name = {family.name: family.samples for family in shared}
-        hosted = _agents_of(self._hosted) if self._hosted is not None else {}
+        present = (
+            (one for family in self._hosted.collect() for one in family.samples) if self._hosted is not None else ()
+        )
+        hosted = {one.labels["agent"]: one.labels["port"] for one in present}
         for family in self._own.collect():
             samples = by_name.get(family.name, family.samples)
             family.samples = [sample for sample in samples if not math.isnan(sample.value)]
             if family.name in self._of_hosted:
-                present = [sample for sample in family.samples if sample.labels["agent"] in hosted]
-                family.samples = [
-                    one for one in present if one.labels.get("port") in {None, hosted[one.labels["agent"]]}
-                ]
+                shown = [sample for sample in family.samples if sample.labels["agent"] in hosted]
+                family.samples = [one for one in shown if one.labels.get("port") in {None, hosted[one.labels["agent"]]}]
             yield family
 
 
@@ -144,12 +144,6 @@ def _written(folder: Path) -> Iterator[str]:
         with suppress(FileNotFoundError):  # its worker, or the parent with the folder, has ended
             if file.stat().st_size:
                 yield str(file)
-
-
-def _agents_of(gauge: Gauge) -> dict[str, str]:
-    """The hosted agents with their ports."""
-    samples = (sample for family in gauge.collect() for sample in family.samples)
-    return {sample.labels["agent"]: sample.labels["port"] for sample in samples}
 
 
 def _of_the_process() -> Iterator[Metric]:

@@ -33,7 +33,6 @@ class LiveTurns[T: RunningTurn]:
         self._turns: dict[tuple[str | None, int | None], T] = {}
 
     def begin(self, turn: T, call: Coroutine[Any, Any, Any]) -> None:
-        """Begin the call of a turn."""
         work = self._tasks.spawn(call, name=f"answer in thread {turn.thread_id}")
         turn.begin(work)
         work.add_done_callback(lambda _: self._turns.pop((turn.thread_id, turn.number), None))
@@ -44,5 +43,4 @@ class LiveTurns[T: RunningTurn]:
         turn.stored(number)
 
     def find(self, thread_id: str, number: int) -> T | None:
-        """Return a turn of this process."""
         return self._turns.get((thread_id, number))

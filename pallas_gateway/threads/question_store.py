@@ -85,7 +85,6 @@ class QuestionStore:
         await self._database.write(written)
 
     async def given(self, thread_ids: Collection[str]) -> dict[QuestionKey, Answer]:
-        """Return the answers to questions of these threads."""
         columns = questions.c.thread_id, questions.c.id, questions.c.answer
         wanted = select(*columns).where(questions.c.thread_id.in_(thread_ids), questions.c.answer.is_not(None))
         rows = await self._database.read(lambda sql: sql.execute(wanted))

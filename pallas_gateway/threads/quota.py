@@ -47,6 +47,5 @@ class Quota:
 
 
 def size_of(message: Message) -> int:
-    """Return the bytes that a message counts."""
     images = sum(len(image.data) + len(image.mime_type) for image in message.images)
     return len(message.text.encode("utf-8", "replace")) + images

@@ -56,7 +56,6 @@ class TurnOutcome:
 
     @property
     def status(self) -> TurnStatus:
-        """The turn's status in the database."""
         return "error" if self.answer is None else "complete"
 
 
@@ -193,7 +192,6 @@ class ThreadsSchemaError(GatewayError):
 
 
 def columns_of(outcome: TurnOutcome) -> dict[str, Any]:
-    """The columns of a turn that has ended."""
     answer = outcome.answer
     return {
         "status": outcome.status,
@@ -212,7 +210,6 @@ def storable(text: str) -> str:
 
 
 def images_as_json(message: Message) -> list[dict[str, str]]:
-    """The images of a message as JSON."""
     return [{"data": image.data, "mime_type": image.mime_type} for image in message.images]
 
 
@@ -221,13 +218,11 @@ def _message(role: Role, text: str, images: list[dict[str, str]]) -> Message:
 
 
 def pair_of(row: AnyRow) -> tuple[Message, Message]:
-    """The question and the answer of a complete turn."""
     answer = _message("assistant", row.answer, row.answer_images)
     return _message("user", row.question, row.question_images), answer
 
 
 def thread_of(row: AnyRow) -> ThreadRecord:
-    """The thread of a row."""
     return ThreadRecord(row.id, row.agent, row.title, _time(row.created_at), _time(row.updated_at), row.turns)
 
 
@@ -251,17 +246,14 @@ def turn_of(row: AnyRow, asks: Sequence[Question] = ()) -> TurnRecord:
 
 
 def columns_of_question(question: Question) -> dict[str, Any]:
-    """The columns of an open question."""
     return {"id": question.id, "question": asdict(question)}
 
 
 def question_of(row: AnyRow) -> Question:
-    """The question of a row."""
     return Question(**{**row.question, "call_path": tuple(row.question["call_path"])})
 
 
 def answer_as_json(answer: Answer) -> dict[str, Any]:
-    """An answer as JSON."""
     return {"outcome": answer.outcome, "content": dict(answer.content) if answer.content is not None else None}
 
 

@@ -153,7 +153,6 @@ class ThreadQuestions:
         self._looking: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
-        """Stop looking."""
         await self._tasks.cancel_all()
 
     async def open(

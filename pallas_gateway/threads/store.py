@@ -88,7 +88,6 @@ class Store:
     async def create(
         self, connection: AsyncConnection, owner: str, agent: str, title: str | None = None
     ) -> ThreadRecord:
-        """Create a thread without turns."""
         await self._quota.refuse_beyond(connection, owner, ROW_BYTES)
         values = {"id": secrets.token_hex(ID_CHARACTERS // 2), "owner": owner, "agent": agent, "title": title}
         counts = {"turns": 0, "bytes": ROW_BYTES}
@@ -198,7 +197,9 @@ class Store:
             return None
         number = row.turns
         await self._quota.refuse_beyond(connection, row.owner, 0)
-        await connection.execute(_give_up_pending(thread_id))
+        given_up = {"status": "error", "error_reason": ABANDONED, "error": ABANDONED_SENTENCE, "ended_at": now()}
+        pending = update(turns).where(turns.c.thread_id == thread_id, turns.c.status == "pending")
+        await connection.execute(pending.values(**given_up))
         await forget_questions(connection, thread_id)
         await connection.execute(_pending(thread_id, number, question, call_id))
         return Lease(thread_id, number, holder)
@@ -304,11 +305,6 @@ def is_free() -> ColumnElement[bool]:
 def _holds(lease: Lease) -> ColumnElement[bool]:
     """The lease is held, also after its time, until another call takes it."""
     return and_(threads.c.id == lease.thread_id, threads.c.lease_holder == lease.holder)
-
-
-def _give_up_pending(thread_id: str) -> Any:
-    values = {"status": "error", "error_reason": ABANDONED, "error": ABANDONED_SENTENCE, "ended_at": now()}
-    return update(turns).where(turns.c.thread_id == thread_id, turns.c.status == "pending").values(**values)
 
 
 def _pending(thread_id: str, number: int, question: Message, call_id: str) -> Any:

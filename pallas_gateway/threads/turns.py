@@ -58,7 +58,6 @@ class OpenTurn:
         return self.lease.turn
 
     async def read_history(self) -> None:
-        """Read the messages before the turn."""
         self.history = await self._store.history(self.lease)
 
     def keep(self) -> None:

@@ -145,7 +145,6 @@ class WorkerManager:
         return len(self._ready) == self._plan.count
 
     def reload(self) -> None:
-        """Have the running workers reload."""
         for worker in self._up():  # a starting one has no handler for the signal yet
             worker.signal(signal.SIGHUP)
 
@@ -155,7 +154,6 @@ class WorkerManager:
             worker.send(NotReloaded("\n".join(self.problems)))
 
     def kill(self) -> None:
-        """Kill every worker."""
         for worker in self._workers.values():
             worker.kill()
 

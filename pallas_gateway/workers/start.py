@@ -10,7 +10,7 @@ import io
 import pickle
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast, override
 
 if TYPE_CHECKING:
     import socket
@@ -84,18 +84,17 @@ class Plan:
 
 
 def written(start: Start) -> bytes:
-    """Serialize a `Start`."""
     stream = io.BytesIO()
     _Pickler(stream).dump(start)
     return stream.getvalue()
 
 
 def read(stream: BinaryIO) -> Start:
-    """Read a `Start`."""
     return cast("Start", pickle.load(stream))  # noqa: S301  written by the parent, which is this program
 
 
 class _Pickler(pickle.Pickler):
+    @override
     def reducer_override(self, value: Any) -> Any:
         """Serialize read-only mappings, which pickle does not support."""
         return (_read_only, (dict(value),)) if isinstance(value, MappingProxyType) else NotImplemented

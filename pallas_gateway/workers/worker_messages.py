@@ -233,7 +233,6 @@ class WorkerSender:
         self._drops = False
 
     def send(self, message: WorkerMessage) -> None:
-        """Send a message, unless the other side is gone."""
         if self._writer.is_closing():
             return
         if self.unread <= MOST_UNREAD or not isinstance(message, _MAY_BE_LOST):
@@ -245,7 +244,6 @@ class WorkerSender:
 
     @property
     def unread(self) -> int:
-        """The bytes that wait to be sent."""
         return self._writer.transport.get_write_buffer_size()
 
 

@@ -56,7 +56,6 @@ class Ended:
 
     @property
     def fields(self) -> dict[str, object]:
-        """The fields of its log record."""
         how = {"exit_code": self.code, "signal": self.signal, "error": self.why}
         return {name: value for name, value in how.items() if value is not None}
 
@@ -90,12 +89,10 @@ class WorkerProcess:
 
     @property
     def configuration(self) -> Configuration:
-        """The configuration it was started with."""
         return self._start.configuration
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     async def __aenter__(self) -> Self:
@@ -166,13 +163,11 @@ class WorkerProcess:
             self.kill()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal, unless it is gone."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill it."""
         self.signal(signal.SIGKILL)
 
     def _note(self, message: WorkerMessage) -> None:

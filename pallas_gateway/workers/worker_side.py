@@ -10,7 +10,7 @@ import socket
 import threading
 from contextlib import suppress
 from time import sleep
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, override
 
 import pydantic_core
 
@@ -55,6 +55,7 @@ class SharedStates(UsedStates):
         self._asked: dict[str, asyncio.Future[bool]] = {}
         self._is_over = False
 
+    @override
     async def use(self, ticket: str, seconds: float) -> bool:
         """Use a state, unless it was used by any worker; if the request ends meanwhile, it is given back."""
         if self._is_over or ticket in self._asked:
@@ -69,17 +70,18 @@ class SharedStates(UsedStates):
             answer.add_done_callback(lambda given: self.give_back(ticket) if given.result() else None)
             raise
 
+    @override
     def note(self, ticket: str, seconds: float) -> bool:
         """Note that this worker has used a state of its own."""
         self._send(Used(ticket, seconds))
         return True
 
+    @override
     def give_back(self, ticket: str) -> None:
         """Accept a state once more, at any worker."""
         self._send(GivenBack(ticket))
 
     def answered(self, ticket: str, *, is_first: bool) -> None:
-        """Take the parent's answer."""
         if (answer := self._asked.get(ticket)) is not None and not answer.done():
             answer.set_result(is_first)
 
@@ -153,7 +155,6 @@ class WorkerSide:
         self._tasks.spawn(self._keep_reporting(gateway), name="alive", report=True)
 
     def send(self, message: WorkerMessage) -> None:
-        """Send a message to the parent, unless it is gone."""
         self._sender.send(message)
 
     async def until_all_stopped(self, *, had_calls: bool) -> bool:
@@ -196,7 +197,9 @@ class WorkerSide:
             case Lost(process):
                 self._running.exchanges.lose(process)
             case NotReloaded():
-                self._note_not_reloaded(message)
+                if self._gateway is not None:
+                    note = self._gateway.note_problems if message.was_before else self._gateway.note_reload
+                    note(message.problems.split("\n"))
             case Close(had_calls):
                 self._had_calls = had_calls
                 self._may_close.set()
@@ -209,11 +212,6 @@ class WorkerSide:
                 self._running.log_levels.take(session, shows_info=shows_info)
             case Answered(key, response):
                 self._running.answers.deliver(key, pydantic_core.from_json(response))
-
-    def _note_not_reloaded(self, message: NotReloaded) -> None:
-        if self._gateway is not None:
-            note = self._gateway.note_problems if message.was_before else self._gateway.note_reload
-            note(message.problems.split("\n"))
 
     async def _keep_reporting(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()

@@ -53,7 +53,6 @@ class Configuration:
 
     @property
     def hosted_agents(self) -> Mapping[str, AgentSettings]:
-        """The agents to serve, by name."""
         agents = self.deployment.agents
         return agents if self.only_agent is None else {self.only_agent: agents[self.only_agent]}
 
@@ -129,7 +128,6 @@ class Configuration:
 
     @property
     def bind_host(self) -> str:
-        """The address to bind."""
         return self.deployment.gateway.host or (EVERYWHERE if self.per_port else LOCAL_ONLY)
 
     @property
@@ -139,7 +137,6 @@ class Configuration:
 
     @property
     def configured_port(self) -> int:
-        """The configured port; 0 for an ephemeral one."""
         port = self.deployment.gateway.port
         return self.deployment.registry_port if port is None or self.per_port else port
 

@@ -170,9 +170,7 @@ lists more keys that their `extra` may contain; see [parameters.md](parameters.m
         return tuple(dict.fromkeys((*self.depends_on, *self.agents)))
 
     def shown_title(self, name: str) -> str:
-        """Return the title, or the one made from the agent's name."""
         return self.title or name.title()
 
     def shown_icons(self) -> tuple[IconSettings, ...]:
-        """Return `icons`, or `icon` as a list."""
         return (IconSettings(src=self.icon),) if self.icon else self.icons

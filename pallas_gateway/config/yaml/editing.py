@@ -8,7 +8,7 @@ changed more than intended because of anchors, aliases or merges.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -196,7 +196,8 @@ def _data(text: str) -> dict[str, Any]:
 class _Dumper(yaml.SafeDumper):
     """Writes lists of plain values in one line, long text as a block, and list entries indented."""
 
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
+    @override
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, indentless=False)
 
 

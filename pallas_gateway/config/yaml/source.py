@@ -205,7 +205,10 @@ class _Builder:
                 continue
             key = self._key(key_node)
             if key in pairs:
-                self._note_duplicate(key, path, pairs[key][0], key_node)
+                first, line = pairs[key][0].start_mark.line + 1, key_node.start_mark.line + 1
+                message = f"this key is already on line {first}; keep one of them"
+                where = f"{path}.{key}" if path else key
+                self.document.duplicates.append(Problem(self.document.file, line, where, message))
             pairs[key] = (key_node, value_node)
         for source in merged:
             if not isinstance(source, MappingNode) or source in around:
@@ -218,8 +221,3 @@ class _Builder:
         if not isinstance(node, ScalarNode):
             raise yaml.MarkedYAMLError(problem="a key must be plain text", problem_mark=node.start_mark)
         return str(node.value)
-
-    def _note_duplicate(self, key: str, path: str, first: Node, second: Node) -> None:
-        where = f"{path}.{key}" if path else key
-        message = f"this key is already on line {first.start_mark.line + 1}; keep one of them"
-        self.document.duplicates.append(Problem(self.document.file, second.start_mark.line + 1, where, message))
