@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pallas_gateway.changes.change import Fault
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry.current_call import current_call
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
 _log = logging.getLogger("pallas.fast_agent")
-_trace_log = logging.getLogger("pallas.forward.trace")
 _LONGEST_DATA = 2_000
 _SERIOUS = ("warning", "error")
 # It logs each failed connection of each call as an error; the gateway logs once that a server is down.
@@ -67,16 +63,13 @@ def warn_again(agent: str) -> None:
     _warned.difference_update([one for one in _warned if one[0] == agent])
 
 
-def event(  # noqa: PLR0913, PLR0917  fast-agent's own parameters
-    self: Any, etype: str, ename: str | None, message: str, context: object, data: dict[str, Any]
-) -> None:
-    """Replace fast-agent's `Logger.event`: log warnings and errors as warnings, all others at DEBUG."""
-    del context
-    serious = etype in _SERIOUS and not self.namespace.startswith(_SAID_BY_THE_GATEWAY) and _is_warning(message)
+def write(namespace: str, etype: str, ename: str | None, message: str, data: dict[str, Any]) -> None:
+    """Write an event of fast-agent: warnings and errors as warnings, all others at DEBUG."""
+    serious = etype in _SERIOUS and not namespace.startswith(_SAID_BY_THE_GATEWAY) and _is_warning(message)
     level = logging.WARNING if serious else logging.DEBUG
     if not _log.isEnabledFor(level):
         return
-    extra: dict[str, Any] = {"source": self.namespace}
+    extra: dict[str, Any] = {"source": namespace}
     if (agent := current_scope.get().created_for) is not None and not current_call.get().ids:
         extra["agent"] = agent
     if ename:
@@ -104,32 +97,3 @@ def _flat(data: Mapping[str, Any]) -> dict[str, Any]:
     """Merge a nested `data`, which most callers use for all fields."""
     nested = data.get("data")
     return {**nested, **{k: v for k, v in data.items() if k != "data"}} if isinstance(nested, Mapping) else dict(data)
-
-
-def traced(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-    """Return `MCPAggregator._execute_on_server` that logs the tracebacks of failed operations.
-
-    For most operations fast-agent turns the error into a result for the model, and drops the exception.
-    """
-
-    async def execute_on_server(
-        self: Any, server_name: str, operation_type: str, operation_name: str, *more: Any, **options: Any
-    ) -> Any:
-        extra = {"server": server_name, "operation": operation_type, "subject": operation_name}
-        # Listings are requested at each connection, and fail each time if a server is down or has no prompts.
-        level = logging.DEBUG if operation_type.endswith("/list") else logging.WARNING
-        make_result = options.get("error_factory")
-
-        def traced_result(message: str) -> Any:
-            _trace_log.log(level, "downstream operation failed", extra=extra, exc_info=True)
-            return make_result(message) if make_result else None
-
-        if make_result is not None:
-            options["error_factory"] = traced_result
-        try:
-            return await execute(self, server_name, operation_type, operation_name, *more, **options)
-        except Exception:
-            _trace_log.log(level, "downstream operation failed", extra=extra, exc_info=True)
-            raise
-
-    return execute_on_server

@@ -24,13 +24,13 @@ from pallas_gateway.runtime.downstreams.known_tools import KnownTools
 from pallas_gateway.runtime.downstreams.listings import tool_names
 from pallas_gateway.runtime.downstreams.program_listings import ProgramListings
 from pallas_gateway.runtime.downstreams.read_only import local_tools_only_read
-from pallas_gateway.runtime.downstreams.timeouts import pause_child_timeouts
 from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
 from pallas_gateway.runtime.llm.openrouter import models_known
 from pallas_gateway.runtime.loading.agent_choice import served_agent
 from pallas_gateway.runtime.protocols import ModelFacts, ServerTools
 from pallas_gateway.runtime.scope import CallScope, Operations, Presented, entered
+from pallas_gateway.runtime.seams.deadlines import pause_child_timeouts
 from pallas_gateway.runtime.settings.declared_models import (
     facts_of,
     model_facts,

@@ -12,13 +12,10 @@ import base64
 import json
 import zlib
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from fast_agent.agents.tool_agent import ToolAgent
 from fast_agent.constants import should_parallelize_tool_calls
 from fast_agent.types import PromptMessageExtended
-from mcp.client.session import ClientSession
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
 from pydantic import ValidationError
 
@@ -31,16 +28,11 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.asking import Questions
     from pallas_gateway.calls.questions import Question
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
 
     type Step = Callable[..., Awaitable[PromptMessageExtended]]
 
 LONGEST_CHECKPOINT = 47_000
 """Characters; the sealed state is a third longer, and below 64 KB."""
-RELIED_ON: ReliedOn = (
-    (ToolAgent, "_tool_runner_llm_step", ("self", "messages", "request_params", "tools")),
-    (ClientSession, "call_tool", ("self", "name", "arguments")),
-)
 _PACKED_AT_ONCE = 16 * 1024
 _VERSION = 2
 _INPUT = "input "
@@ -221,56 +213,19 @@ def packed_within(most: int, data: bytes) -> bytes | None:
     return packed if len(packed) <= most else None
 
 
-def prepare() -> None:
-    """Have journals record and play the model's turns and what servers require."""
-    step, call_tool = ToolAgent._tool_runner_llm_step, ClientSession.call_tool
-
-    @wraps(step)
-    async def recorded_step(self: ToolAgent, messages: list[PromptMessageExtended], *more: Any, **options: Any) -> Any:
-        journal = _journal_of(self)
-        if journal is None:
-            return await step(self, messages, *more, **options)
-        return await journal.turn(messages, step, *more, **options)
-
-    @wraps(call_tool)
-    async def recorded_call(self: ClientSession, *arguments: Any, **options: Any) -> Any:
-        run: ToolRun | None = current_scope.get().tool_run
-        if run is None:
-            return await call_tool(self, *arguments, **options)
-        if run.repeats:
-            run.repeats = False
-            return run.input_required
-        run.require(None)
-        result = await call_tool(self, *arguments, **options)
-        if isinstance(result, InputRequiredResult):
-            run.require(result)
-        return result
-
-    ToolAgent._tool_runner_llm_step = recorded_step  # type: ignore[method-assign]
-    ClientSession.call_tool = recorded_call  # type: ignore[method-assign]
+async def run_in_journal(
+    agent: object, tool_call_id: str | None, run: Callable[[], Awaitable[CallToolResult]]
+) -> CallToolResult:
+    """Return the result of a tool call by `run`, or the recorded one if the agent has a journal."""
+    journal = journal_of(agent)
+    if journal is not None and tool_call_id is not None:
+        return await journal.run(tool_call_id, run)
+    with entered(replace(current_scope.get(), tool_run=None)):  # an agent inside a tool asks for itself
+        return await run()
 
 
-def recorded(call: Callable[..., Awaitable[CallToolResult]], *, but: type | None = None) -> Callable[..., Any]:
-    """Return `call_tool` of a class of agents with which journals record and play the results of tools.
-
-    Agents of the class `but` have such a method of their own.
-    """
-
-    async def call_tool(
-        self: Any, name: str, arguments: Any = None, tool_use_id: str | None = None, **options: Any
-    ) -> Any:
-        if but is not None and isinstance(self, but):
-            return await call(self, name, arguments, tool_use_id, **options)
-        journal = _journal_of(self)
-        if journal is not None and tool_use_id is not None:
-            return await journal.run(tool_use_id, lambda: call(self, name, arguments, tool_use_id, **options))
-        with entered(replace(current_scope.get(), tool_run=None)):  # an agent inside a tool asks for itself
-            return await call(self, name, arguments, tool_use_id, **options)
-
-    return call_tool
-
-
-def _journal_of(agent: object) -> Journal | None:
+def journal_of(agent: object) -> Journal | None:
+    """The journal of the call, if this agent is the one whose course it records."""
     journal: Journal | None = current_scope.get().journal
     return journal if journal is not None and journal.agent is agent else None
 

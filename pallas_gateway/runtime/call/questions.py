@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
-from functools import partial, wraps
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
-from fast_agent.mcp.client_connection import MCPClientConnection
-from fast_agent.mcp.elicitation_handlers import auto_cancel_elicitation_handler
-from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp.url_elicitation_required import parse_url_elicitation_required_data
-from fast_agent.tools import elicitation
 from mcp import MCPError
-from mcp.client.session import ClientSession
 from mcp_types import (
     INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
-    URL_ELICITATION_REQUIRED,
     ElicitationCapability,
     ElicitRequestURLParams,
     ElicitResult,
@@ -38,16 +32,15 @@ from pallas_gateway.runtime.scope import current_scope
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping
 
-    from mcp_types import ClientCapabilities, ElicitRequestParams
+    from mcp_types import ElicitRequestParams
 
     from pallas_gateway.calls.questions import Answer, Mode
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
 
     type Elicit = Callable[[Any, ElicitRequestParams], Awaitable[ElicitResult]]
 
 _log = logging.getLogger("pallas.questions")
 _MAY_REQUIRE_PAGES = ("call_tool", "read_resource", "get_prompt")
-_STILL_REQUIRED = (
+STILL_REQUIRED = (
     "The caller agreed to open the page, but the server still requires it: it may not be completed yet. "
     "Ask the caller to complete it, then call the tool again."
 )
@@ -64,49 +57,10 @@ _LOST = (
     "be done twice."
 )
 _NOT_GIVEN = {"decline": "The caller declined to answer.", "cancel": "The caller did not answer."}
-RELIED_ON: ReliedOn = (
-    (MCPClientCallbackRuntime, "_resolve_elicitation_handler", ("self",)),
-    *((MCPClientCallbackRuntime, name, ()) for name in ("custom_elicitation_handler", "aggregator", "server_config")),
-    (MCPAggregator, "_tool_handler", ()),
-    (MCPClientCallbackRuntime, "elicitation_callback", ()),
-    *((MCPClientConnection, name, ("self",)) for name in _MAY_REQUIRE_PAGES),
-    (MCPClientConnection, "callbacks", ()),
-    (ClientSession, "_build_capabilities", ("self", "version")),
-    (ClientSession, "_elicitation_callback", ()),
-    (elicitation, "get_elicitation_input_callback", ()),
-)
 _ignored: set[str] = set()
 
 
-def prepare() -> None:
-    """Put every question to the caller, and declare to downstreams what this caller can be asked."""
-    resolve, build = MCPClientCallbackRuntime._resolve_elicitation_handler, ClientSession._build_capabilities
-
-    @wraps(resolve)
-    def resolve_elicitation_handler(self: MCPClientCallbackRuntime) -> Elicit | None:
-        if self.custom_elicitation_handler is not None:
-            _say_ignored(self.agent_name or "unknown")
-            return _PutToCaller(self)
-        configured = resolve(self)
-        if configured is None:  # `elicitation: {mode: none}`
-            return None
-        return _cancel if configured is auto_cancel_elicitation_handler else _PutToCaller(self)
-
-    @wraps(build)
-    def build_capabilities(self: ClientSession, version: str) -> ClientCapabilities:
-        declared = build(self, version)
-        if not isinstance(self._elicitation_callback, _PutToCaller):
-            return declared
-        return declared.model_copy(update={"elicitation": _capability(current_scope.get().questions.modes)})
-
-    MCPClientCallbackRuntime._resolve_elicitation_handler = resolve_elicitation_handler  # type: ignore[method-assign,assignment]
-    ClientSession._build_capabilities = build_capabilities  # type: ignore[method-assign]
-    for name in _MAY_REQUIRE_PAGES:
-        setattr(MCPClientConnection, name, _repeated_after_pages(getattr(MCPClientConnection, name)))
-    elicitation.get_elicitation_input_callback = lambda: _human_input  # each agent registers its own
-
-
-def _capability(modes: Collection[Mode]) -> ElicitationCapability | None:
+def capability_of(modes: Collection[Mode]) -> ElicitationCapability | None:
     if not modes:
         return None
     return ElicitationCapability(
@@ -115,19 +69,19 @@ def _capability(modes: Collection[Mode]) -> ElicitationCapability | None:
     )
 
 
-def _say_ignored(agent: str) -> None:
+def say_ignored(agent: str) -> None:
     if agent not in _ignored:
         _ignored.add(agent)
         _log.warning("elicitation handler ignored", extra={"agent": agent, "why": "only the caller is asked"})
 
 
-async def _cancel(context: Any, params: ElicitRequestParams) -> ElicitResult:
+async def cancel(context: Any, params: ElicitRequestParams) -> ElicitResult:
     """Answer a server that may not ask, by `elicitation: {mode: auto-cancel}`; fast-agent's own logs the question."""
     del context, params
     return ElicitResult(action="cancel")
 
 
-class _PutToCaller:
+class CallerAsker:
     """The elicitation callback of one connection."""
 
     def __init__(self, runtime: MCPClientCallbackRuntime) -> None:
@@ -190,32 +144,7 @@ class _PutToCaller:
         return bool(pages)
 
 
-def _repeated_after_pages(request: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """Return `request`, a method of a connection, which is repeated once after the pages that it requires."""
-
-    @wraps(request)
-    async def repeated(self: MCPClientConnection, *args: Any, **options: Any) -> Any:
-        asker = self.callbacks.elicitation_callback
-        try:
-            return await request(self, *args, **options)
-        except MCPError as error:
-            if not isinstance(asker, _PutToCaller):
-                raise
-            if (text := _meaning(error)) is not None:
-                asker.tell_model(text)
-            if error.code != URL_ELICITATION_REQUIRED or not await asker.pages_accepted(error):
-                raise
-        try:
-            return await request(self, *args, **options)
-        except MCPError as error:
-            if error.code == URL_ELICITATION_REQUIRED:
-                asker.tell_model(_STILL_REQUIRED)
-            raise
-
-    return repeated
-
-
-def _meaning(error: MCPError) -> str | None:
+def meaning_of(error: MCPError) -> str | None:
     """Return what an error of a server of 2026-07-28 about a question means to the model; None for any other error."""
     data = error.data if isinstance(error.data, dict) else {}
     required = data.get("requiredCapabilities")
@@ -248,7 +177,7 @@ def _events(runtime: MCPClientCallbackRuntime) -> ToolEvents | None:
     return events if isinstance(events, ToolEvents) else None
 
 
-async def _human_input(request: Mapping[str, Any], agent_name: str | None, *_: object) -> str:
+async def ask_human(request: Mapping[str, Any], agent_name: str | None, *_: object) -> str:
     """Return the result of an agent's `__human_input` tool, whose arguments fast-agent has made into a form."""
     agent = _inner_agent(None if agent_name == _NO_AGENT else agent_name)
     schema = request["metadata"]["requested_schema"]

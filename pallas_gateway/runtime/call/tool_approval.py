@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fast_agent.constants import HUMAN_INPUT_TOOL_NAME
-from mcp_types import CallToolResult, TextContent
 
 from pallas_gateway.calls.approvals import approval_question, may_name_tools_of
 from pallas_gateway.errors import AgentStartError
@@ -16,27 +15,10 @@ from pallas_gateway.runtime.call.journal import ask_in_tool
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable
+    from collections.abc import Collection, Iterable
 
 LOCAL = "local"
 """The server in the names of an agent's own functions."""
-
-
-def approved(call: Callable[..., Awaitable[CallToolResult]], *, but: type | None = None) -> Callable[..., Any]:
-    """Return `call_tool` of a class of agents which first asks for the approvals that the agent's policy demands.
-
-    Agents of the class `but`, which has such a method of its own, run the tool at once.
-    """
-
-    async def call_tool(
-        self: Any, name: str, arguments: dict[str, Any] | None = None, *more: Any, **options: Any
-    ) -> Any:
-        asks = but is None or not isinstance(self, but)
-        if asks and (text := await _why_not(self, name, arguments or {})) is not None:
-            return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
-        return await call(self, name, arguments, *more, **options)
-
-    return call_tool
 
 
 def refuse_provider_managed(agents: Iterable[Any], approve: Collection[str]) -> None:
@@ -60,7 +42,8 @@ def refuse_provider_managed(agents: Iterable[Any], approve: Collection[str]) -> 
         raise AgentStartError("; ".join(why for _, why in places), reason="bad_approval", places=places)
 
 
-async def _why_not(agent: Any, name: str, arguments: dict[str, Any]) -> str | None:
+async def why_not_approved(agent: Any, name: str, arguments: dict[str, Any]) -> str | None:
+    """Ask for the approval that the agent's policy demands; return the model's text if the tool must not run."""
     scope = current_scope.get()
     approvals, run = scope.questions.approvals, scope.tool_run
     asked_under = run.asked_under if run is not None else None  # of another process, whose question has precedence

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from functools import partial, wraps
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import httpx2
-from fast_agent.mcp import client_gateway
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp_types import INTERNAL_ERROR, JSONRPCError, jsonrpc_message_adapter
 
@@ -22,13 +21,6 @@ from pallas_gateway.http_answers import LARGEST_ANSWER_BYTES, MCP_STREAMS, Answe
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
-
-RELIED_ON: ReliedOn = (
-    (client_gateway, "_http_diagnostic_hooks", ("server_name", "hooks")),
-    (client_gateway, "sse_client", ("url", "headers", "sse_read_timeout", "httpx_client_factory", "auth")),
-    (client_gateway, "streamable_http_client", ("url", "http_client", "max_sse_event_size")),
-)
 EVENT_BYTES = LARGEST_ANSWER_BYTES
 """Largest event of a stream; the SDK's own limit is smaller than an image."""
 STATUS = "status"
@@ -38,26 +30,8 @@ _READ_BYTES = 2**16
 _RPC_ACCEPT = "text/event-stream"
 
 
-def prepare() -> None:
-    """Add the hooks to the clients that fast-agent makes; those of `shared_clients` have them already."""
-    clients: Any = client_gateway  # it does not export all of the names
-    hooks_of, sse_client = clients._http_diagnostic_hooks, clients.sse_client
-
-    @wraps(hooks_of)
-    def http_diagnostic_hooks(*args: Any, **options: Any) -> dict[str, list[Any]]:
-        hooks = hooks_of(*args, **options) or {}
-        limiting = partial(limit, streams=MCP_STREAMS)
-        return {
-            "request": [*hooks.get("request", []), _ask_for_gzip],
-            "response": [limiting, name_refusal, *hooks.get("response", [])],
-        }
-
-    @wraps(sse_client)
-    def limited_sse_client(*args: Any, **options: Any) -> Any:
-        return sse_client(*args, httpx_client_factory=_client_of_sse, **options)
-
-    clients._http_diagnostic_hooks, clients.sse_client = http_diagnostic_hooks, limited_sse_client
-    clients.streamable_http_client = partial(clients.streamable_http_client, max_sse_event_size=EVENT_BYTES)
+LIMITING = partial(limit, streams=MCP_STREAMS)
+"""A response hook: limits an answer before it is read."""
 
 
 def with_limits(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
@@ -106,11 +80,13 @@ def _is_rpc_error(body: bytes) -> bool:
         return False
 
 
-async def _ask_for_gzip(request: httpx2.Request) -> None:
+async def ask_for_gzip(request: httpx2.Request) -> None:
+    """As a request hook: accept no other compression, because only that of gzip is limited."""
     request.headers["Accept-Encoding"] = "gzip"
 
 
-def _client_of_sse(**settings: Any) -> httpx2.AsyncClient:
+def client_of_sse(**settings: Any) -> httpx2.AsyncClient:
+    """An HTTP client for a connection by SSE, whose stream has no end."""
     return limited(create_mcp_http_client(**settings), streams=("GET",))
 
 

@@ -14,9 +14,7 @@ import httpx2
 from fast_agent.core.exceptions import ServerInitializationError, walk_exception_chain
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
-from mcp.client.session import ClientSession
 
-from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.downstreams import repeats
 from pallas_gateway.runtime.downstreams.listed_connections import (
     PrimedConnection,
@@ -24,7 +22,7 @@ from pallas_gateway.runtime.downstreams.listed_connections import (
 )
 from pallas_gateway.runtime.downstreams.program_process import ProgramError
 from pallas_gateway.runtime.downstreams.server_listing import ServerListing
-from pallas_gateway.runtime.downstreams.shutdown import BoundedShutdown
+from pallas_gateway.runtime.downstreams.stateless_servers import stateless_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -36,27 +34,8 @@ if TYPE_CHECKING:
     from fast_agent.mcp_server_registry import ServerRegistry
     from mcp_types import DiscoverResult
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
     from pallas_gateway.runtime.downstreams.server_listing import Listing
     from pallas_gateway.runtime.downstreams.stateless_servers import StatelessServer
-
-TTL = "pallas_ttl_seconds"
-"""Name of the attribute in which a session keeps the `ttlMs` of its latest tool listing."""
-_FILTERED = ("sse", "streamable_http", "oauth_cancel")
-RELIED_ON: ReliedOn = (
-    *((MCPAggregator, name, ()) for name in ("_server_to_tool_map", "_namespaced_tool_map", "_attached_server_names")),
-    *((MCPAggregator, name, ()) for name in ("_mcp_skill_registries", "_app_integration_configs")),
-    (MCPAggregator, "_persistent_connection_manager", ()),
-    (MCPConnectionManager, "running_servers", ()),
-    (MCPConnectionManager, "get_server", ("self", "server_name")),
-    (MCPConnectionManager, "reconnect_server", ("self", "server_name")),
-    *((MCPConnectionManager, f"_suppress_mcp_{name}_errors", ("self",)) for name in _FILTERED),
-    (MCPConnectionManager, "_client_connection_factory", ("self", "server_conn_holder", "server_name")),
-    (ServerConnection, "_callback_runtime", ()),
-    *((ServerConnection, name, ()) for name in ("client", "server_config", "server_instructions")),
-    (ServerConnection, "cancel_lifecycle", ("self",)),
-    (ClientSession, "_absorb_tool_listing", ("self", "result", "complete")),
-)
 
 
 def _once(name: str) -> Callable[[MCPConnectionManager], None]:
@@ -64,11 +43,11 @@ def _once(name: str) -> Callable[[MCPConnectionManager], None]:
 
     Each manager would add its own to a global logger, and never remove it.
     """
-    left: list[Any] = [getattr(MCPConnectionManager, name, None)]  # the check of RELIED_ON names one that is missing
+    left: list[Any] = [getattr(MCPConnectionManager, name, None)]  # the check of names has one that is missing
     return lambda manager: left.pop()(manager) if left else None
 
 
-class LazyConnectionManager(BoundedShutdown):
+class LazyConnectionManager(MCPConnectionManager):
     """The connections of one agent of an instance; replaces fast-agent's manager.
 
     `listings`: cached listings, by server. `peers`: connections to agents of this gateway, by server. `factories`:
@@ -123,12 +102,13 @@ class LazyConnectionManager(BoundedShutdown):
         for peer in self.peers.values():
             if peer._callback_runtime is not None:
                 break_cycles(peer._callback_runtime)
+        if not (self.running_servers or self._lock.locked()):
+            return False  # a call that used none waits for nothing
         return await super().disconnect_all()
 
     def _is_stateless(self, server: str) -> bool:
         listing = self.listings.get(server)
-        is_of_http = isinstance(listing, ServerListing) and listing.discovered is not None and listing.program is None
-        return is_of_http and fast_paths.STATELESS_SERVERS.is_on
+        return isinstance(listing, ServerListing) and listing.discovered is not None and listing.program is None
 
     def _stateless_server(
         self,
@@ -143,8 +123,6 @@ class LazyConnectionManager(BoundedShutdown):
         config = server_config or self.server_registry.get_server_config(server)
         if config is None or not self._is_stateless(server):
             return None
-        from pallas_gateway.runtime.downstreams.stateless_servers import stateless_server  # noqa: PLC0415  a fast path
-
         listing = cast("ServerListing", self.listings[server])
         self._stateless[server] = made = stateless_server(listing, config, callback_runtime)
         return made
@@ -227,7 +205,7 @@ def listing_of(
         discovered=_without_subscriptions(discovered) if discovered is not None else None,
         schemas=dict(session._tool_output_schemas),
         header_maps=dict(session._x_mcp_header_maps),
-        ttl_seconds=getattr(session, TTL, None),
+        ttl_seconds=getattr(session, "pallas_ttl_seconds", None),  # kept by a repair,
     )
 
 

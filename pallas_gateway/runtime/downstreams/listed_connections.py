@@ -1,7 +1,4 @@
-"""Connections of one call to servers whose listing is cached.
-
-Those to HTTP servers of the 2026-07-28 era are made by `stateless_servers`, if that fast path is on.
-"""
+"""Connections of one call to programs, and to servers of the initialize era, whose listing is cached."""
 
 from __future__ import annotations
 
@@ -10,10 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx2
-from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
 from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_connection_manager import ServerConnection
-from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import LATEST_MODERN_VERSION
 
@@ -23,16 +18,9 @@ from pallas_gateway.runtime.downstreams.program_transport import connection
 if TYPE_CHECKING:
     from mcp.client import Transport
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
     from pallas_gateway.runtime.downstreams.server_listing import ServerListing
 
 _OWN_METHODS = ("message_handler", "sampling_callback", "elicitation_callback")
-RELIED_ON: ReliedOn = (
-    *((MCPClientCallbackRuntime, name, ()) for name in _OWN_METHODS),
-    *((ServerConnection, name, ()) for name in ("_callback_runtime", "_error_occurred")),
-    (MCPClientConnection, "__init__", ("transport", "callbacks", "read_timeout_seconds", "cache", "protocol_mode")),
-    *((Client, name, ()) for name in ("mode", "prior_discover")),
-)
 
 
 class PrimedConnection(MCPClientConnection):

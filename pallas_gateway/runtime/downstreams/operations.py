@@ -1,17 +1,25 @@
-"""Measures an agent's downstream operations for the metrics: server, kind, outcome and duration."""
+"""An agent's downstream operations, for the metrics and the log: server, kind, outcome and duration."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from fast_agent.mcp.mcp_aggregator import MCPAggregator
+
+    from pallas_gateway.runtime.scope import Operations
+
+_trace_log = logging.getLogger("pallas.forward.trace")
 
 # fast-agent's operation types, and their names in the metrics. Listings are not counted: they belong to connecting.
 _KINDS = {
@@ -33,63 +41,81 @@ _LONGEST_REPORT = 300
 """Length of the beginning of a result in which servers describe an error."""
 
 
-def timed(execute: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-    """Return `MCPAggregator._execute_on_server` that reports to the `operations` of the call."""
+@dataclass
+class Operation:
+    """One operation of a downstream, for the metrics and the log."""
 
-    async def execute_on_server(self: Any, server_name: str, operation_type: str, *more: Any, **options: Any) -> Any:
-        operations = current_scope.get().operations
-        if operations is None:
-            return await execute(self, server_name, operation_type, *more, **options)
-        failures: list[str] = []
-        make_result = options.get("error_factory")
+    server: str
+    type: str
+    name: str
+    result: Any = None
+    _failures: list[str] = field(default_factory=list)
+    _has_ended: bool = False
 
-        def failed(message: str) -> Any:  # results do not show that they report a failure
-            failures.append(message)
-            return make_result(message) if make_result else None
+    def noting_failures(self, make_result: Callable[[str], Any]) -> Callable[[str], Any]:
+        """Return `make_result`, which notes each failure: for most operations fast-agent drops the exception."""
 
-        if make_result is not None:
-            options["error_factory"] = failed
-        began, ok, result = monotonic(), False, None
+        def noted(message: str) -> Any:
+            self._log_failure()
+            self._failures.append(message)
+            return make_result(message)
+
+        return noted
+
+    @contextmanager
+    def observed(self) -> Iterator[None]:
+        """Report the operation of the block to the `operations` of the call, and log its failure."""
+        operations, began = current_scope.get().operations, monotonic()
         try:
-            result = await execute(self, server_name, operation_type, *more, **options)
-            ok = not failures and not getattr(result, "is_error", False)
-            return result
+            yield
+            self._has_ended = True
+        except Exception:
+            self._log_failure()
+            raise
         finally:
-            if (kind := _KINDS.get(operation_type)) is not None:
-                server = server_name if server_name in operations.servers else OTHER_SERVER
-                operations.on_operation(server, kind, ok=ok, seconds=monotonic() - began)
-            if failures or getattr(result, "is_error", False):
-                operations.on_trouble(server_name, is_outdated=bool(failures) or contradicts_listing(result))
+            if operations is not None:
+                self._report(operations, monotonic() - began)
 
-    return execute_on_server
+    def _log_failure(self) -> None:
+        # Listings are requested at each connection, and fail each time if a server is down or has no prompts.
+        level = logging.DEBUG if self.type.endswith("/list") else logging.WARNING
+        extra = {"server": self.server, "operation": self.type, "subject": self.name}
+        _trace_log.log(level, "downstream operation failed", extra=extra, exc_info=True)
+
+    def _report(self, operations: Operations, seconds: float) -> None:
+        has_failed = bool(self._failures) or getattr(self.result, "is_error", False)
+        if (kind := _KINDS.get(self.type)) is not None:
+            server = self.server if self.server in operations.servers else OTHER_SERVER
+            operations.on_operation(server, kind, ok=self._has_ended and not has_failed, seconds=seconds)
+        if has_failed:
+            is_outdated = bool(self._failures) or contradicts_listing(self.result)
+            operations.on_trouble(self.server, is_outdated=is_outdated)
 
 
-def reporting_changes(refresh: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
-    """Return a method of `MCPAggregator` that handles a notification that a server has changed, and reports that.
+async def refresh_and_report(
+    aggregator: MCPAggregator, server_name: str, refresh: Callable[[], Awaitable[object]]
+) -> None:
+    """Refresh the tools of a server that has changed, and report that to the `operations` of the call.
 
     Notifications during a refresh cause one more. In a call a refresh ends after some seconds: it holds the lock that
     the end of the call requires.
     """
-
-    async def handle(self: Any, server_name: str, *more: Any) -> None:
-        has_changed: dict[str, bool] = vars(self).setdefault("_pallas_has_changed", {})
-        is_refreshing = server_name in has_changed
-        has_changed[server_name] = True
-        if is_refreshing:
-            return
-        operations = current_scope.get().operations
-        try:
-            while has_changed[server_name]:
-                has_changed[server_name] = False
-                if operations is not None:
-                    operations.on_trouble(server_name, is_outdated=True)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(operations.refresh_seconds if operations is not None else None):
-                        await refresh(self, server_name, *more)
-        finally:
-            del has_changed[server_name]
-
-    return handle
+    has_changed: dict[str, bool] = vars(aggregator).setdefault("_pallas_has_changed", {})
+    is_refreshing = server_name in has_changed
+    has_changed[server_name] = True
+    if is_refreshing:
+        return
+    operations = current_scope.get().operations
+    try:
+        while has_changed[server_name]:
+            has_changed[server_name] = False
+            if operations is not None:
+                operations.on_trouble(server_name, is_outdated=True)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(operations.refresh_seconds if operations is not None else None):
+                    await refresh()
+    finally:
+        del has_changed[server_name]
 
 
 def contradicts_listing(result: Any) -> bool:

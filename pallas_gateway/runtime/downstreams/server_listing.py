@@ -15,15 +15,10 @@ if TYPE_CHECKING:
     from fast_agent.mcp.mcp_aggregator import NamespacedTool
     from mcp_types import CallToolResult, DiscoverResult
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
     from pallas_gateway.runtime.downstreams.program_pool import ProgramPool
 
 CONNECT_SECONDS = 5.0
 """Longest wait of a tool call for the handshake of the initialize era."""
-RELIED_ON: ReliedOn = (
-    *((ClientSession, name, ()) for name in ("_tool_output_schemas", "_tool_output_validators", "_x_mcp_header_maps")),
-    (ClientSession, "validate_tool_result", ("self", "name", "result")),
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

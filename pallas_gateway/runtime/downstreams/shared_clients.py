@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from functools import cache, wraps
 from http.cookiejar import DefaultCookiePolicy
 from typing import TYPE_CHECKING
 
@@ -16,14 +15,8 @@ from pallas_gateway.runtime.downstreams.server_listing import CONNECT_SECONDS
 if TYPE_CHECKING:
     from fast_agent.config import MCPServerSettings
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
     from pallas_gateway.tasks import TaskOwner
 
-RELIED_ON: ReliedOn = (
-    ("httpcore2:AsyncHTTP11Connection", "_response_closed", ("self",)),
-    ("httpcore2:AsyncHTTP11Connection", "_h11_state", ()),
-    ("h11:Connection", "trailing_data", ()),
-)
 KEPT_SOCKETS = 100
 
 
@@ -39,7 +32,6 @@ class SharedClients:
 
     def make(self, settings: MCPServerSettings) -> httpx2.AsyncClient:
         """Make a client for a downstream. Each request is authorised by itself; cookies are not kept."""
-        _discard_sockets_with_unread_data()
         kept = httpx2.Limits(max_keepalive_connections=KEPT_SOCKETS, keepalive_expiry=self._keep_alive_seconds)
         client = connecting.http_client(settings, kept)
         client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=()))
@@ -78,22 +70,3 @@ class SharedClients:
         left = [await connecting.close_idle(client) for client in self._clients]
         if any(left):
             self._sweep_later()
-
-
-@cache
-def _discard_sockets_with_unread_data() -> None:
-    """Have the HTTP library close sockets that received more than the answer.
-
-    It would parse the rest as the answer to the next request, which may be another caller's. Data that arrives later
-    makes an idle socket readable, and the library discards it by itself.
-    """
-    import httpcore2  # noqa: PLC0415  the client has loaded it; without downstreams nothing does
-
-    original = httpcore2.AsyncHTTP11Connection._response_closed
-
-    @wraps(original)
-    async def response_closed(self: httpcore2.AsyncHTTP11Connection) -> None:
-        unread, _ = self._h11_state.trailing_data
-        await (self.aclose() if unread else original(self))
-
-    httpcore2.AsyncHTTP11Connection._response_closed = response_closed  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Connections of one call to HTTP servers of the 2026-07-28 era whose listing is cached: a fast path.
+"""Connections of one call to HTTP servers of the 2026-07-28 era whose listing is cached.
 
 Nothing of such a connection exists between two requests. The SDK keeps three tasks and four streams for it until the
 call ends: with fast-agent's, 70 KB. Here the task that needs an answer sends the request and reads the answer itself.
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 import anyio
 import httpx2
 from fast_agent.mcp.client_connection import MCPClientConnection
-from mcp.client import Client, streamable_http
 from mcp.client.session import ClientSession
 from mcp.client.streamable_http import RequestContext, StreamableHTTPTransport
 from mcp.shared import jsonrpc_dispatcher
@@ -32,27 +31,12 @@ if TYPE_CHECKING:
     from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
     from mcp_types import JSONRPCMessage, ServerCapabilities
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
     from pallas_gateway.runtime.downstreams.server_listing import ServerListing
 
 END_SECONDS = 0.1
 """Longest wait for the end of a stream that has brought its answer."""
 _CLOSED = "Connection closed"
 _dispatcher: Any = jsonrpc_dispatcher  # it does not export `request_clock`, which `timeouts` replaces
-RELIED_ON: ReliedOn = (
-    (MCPClientConnection, "__init__", ("transport", "callbacks", "cache")),
-    (Client, "_session", ()),
-    *((JSONRPCDispatcher, name, ()) for name in ("_running", "_pending")),
-    (JSONRPCDispatcher, "send_raw_request", ("self", "method", "params", "opts")),
-    (JSONRPCDispatcher, "_write", ("self", "message", "metadata")),
-    (JSONRPCDispatcher, "_dispatch", ("self", "item", "on_request", "on_notify", "sender_ctx")),
-    (JSONRPCDispatcher, "_spawn", ("self", "fn", "args", "sender_ctx")),
-    (JSONRPCDispatcher, "_resolve_pending", ("self", "request_id", "outcome")),
-    (StreamableHTTPTransport, "_handle_post_request", ("self", "ctx")),
-    (StreamableHTTPTransport, "_handle_sse_event", ("self", "sse", "read_stream_writer")),
-    (streamable_http, "RequestContext", ("client", "session_id", "session_message", "metadata", "read_stream_writer")),
-    *((ClientSession, name, ("dctx", "method", "params")) for name in ("_on_request", "_on_notify")),
-)
 
 
 class StatelessServer:

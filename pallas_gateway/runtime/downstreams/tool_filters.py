@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import logging
 from fnmatch import fnmatch
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fast_agent.mcp.common import SEP, create_namespaced_name, get_resource_name, get_server_name
-from mcp_types import CallToolResult, TextContent
 
 from pallas_gateway.config.problems import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from fast_agent.agents.agent_types import AgentConfig
     from fast_agent.agents.mcp_agent import McpAgent
@@ -25,27 +24,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pallas.runtime")
 
 
-def guarded(call: Callable[..., Awaitable[CallToolResult]]) -> Callable[..., Any]:
-    """Return `McpAgent.call_tool` that refuses tools which the agent's own filters exclude."""
-
-    async def call_tool(self: McpAgent, name: str, *more: Any, **options: Any) -> CallToolResult:
-        if self.config.tools and await _is_withheld(self, name):
-            text = TextContent(type="text", text=f"Tool '{name}' is not available.")
-            return CallToolResult(content=[text], is_error=True)
-        return await call(self, name, *more, **options)
-
-    return call_tool
-
-
-async def _is_withheld(agent: McpAgent, name: str) -> bool:
-    """True if `name`, which may lack the server's, leads to a tool that is kept from the agent."""
+async def why_withheld(agent: McpAgent, name: str) -> str | None:
+    """Return the model's text if `name`, which may lack the server's, is a tool that the agent's filters exclude."""
+    if not agent.config.tools:
+        return None
     found = agent.aggregator.resolve_tool_name(name)
     if found.server_name is None:
-        return False
+        return None
     server = agent.aggregator.server_display_name(found.server_name)
     if passes(agent.config.tools, create_namespaced_name(server, found.local_name)):
-        return False
-    return all(tool.name != name for tool in (await agent.list_tools()).tools)  # else it is a function of its own
+        return None
+    if any(tool.name == name for tool in (await agent.list_tools()).tools):
+        return None  # a function of the agent
+    return f"Tool '{name}' is not available."
 
 
 def passes(filters: Mapping[str, Sequence[str]], tool: str) -> bool:

@@ -131,7 +131,6 @@ def _transport_of(library: str) -> ReliedOn:
 
 _HERE = "pallas_gateway.runtime.fast_paths"
 _SOCKETS = "pallas_gateway.runtime.llm.sockets"
-_STATELESS = "pallas_gateway.runtime.downstreams.stateless_servers"
 DEEP_COPIES = FastPath("deep_copies", f"{_HERE}.deep_copies", "fast-agent-mcp", "pydantic")
 OPENAI_CHUNKS = FastPath("openai_chunks", f"{_HERE}.openai_chunks", "openai", "pydantic")
 OPENAI_MESSAGES = FastPath("openai_messages", f"{_HERE}.openai_messages", "openai")
@@ -145,12 +144,10 @@ KEPT_ANTHROPIC_CLIENTS = FastPath(
 )
 PACED_READS = FastPath("paced_reads", f"{_HERE}.paced_reads", "aiohttp")
 DELTA_EVENTS = FastPath("delta_events", f"{_HERE}.delta_events", "anthropic", "fast-agent-mcp", "openai")
-STATELESS_SERVERS = FastPath("stateless_servers", _STATELESS, "fast-agent-mcp", "mcp")
 OF_FAST_AGENT = (DEEP_COPIES,)
 """Those that are installed before an agent is started."""
 PATHS = (
     *OF_FAST_AGENT,
     *(OPENAI_CHUNKS, OPENAI_MESSAGES, OPENAI_REQUESTS, OPENAI_RUNS, OPENAI_TEXTS, GOOGLE_CHUNKS),
     *(KEPT_CLIENTS, KEPT_ANTHROPIC_CLIENTS, PACED_READS, DELTA_EVENTS),
-    STATELESS_SERVERS,
 )

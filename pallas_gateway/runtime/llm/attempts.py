@@ -45,24 +45,21 @@ _REPEATING_LIBRARIES = ("openai", "anthropic")
 _PASSING = frozenset({408, 409, 429})
 
 
-def prepare() -> None:
-    """Make the turns of every provider of fast-agent run here."""
-    original = FastAgentLLM._execute_with_retry
+async def run_turn(
+    llm: Any, func: Callable[..., Awaitable[Any]], execute: Callable[[Callable[..., Awaitable[Any]]], Awaitable[Any]]
+) -> Any:
+    """Run a turn of a model by `execute`, fast-agent's method, with repeats of the request that `func` makes."""
 
-    @wraps(original)
-    async def execute(self: Any, func: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
-        async def attempts(*given: Any, **more: Any) -> Any:
-            patience = next((limit for one in given if (limit := getattr(one, "streaming_timeout", None))), None)
-            turn = _turn_of(self, patience)
-            with calling(replace(current_call.get(), turn=turn)):
-                return await _Attempts(self, turn).of(lambda: func(*given, **more))
+    async def attempts(*given: Any, **more: Any) -> Any:
+        patience = next((limit for one in given if (limit := getattr(one, "streaming_timeout", None))), None)
+        turn = _turn_of(llm, patience)
+        with calling(replace(current_call.get(), turn=turn)):
+            return await _Attempts(llm, turn).of(lambda: func(*given, **more))
 
-        try:
-            return await original(self, attempts, *arguments, **options)
-        except Exception as error:
-            raise explain(self, error, one_line(error)) from error
-
-    FastAgentLLM._execute_with_retry = execute  # type: ignore[method-assign]
+    try:
+        return await execute(attempts)
+    except Exception as error:
+        raise explain(llm, error, one_line(error)) from error
 
 
 def _turn_of(llm: Any, patience: float | None) -> LlmTurn:

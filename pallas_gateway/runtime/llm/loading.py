@@ -27,7 +27,7 @@ from pallas_gateway.runtime.llm import attempts, client_cache, endings, openrout
 from pallas_gateway.runtime.settings.model_names import default_model, is_bedrock_id, provider_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
@@ -42,22 +42,13 @@ RELIED_ON: ReliedOn = (
 )
 _COPILOT = "fast_agent.llm.provider.copilot."
 _loading = Lock()
+_loaded: set[Provider] = set()
 
 
 def prepare() -> None:
     """Make fast-agent load classes with their repairs."""
     factories: Any = model_factory
-    original, import_module = ModelFactory._load_provider_class, factories.import_module
-    loaded: set[Provider] = set()
-
-    def load_provider_class(provider: Provider) -> Any:
-        if provider in loaded:  # without the lock, which a thread may hold that imports another library
-            return original(provider)
-        with _loading:
-            llm_class = _repaired(original(provider))
-            registry().install(LOADED)
-            loaded.add(provider)
-        return llm_class
+    import_module = factories.import_module
 
     def import_repaired(name: str) -> Any:
         module = import_module(name)
@@ -67,9 +58,19 @@ def prepare() -> None:
             registry().install(LOADED)
         return module
 
-    ModelFactory._load_provider_class = load_provider_class  # type: ignore[method-assign]
     factories.import_module = import_repaired
     ModelFactory._bedrock_pattern_matches = staticmethod(is_bedrock_id)  # type: ignore[method-assign]
+
+
+def load_with_changes(provider: Provider, load: Callable[[Provider], Any]) -> Any:
+    """Return a provider's class by `load`; make the changes of its library when it has been imported."""
+    if provider in _loaded:  # without the lock, which a thread may hold that imports another library
+        return load(provider)
+    with _loading:
+        llm_class = _repaired(load(provider))
+        registry().install(LOADED)
+        _loaded.add(provider)
+    return llm_class
 
 
 async def load_providers(fast: FastAgent, settings: Settings, others: Iterable[str]) -> None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from fast_agent.core.fastagent import FastAgent
 
     from pallas_gateway.config.model.agents import ModelCapabilities
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/heic")
 _SENT_NO_IMAGES = frozenset({Provider.BEDROCK})
@@ -44,10 +43,9 @@ Repair: such a call is refused with `images_unsupported`.
         gone_when="`BedrockConverter.convert_to_bedrock` converts `ImageContent`",
     ),
 )
-RELIED_ON: ReliedOn = ((ModelDatabase, "_RUNTIME_MODEL_PARAMS", ()),)
 
 
-class _RuntimeModels(dict[str, ModelParameters]):
+class RuntimeModels(dict[str, ModelParameters]):
     """fast-agent's table of models that it does not ship, one for the process; an agent finds those that it declares.
 
     Two agents may declare one name differently, also of models at two providers.
@@ -60,11 +58,6 @@ class _RuntimeModels(dict[str, ModelParameters]):
     @override
     def get(self, name: str, default: Any = None, /) -> Any:
         return current_scope.get().models.get(name) or super().get(name, default)
-
-
-def prepare() -> None:
-    """Have fast-agent find the models that the agent of the current scope declares."""
-    ModelDatabase._RUNTIME_MODEL_PARAMS = _RuntimeModels(ModelDatabase._RUNTIME_MODEL_PARAMS)
 
 
 def declared_models(

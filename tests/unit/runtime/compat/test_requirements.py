@@ -5,7 +5,6 @@ from typing import Any
 
 import openai
 import pytest
-from fast_agent.agents.tool_runner import ToolRunner
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_types import Provider
 from fast_agent.mcp import mcp_connection_manager
@@ -88,14 +87,6 @@ def test_what_instances_get_when_they_are_made_counts_as_the_classs() -> None:
     check_names(((Fits, "kept", ()),))
     with pytest.raises(PlatformError, match=r"Fits\.dropped is missing"):
         check_names(((Fits, "dropped", ()),))
-
-
-def test_a_loop_that_takes_its_limits_from_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def advance(self: ToolRunner) -> None: ...
-
-    monkeypatch.setattr(ToolRunner, "_advance_iteration", advance)
-    with pytest.raises(PlatformError, match=r"ToolRunner\._advance_iteration does not read _request_params"):
-        patches.check()
 
 
 @pytest.mark.parametrize(

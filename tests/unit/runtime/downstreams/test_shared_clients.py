@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import httpx2
@@ -18,8 +17,6 @@ from tests.support.changing import changing_downstream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n%b"
 
 
 @asynccontextmanager
@@ -44,27 +41,6 @@ async def test_client_keeps_no_cookies() -> None:
 async def test_request_waits_as_long_as_a_question_of_its_call_may_be_open() -> None:
     async with a_client("http://tools.example/mcp") as client:
         assert allow_silence in client.event_hooks["request"]
-
-
-@pytest.mark.parametrize("more", [b"", ANSWER % b"other", ANSWER[:20], b"\0"])
-async def test_socket_that_received_more_than_the_answer_is_not_used_again(more: bytes) -> None:
-    sockets: list[asyncio.StreamWriter] = []
-
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        sockets.append(writer)
-        with suppress(asyncio.IncompleteReadError):
-            while True:
-                await reader.readuntil(b"\r\n\r\n")
-                writer.write(ANSWER % b"right" + more)
-                await writer.drain()
-        writer.close()
-
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-        async with a_client(url) as client:
-            for _ in range(3):
-                assert (await client.get(url)).text == "right"
-    assert len(sockets) == (3 if more else 1)
 
 
 async def test_client_that_is_closed_sends_nothing() -> None:

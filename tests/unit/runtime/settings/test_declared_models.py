@@ -18,7 +18,7 @@ from fast_agent.llm.provider_types import Provider
 from pallas_gateway.config.model.agents import ModelCapabilities
 from pallas_gateway.runtime.protocols import ModelFacts
 from pallas_gateway.runtime.scope import CallScope, entered
-from pallas_gateway.runtime.settings.declared_models import declared_models, model_facts, model_name, prepare
+from pallas_gateway.runtime.settings.declared_models import RuntimeModels, declared_models, model_facts, model_name
 
 PNG = "image/png"
 NEW = "generic.never-heard-of-it"
@@ -29,8 +29,7 @@ SEEING, BLIND = ModelCapabilities(vision=True), ModelCapabilities(vision=False)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder to make agents in, and fast-agent's table of models as a gateway has it."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ModelDatabase, "_RUNTIME_MODEL_PARAMS", {})
-    prepare()
+    monkeypatch.setattr(ModelDatabase, "_RUNTIME_MODEL_PARAMS", RuntimeModels())
 
 
 type Decorate = Callable[[FastAgent], Any]

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from pallas_gateway.runtime.downstreams.shutdown import BoundedShutdown
+from pallas_gateway.runtime.downstreams.connections import LazyConnectionManager
 
 
 def test_an_agent_without_connections_ends_them_without_waiting() -> None:
-    connections = BoundedShutdown(cast("Any", None))
+    connections = LazyConnectionManager(cast("Any", None))
     ending = connections.disconnect_all()
 
     with pytest.raises(StopIteration) as ended:
@@ -21,7 +21,7 @@ def test_an_agent_without_connections_ends_them_without_waiting() -> None:
 
 
 async def test_a_connection_that_is_being_opened_is_waited_for() -> None:
-    connections = BoundedShutdown(cast("Any", None))
+    connections = LazyConnectionManager(cast("Any", None))
     async with connections._lock:
         ending = asyncio.create_task(connections.disconnect_all())
         await asyncio.sleep(0)

@@ -13,9 +13,9 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 
 from pallas_gateway.limits import RuntimeLimits
+from pallas_gateway.repairs.fast_agent import session_ends
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
-from pallas_gateway.runtime.downstreams.connections import connections_of
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.instance import Connections
 from pallas_gateway.runtime.scope import CallScope, entered
@@ -50,10 +50,11 @@ async def an_aggregator(end_seconds: float = 0.1, **urls: str) -> AsyncIterator[
     settings = Settings(mcp=MCPSettings(servers=servers))
     prepare_servers(settings, {})
     context = Context(config=settings, server_registry=ServerRegistry(settings))
-    async with MCPAggregator(list(urls), context=context, name="agent") as aggregator:
-        ending = connections_of(aggregator)
-        ending.end_seconds = ending.end_all_seconds = end_seconds
-        yield aggregator
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("END_SECONDS", "END_ALL_SECONDS"):
+            patch.setattr(session_ends, name, end_seconds)
+        async with MCPAggregator(list(urls), context=context, name="agent") as aggregator:
+            yield aggregator
 
 
 async def nothing(_: MCPAggregator) -> None:

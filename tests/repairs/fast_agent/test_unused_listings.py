@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from fast_agent.config import MCPServerSettings, MCPSettings, Settings
@@ -16,10 +16,11 @@ from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.downstreams import connecting
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
-from tests.support.downstreams import Downstream
+from tests.support.downstreams import Downstream, Era
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
 
 CONNECTED = ["server/discover", "tools/list"]
 APP = "ui://board/page"
@@ -51,10 +52,14 @@ def server_with_prompts(*, app: bool = False) -> FastMCP:
     return server
 
 
+def attached(*, app: bool = False) -> AbstractAsyncContextManager[tuple[MCPAggregator, Downstream]]:
+    return attached_to(server_with_prompts(app=app))
+
+
 @asynccontextmanager
-async def attached(**kind: Any) -> AsyncIterator[tuple[MCPAggregator, Downstream]]:
+async def attached_to(server: FastMCP, era: Era = "modern") -> AsyncIterator[tuple[MCPAggregator, Downstream]]:
     patches.prepare()
-    downstream = Downstream(server_with_prompts(**kind), stateless=True, era="modern")
+    downstream = Downstream(server, stateless=era == "modern", era=era)
     async with downstream.serve():
         settings = Settings(mcp=MCPSettings(servers={"tools": MCPServerSettings(transport="http", url=downstream.url)}))
         prepare_servers(settings, {})

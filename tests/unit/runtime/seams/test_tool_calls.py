@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
-from pallas_gateway.runtime.downstreams.operations import contradicts_listing, reporting_changes, timed
+from pallas_gateway.runtime.downstreams.operations import contradicts_listing
 from pallas_gateway.runtime.scope import CallScope, Operations, entered
+from pallas_gateway.runtime.seams.tool_calls import execute_on_server, handle_change
 from tests.support.waiting import Gate
 
 
@@ -28,7 +30,7 @@ class Heard:
 async def start_reason(server: str, operation_type: str) -> list[tuple[str, str, bool]]:
     heard = Heard()
     with entered(CallScope(operations=Operations(heard, {"tools", "notes"}))):
-        await timed(fine)(object(), server, operation_type)
+        await execute_on_server(fine, MCPAggregator)(object(), server, operation_type, "add")
     return heard.operations
 
 
@@ -110,7 +112,7 @@ type Execute = Callable[..., Awaitable[Any]]
 
 async def run(execute: Execute, heard: Heard, **options: Any) -> Any:
     with entered(CallScope(operations=Operations(heard, {"tools"}))):
-        return await timed(execute)(object(), "tools", "tools/call", operation_name="add", **options)
+        return await execute_on_server(execute, MCPAggregator)(object(), "tools", "tools/call", "add", **options)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ async def contradicting(*_: object, **options: Any) -> object:
 async def test_error_is_reported_with_its_possible_reason(execute: Execute, reported: list[tuple[str, bool]]) -> None:
     trouble = Trouble()
     with entered(CallScope(operations=Operations(Heard(), {"tools"}, trouble))):
-        await timed(execute)(object(), "tools", "tools/call", error_factory=str)
+        await execute_on_server(execute, MCPAggregator)(object(), "tools", "tools/call", "add", error_factory=str)
     assert trouble.reported == reported
 
 
@@ -167,8 +169,8 @@ async def test_notified_change_is_reported_before_it_is_handled() -> None:
         handled.append((server, event, len(trouble.reported)))
 
     with entered(CallScope(operations=Operations(Heard(), {"tools"}, trouble))):
-        await reporting_changes(handle)(SimpleNamespace(), "tools", "changed")
-    await reporting_changes(handle)(SimpleNamespace(), "tools", "outside a call")
+        await handle_change(handle, MCPAggregator)(SimpleNamespace(), "tools", "changed")
+    await handle_change(handle, MCPAggregator)(SimpleNamespace(), "tools", "outside a call")
     assert trouble.reported == [("tools", True)]
     assert handled == [("tools", "changed", 1), ("tools", "outside a call", 1)]
 
@@ -180,7 +182,7 @@ async def test_changes_during_a_refresh_cause_one_more_and_end_with_a_refresh_th
         refreshed.append(server)
         await (gate.enter() if len(refreshed) < 3 else asyncio.Event().wait())
 
-    changed = reporting_changes(handle)
+    changed = handle_change(handle, MCPAggregator)
     with entered(CallScope(operations=Operations(Heard(), {"tools"}, trouble, refresh_seconds=0.05))):
         first = asyncio.create_task(changed(aggregator, "tools"))
         await gate.wait_for_entered()
@@ -210,6 +212,7 @@ async def test_a_cancelled_operation_is_an_error() -> None:
 
 async def test_fast_agent_is_called_and_answers_as_ever() -> None:
     heard = Heard()
-    assert await run(fine, heard) == "fine ['operation_name']"
-    assert await timed(fine)(object(), "tools", "tools/call", "add", error_factory=str) == "fine ['error_factory']"
+    assert await run(fine, heard) == "fine []"
+    execute = execute_on_server(fine, MCPAggregator)
+    assert await execute(object(), "tools", "tools/call", "add", error_factory=str) == "fine ['error_factory']"
     assert len(heard.operations) == 1  # outside the block there is nobody to tell

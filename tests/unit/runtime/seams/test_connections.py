@@ -1,4 +1,4 @@
-"""Time-outs of requests to downstreams while the caller can be asked; tests/e2e/test_questions.py has the rest."""
+"""HTTP clients of connections to downstreams."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 from fast_agent.mcp import client_gateway
-from fast_agent.mcp.client_gateway import MCPClientHooks
 
 from pallas_gateway.calls.asking import CANNOT_ASK, AskRules, Questions
 from pallas_gateway.calls.questions import Answer, Question
-from pallas_gateway.runtime.downstreams.timeouts import _lengthen_silences, allow_silence
+from pallas_gateway.runtime.downstreams.answers import LIMITING, ask_for_gzip, client_of_sse, name_refusal
+from pallas_gateway.runtime.downstreams.timeouts import allow_silence
 from pallas_gateway.runtime.scope import CallScope, entered
+from pallas_gateway.runtime.seams.connections import http_diagnostic_hooks, sse_client
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -33,19 +34,20 @@ class Person:
 
 
 @pytest.mark.parametrize(("asker", "longer"), [(Person(), 60), (CANNOT_ASK, 0)])
-async def test_http_may_be_silent_for_as_long_as_a_question_is_open(
-    asker: Asker, longer: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_http_may_be_silent_for_as_long_as_a_question_is_open(asker: Asker, longer: int) -> None:
     streams: list[dict[str, Any]] = []
-    monkeypatch.setattr(client_gateway, "sse_client", lambda *_, **options: streams.append(options))
-    monkeypatch.setattr(client_gateway, "_http_diagnostic_hooks", lambda *_, **__: None)
-    _lengthen_silences()
+    connect = sse_client(lambda *_, **options: streams.append(options), client_gateway)
+    hooks = http_diagnostic_hooks(lambda *_: {"request": ["first"], "response": ["last"]}, client_gateway)
     with entered(CallScope(questions=Questions("user", asker, AskRules(seconds=60)))):
-        assert client_gateway._http_diagnostic_hooks("notes", MCPClientHooks()) == {"request": [allow_silence]}
-        client_gateway.sse_client("http://a.example", None, sse_read_timeout=300, auth=None)  # type: ignore[attr-defined]
+        assert hooks("notes") == {
+            "request": ["first", allow_silence, ask_for_gzip],
+            "response": [LIMITING, name_refusal, "last"],
+        }
+        connect("http://a.example", None, sse_read_timeout=300, auth=None)
         for read in (5, None):
             timeout = httpx2.Timeout(1, read=read).as_dict()
             request = httpx2.Request("POST", "http://a.example", extensions={"timeout": timeout})
             await allow_silence(request)
             assert request.extensions["timeout"] == {**timeout, "read": read and read + longer}
-    assert streams == [{"sse_read_timeout": 300 + longer, "auth": None}]
+    factory = {"httpx_client_factory": client_of_sse}
+    assert streams == [{"sse_read_timeout": 300 + longer, "auth": None, **factory}]

@@ -1,0 +1,37 @@
+"""Results of tools with images are refused.
+
+Symptom: a tool of an HTTP server that returns a large image fails: the SDK's client refuses events above 1 MiB, and
+fast-agent passes no other limit.
+
+Reproduction: connect an `MCPAggregator` to a tool over HTTP that returns an image of 2 MB.
+
+Repair: fast-agent's connections accept events as large as any answer of a downstream.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.changes.change import REPAIR, Change, Name
+from pallas_gateway.http_answers import LARGEST_ANSWER_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHANGE = Change(
+    "large-events",
+    REPAIR,
+    ("fast-agent-mcp",),
+    seen_in="0.10.46",
+    replaces=(
+        Name("fast_agent.mcp.client_gateway:streamable_http_client", ("url", "http_client", "max_sse_event_size")),
+    ),
+    gone_when="fast-agent has a setting for the size of events, or the SDK's limit allows an image",
+)
+
+
+def changed(original: Callable[..., Any], holder: object) -> Callable[..., Any]:
+    """Return the client with the limit of answers."""
+    del holder
+    return partial(original, max_sse_event_size=LARGEST_ANSWER_BYTES)

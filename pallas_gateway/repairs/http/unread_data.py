@@ -1,0 +1,43 @@
+"""A socket with unread data answers the next request.
+
+Symptom: a server that sends more than the answer to a request has the rest read as the answer to the next request on
+that socket, which may be another caller's.
+
+Reproduction: let a server send two answers to one request, then send a second request with the same client.
+
+Repair: a socket that has received more than the answer is closed. Data that arrives later makes an idle socket
+readable; the library discards it by itself.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.changes.change import REPAIR, Change, Name
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+_CONNECTION = "httpcore2:AsyncHTTP11Connection"
+CHANGE = Change(
+    "unread-data",
+    REPAIR,
+    ("httpcore2",),
+    seen_in="2.16.2",
+    replaces=(Name(f"{_CONNECTION}._response_closed", ("self",)),),
+    relies_on=(Name(f"{_CONNECTION}._h11_state"), Name("h11:Connection.trailing_data")),
+    gone_when="`AsyncHTTP11Connection` closes a socket with trailing data",
+)
+
+
+def changed(original: Callable[[Any], Awaitable[None]], holder: object) -> Callable[[Any], Awaitable[None]]:
+    """Return the method that decides what becomes of a socket after an answer."""
+    del holder
+
+    @wraps(original)
+    async def response_closed(self: Any) -> None:
+        unread, _ = self._h11_state.trailing_data
+        await (self.aclose() if unread else original(self))
+
+    return response_closed

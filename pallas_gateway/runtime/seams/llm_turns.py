@@ -1,0 +1,42 @@
+"""Turns of models, the classes of their providers, and the models that an agent declares."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.runtime.llm.attempts import run_turn
+from pallas_gateway.runtime.llm.loading import load_with_changes
+from pallas_gateway.runtime.settings.declared_models import RuntimeModels
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from fast_agent.llm.fastagent_llm import FastAgentLLM
+    from fast_agent.llm.model_database import ModelParameters
+    from fast_agent.llm.provider_types import Provider
+
+
+def execute_with_retry(original: Callable[..., Awaitable[Any]], _: type[FastAgentLLM[Any, Any]]) -> Callable[..., Any]:
+    """Return the method that runs a turn of a model: the gateway repeats its requests, and explains its failure."""
+
+    @wraps(original)
+    async def execute(self: Any, func: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
+        return await run_turn(self, func, lambda attempts: original(self, attempts, *arguments, **options))
+
+    return execute
+
+
+def load_provider_class(original: Callable[[Provider], Any], _: type) -> Any:
+    """Return the function that loads a provider's class: its library is changed when it has been imported."""
+
+    @wraps(original)
+    def load_provider_class(provider: Provider) -> Any:
+        return load_with_changes(provider, original)
+
+    return staticmethod(load_provider_class)
+
+
+def runtime_models(original: Mapping[str, ModelParameters], _: type) -> RuntimeModels:
+    """Return fast-agent's table of models that it does not ship; each agent finds those that it declares."""
+    return RuntimeModels(original)

@@ -1,0 +1,111 @@
+"""Tool calls and other operations of downstreams: journal, tool filters, approvals, metrics and traces."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from fast_agent.agents.mcp_agent import McpAgent
+from mcp_types import CallToolResult, InputRequiredResult, TextContent
+
+from pallas_gateway.runtime.call.journal import journal_of, run_in_journal
+from pallas_gateway.runtime.call.tool_approval import why_not_approved
+from pallas_gateway.runtime.downstreams.operations import Operation, refresh_and_report
+from pallas_gateway.runtime.downstreams.tool_filters import why_withheld
+from pallas_gateway.runtime.scope import current_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from fast_agent.agents.tool_agent import ToolAgent
+    from fast_agent.mcp.mcp_aggregator import MCPAggregator
+    from fast_agent.types import PromptMessageExtended
+    from mcp.client.session import ClientSession
+
+
+def call_tool(original: Callable[..., Awaitable[CallToolResult]], holder: type[ToolAgent]) -> Callable[..., Any]:
+    """Return `call_tool` of a class of agents: journal, tool filters, approval, then the tool itself."""
+
+    @wraps(original)
+    async def call_tool(
+        self: ToolAgent,
+        name: str,
+        arguments: dict[str, Any] | None = None,
+        tool_use_id: str | None = None,
+        **options: Any,
+    ) -> CallToolResult:
+        async def run_tool() -> CallToolResult:
+            return await original(self, name, arguments, tool_use_id, **options)
+
+        async def run_if_allowed() -> CallToolResult:
+            refusal = await why_withheld(self, name) if isinstance(self, McpAgent) else None
+            refusal = refusal or await why_not_approved(self, name, arguments or {})
+            if refusal is None:
+                return await run_tool()
+            return CallToolResult(content=[TextContent(type="text", text=refusal)], is_error=True)
+
+        if isinstance(self, McpAgent) and holder is not McpAgent:
+            return await run_tool()  # called by `McpAgent.call_tool`, for a function of the agent
+        return await run_in_journal(self, tool_use_id, run_if_allowed)
+
+    return call_tool
+
+
+def llm_step(original: Callable[..., Awaitable[PromptMessageExtended]], _: type[ToolAgent]) -> Callable[..., Any]:
+    """Return the step of a loop that runs the model: the journal records its turns, and plays recorded ones."""
+
+    @wraps(original)
+    async def llm_step(self: ToolAgent, messages: list[PromptMessageExtended], *more: Any, **options: Any) -> Any:
+        journal = journal_of(self)
+        if journal is None:
+            return await original(self, messages, *more, **options)
+        return await journal.turn(messages, original, *more, **options)
+
+    return llm_step
+
+
+def session_call_tool(original: Callable[..., Awaitable[Any]], _: type[ClientSession]) -> Callable[..., Any]:
+    """Return the request of a tool call: the journal keeps what the server requires (2026-07-28)."""
+
+    @wraps(original)
+    async def call_tool(self: ClientSession, *arguments: Any, **options: Any) -> Any:
+        run = current_scope.get().tool_run
+        if run is None:
+            return await original(self, *arguments, **options)
+        if run.repeats:
+            run.repeats = False
+            return run.input_required
+        run.require(None)
+        result = await original(self, *arguments, **options)
+        if isinstance(result, InputRequiredResult):
+            run.require(result)
+        return result
+
+    return call_tool
+
+
+def execute_on_server(original: Callable[..., Awaitable[Any]], _: type[MCPAggregator]) -> Callable[..., Any]:
+    """Return the method of all operations: measured, and failed ones are logged. Handlers of tools see only tools."""
+
+    @wraps(original)
+    async def execute_on_server(
+        self: MCPAggregator, server_name: str, operation_type: str, operation_name: str, *more: Any, **options: Any
+    ) -> Any:
+        operation = Operation(server_name, operation_type, operation_name)
+        if (make_result := options.get("error_factory")) is not None:
+            options["error_factory"] = operation.noting_failures(make_result)
+        with operation.observed():
+            operation.result = await original(self, server_name, operation_type, operation_name, *more, **options)
+            return operation.result
+
+    return execute_on_server
+
+
+def handle_change(original: Callable[..., Awaitable[None]], _: type[MCPAggregator]) -> Callable[..., Any]:
+    """Return a method that handles the notification that a server has changed: the agent's listings are refreshed."""
+
+    @wraps(original)
+    async def handle(self: MCPAggregator, server_name: str, *more: Any) -> None:
+        await refresh_and_report(self, server_name, lambda: original(self, server_name, *more))
+
+    return handle
