@@ -1,4 +1,4 @@
-"""The calls of an agent's message tool: MCP's side of `agents.answering`, and what the client hears meanwhile."""
+"""The calls of an agent's message tool: how MCP requests reach `hosting.answering`, and the results go back."""
 
 from __future__ import annotations
 
@@ -9,26 +9,18 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from mcp import MCPError
-from mcp_types import (
-    LOG_LEVEL_META_KEY,
-    LoggingMessageNotification,
-    LoggingMessageNotificationParams,
-    ProgressNotification,
-    ProgressNotificationParams,
-)
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.calls import nesting
 from pallas_gateway.calls.asking import CANNOT_ASK
-from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.cancellation import cut_off
-from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.hosting.answering import IncomingCall, serve_call
-from pallas_gateway.mcp_server.envelope import SESSION_HEADER, caller_of, headers_of, key_of
+from pallas_gateway.mcp_server.client_notifications import ClientNotifications, stream_options_of
+from pallas_gateway.mcp_server.envelope import caller_of, headers_of, key_of
 from pallas_gateway.mcp_server.forward_to_owner import forward
 from pallas_gateway.mcp_server.rounds import (
     FIRST_ROUND,
+    NEW_CALL,
     Continued,
     Round,
     call_of,
@@ -43,26 +35,21 @@ from pallas_gateway.tasks import give_way
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mcp.server.context import ServerRequestContext
     from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
     from pallas_gateway.calls.asking import Asker
-    from pallas_gateway.calls.assistant_stream import Payload
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.cancellation import RequestKey
-    from pallas_gateway.calls.channel import NotificationSender
+    from pallas_gateway.calls.channel import Channel, NotificationSender, StreamOptions
     from pallas_gateway.calls.log_levels import LogLevels
     from pallas_gateway.calls.nesting import Parent, RunningCalls
     from pallas_gateway.calls.open_calls import OpenCall
-    from pallas_gateway.calls.progress import ProgressEvent
     from pallas_gateway.hosting.answering import AnsweredCall
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.mcp_server.envelope import Context
 
 type MessageResult = CallToolResult | InputRequiredResult
-
-_LEVELS_THAT_SHOW_INFO = ("debug", "info")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,51 +89,51 @@ class ToolRequest:
             StreamAsker(context),
             key_of(context, endpoint, context.request_id),
             Round.of(context, params),
-            nesting=nesting.stated(_meta(context).get(nesting.META_KEY)),
+            nesting=nesting.stated((context.meta or {}).get(nesting.META_KEY)),
         )
 
 
 async def answer_message(
     agent: HostedAgent, running: RunningCalls, arguments: dict[str, Any], request: ToolRequest
 ) -> MessageResult:
-    """Return the agent's answer, or a result with the reason why there is none, or the questions of the call.
+    """Return the agent's answer, or the reason why there is none, or the questions of the call.
 
     Args:
         agent: answers.
-        running: calls of this process.
+        running: the calls of this process.
         arguments: of the tool, unchecked.
-        request: who asks, and where notifications go meanwhile.
+        request: the caller, and the receiver of notifications.
 
     Raises:
-        MCPError: the request repeats a call with a state or answers that cannot be used.
+        MCPError: the request continues a call with a state or answers that cannot be used.
     """
-    continued = await _continued(agent, running, request)
+    continued = NEW_CALL if request.round.state is None else await _continued(agent, running, request)
     if not isinstance(continued, Continued):
         return continued
-    waiting: list[OpenCall] = []
+    open_call: OpenCall | None = None
 
     async def parse(asked: Call) -> Call:
-        if continued.waiting is not None:
-            return continued.waiting.call
-        continued.refuse_lost()
+        if (waiting := continued.waiting_call()) is not None:
+            return waiting
         began = perf_counter()
         call = parse_call(asked, arguments, agent.settings, max_entries=agent.max_history_entries)
         await give_way(began)
         return continued.resuming(call)
 
     async def answer(call: Call) -> Reply:
+        nonlocal open_call
         open_call = continued.open_call(call, request.round.modes, running.open_calls)
-        reply = await _reply(agent, running, call, request, open_call)
-        if reply is None and open_call is not None:
-            waiting.append(open_call)
-        return reply or Reply((), "input_required")
+        channel = agent.channel(request.sender, request.options, request.asker)
+        if open_call is None:
+            return await _reply(agent, running, call, request, channel)
+        return await _reply_or_questions(agent, running, request, open_call, channel)
 
     async def deliver(answered: AnsweredCall) -> MessageResult:
-        if waiting:
-            return questions_result(waiting[0], running.open_calls.detach(waiting[0]))
+        if answered.reply is _ASKS and open_call is not None:
+            return questions_result(open_call, running.open_calls.detach(open_call))
         return call_result(answered, agent.trace_url(answered.call))
 
-    arrival = IncomingCall(
+    incoming = IncomingCall(
         agent,
         request.caller,
         request.headers,
@@ -157,55 +144,45 @@ async def answer_message(
         nesting=request.nesting,
     )
     try:
-        return await serve_call(arrival, parse, answer, deliver)
+        return await serve_call(incoming, parse, answer, deliver)
     finally:
         continued.ended(running.open_calls)
 
 
-async def _continued(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> MessageResult | Continued:
-    """Return what a request goes on with or ends, or the result of a call that waits in another process."""
-    if not request.round.ends:
-        return await _found(agent, running, request)
-    try:
-        found = await _found(agent, running, request)
-    except MCPError:
-        return gone(running.open_calls, request.round)
-    if isinstance(found, Continued) and found.waiting is None:
-        return gone(running.open_calls, request.round, found)
-    return found
-
-
-async def _found(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> MessageResult | Continued:
-    """Return what a request goes on with, or the result of a call that waits in another process of this gateway."""
-    calls, resumed = running.open_calls, None
-    if calls.is_elsewhere(request.round.state):
-        with suppress(ConnectionResetError):
-            if (result := await forward(running.exchanges, agent.name, request)) is not None:
-                return result
-            resumed = await resumption_of(calls, request.round)
-        return Continued(resumed=resumed, is_lost=resumed is None)
-    return Continued(call_of(calls, request.round, agent.name))
-
-
 async def _reply(
-    agent: HostedAgent, running: RunningCalls, call: Call, request: ToolRequest, open_call: OpenCall | None
-) -> Reply | None:
-    """Return the agent's reply, after all notifications were sent; None if the call asks and waits for a next request.
+    agent: HostedAgent, running: RunningCalls, call: Call, request: ToolRequest, channel: Channel
+) -> Reply:
+    """Return the agent's reply, after all notifications were sent.
 
     Raises:
         CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
     """
-    channel = agent.channel(request.sender, request.options, request.asker)
-    if open_call is None:
-        work = agent.begin(call, channel)
-        until: asyncio.Task[Any] = work
-        if isinstance(request.asker, StreamAsker):
-            request.asker.while_asking(lambda: running.ended_by_drain(work.cancel))
-    else:
-        open_call.attach(channel)
-        work = open_call.work = open_call.work or agent.begin(call, open_call)
-        until = work if request.round.ends else open_call.until_asked(work)
+    work = agent.begin(call, channel)
+    if isinstance(request.asker, StreamAsker):
+        request.asker.while_asking(lambda: running.ended_by_drain(work.cancel))
     with running.cancellations.listening(request.key, call, work.cancel):
+        try:
+            await channel.send_until(work)
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+    if work.cancelled():
+        raise cut_off(stopping=running.draining)
+    return work.result()
+
+
+async def _reply_or_questions(
+    agent: HostedAgent, running: RunningCalls, request: ToolRequest, open_call: OpenCall, channel: Channel
+) -> Reply:
+    """Return the reply of a call that may continue in another request; `_ASKS` if it waits for that request.
+
+    Raises:
+        CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
+    """
+    open_call.attach(channel)
+    work = open_call.work = open_call.work or agent.begin(open_call.call, open_call)
+    until: asyncio.Task[Any] = work if request.round.ends else open_call.until_asked(work)
+    with running.cancellations.listening(request.key, open_call.call, work.cancel):
         try:
             await channel.send_until(until)
         except asyncio.CancelledError:
@@ -213,61 +190,38 @@ async def _reply(
             work.cancel()
             raise
         finally:
-            if open_call is not None and (work.done() or work.cancelling()):
-                open_call.work = None  # a task that was cancelled has the frames of the call, which refer to it
-    if open_call is not None and not work.done():
+            if work.done() or work.cancelling():
+                open_call.work = None  # a cancelled task has the frames of the call, which refer to the task
+    if not work.done():
         open_call.leave()
-        if running.draining and not open_call.can_be_resumed:
-            work.cancel()
-            await asyncio.wait({work})  # what it has spent is known at its end
-            raise cut_off(stopping=True)
-        return None
+        if not running.draining or open_call.can_be_resumed:
+            return _ASKS
+        work.cancel()
+        await asyncio.wait({work})  # only then the tokens that the call has used are known
     if work.cancelled():
         raise cut_off(stopping=running.draining)
     return work.result()
 
 
-class ClientNotifications:
-    """The `NotificationSender` of one request."""
-
-    def __init__(self, context: ServerRequestContext[Any, Any], levels: LogLevels) -> None:
-        self._session = context.session
-        self._request_id = context.request_id
-        self._token = _meta(context).get("progress_token")
-        self._wants_messages = _wants_messages(context, levels)
-
-    async def send_progress(self, event: ProgressEvent) -> None:
-        """Send one `notifications/progress`."""
-        if self._token is None:
-            return
-        params = ProgressNotificationParams(
-            progress_token=self._token, progress=event.progress, total=event.total, message=event.message
-        )
-        await self._session.send_notification(ProgressNotification(params=params), self._request_id)
-
-    async def send_payload(self, payload: Payload) -> None:
-        """Send one `notifications/message`, to clients that take them."""
-        if self._wants_messages:
-            params = LoggingMessageNotificationParams(level="info", logger=LOGGER, data=payload)
-            await self._session.send_notification(LoggingMessageNotification(params=params), self._request_id)
+async def _continued(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> MessageResult | Continued:
+    """Return the call that a request continues or ends, or its result if another process of this gateway answered."""
+    calls, ends = running.open_calls, request.round.ends
+    try:
+        if not calls.is_elsewhere(request.round.state):
+            found = Continued(call_of(calls, request.round, agent.name))
+        else:
+            resumed = None
+            with suppress(ConnectionResetError):  # its process has ended while it answered
+                if (result := await forward(running.exchanges, agent.name, request)) is not None:
+                    return result
+                resumed = await resumption_of(calls, request.round)
+            found = Continued(resumed=resumed, is_lost=resumed is None)
+    except MCPError:
+        if not ends:
+            raise
+        return gone(calls, request.round)
+    return gone(calls, request.round, found) if ends and found.waiting is None else found
 
 
-def stream_options_of(context: ServerRequestContext[Any, Any], levels: LogLevels) -> StreamOptions:
-    """The notifications that a request asks for."""
-    meta = _meta(context)
-    deltas = meta.get(STREAM_META_KEY) == "delta" and _wants_messages(context, levels)
-    return StreamOptions(progress=meta.get("progress_token") is not None, deltas=deltas)
-
-
-def _wants_messages(context: ServerRequestContext[Any, Any], levels: LogLevels) -> bool:
-    """Clients of the 2026-07-28 era get messages only if the request asks for their level.
-
-    Older ones get them unless they have set a higher level.
-    """
-    if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-        return levels.shows_info(headers_of(context).get(SESSION_HEADER))
-    return _meta(context).get(LOG_LEVEL_META_KEY) in _LEVELS_THAT_SHOW_INFO
-
-
-def _meta(context: ServerRequestContext[Any, Any]) -> Mapping[str, Any]:
-    return context.meta or {}
+_ASKS = Reply((), "input_required")
+"""In place of the reply of a call that waits for its next request."""

@@ -126,24 +126,27 @@ class Continued:
             return self.waiting.call.call_id
         return self.resumed.at.call_id if self.resumed is not None else self.gone
 
-    def resuming(self, call: Call) -> Call:
-        """Return the call with the place where it is resumed, and the answers that were given there."""
-        if self.resumed is None:
-            return call
-        return replace(call, checkpoint=self.resumed.at.checkpoint, given=self.resumed.answers)
-
-    def refuse_lost(self) -> None:
-        """Refuse the request if its call is lost, or gone.
+    def waiting_call(self) -> Call | None:
+        """Return the call that waits in this process; None for a call to resume.
 
         Raises:
             CallRefusedError: `call_again`.
             CallFailedError: `cancelled`.
         """
+        if self.waiting is not None:
+            return self.waiting.call
         if self.gone is not None:
             raise CallFailedError(_MAY_WAIT, reason="cancelled") if self.is_lost else cut_off(stopping=False)
         if self.is_lost:
             message = "The call that asked has ended with its process. Call the tool again, without requestState."
             raise CallRefusedError(message, reason="call_again")
+        return None
+
+    def resuming(self, call: Call) -> Call:
+        """Return the call with its checkpoint, and the answers that were given there."""
+        if self.resumed is None:
+            return call
+        return replace(call, checkpoint=self.resumed.at.checkpoint, given=self.resumed.answers)
 
     def open_call(self, call: Call, modes: Collection[Mode], calls: OpenCalls) -> OpenCall | None:
         """Return the call as its client sees it; None for a client that cannot be asked."""
@@ -159,6 +162,9 @@ class Continued:
         """Accept the state of a call to resume once more if the call was refused."""
         if self.resumed is not None:
             calls.give_back(self.resumed.at.ticket)
+
+
+NEW_CALL = Continued()
 
 
 def questions_result(call: OpenCall, state: str) -> InputRequiredResult:

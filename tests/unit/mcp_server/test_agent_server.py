@@ -18,8 +18,8 @@ from pallas_gateway.calls.log_levels import LogLevels
 from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY, Caller
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.mcp_server.agent_server import AgentServer, ServerInfo
+from pallas_gateway.mcp_server.client_notifications import stream_options_of
 from pallas_gateway.mcp_server.envelope import cancel_request
-from pallas_gateway.mcp_server.message_calls import stream_options_of
 from pallas_gateway.mcp_server.tools import clamped_to_bytes
 from pallas_gateway.telemetry.logs import CallFields, JsonFormatter
 from tests.support.clients import MODERN_VERSION
