@@ -29,8 +29,13 @@ from pallas_gateway.runtime.call.messages import (
     workflow_failure,
 )
 from pallas_gateway.runtime.call.parameters import AppliedParameters
-from pallas_gateway.runtime.downstreams.connecting import attach
-from pallas_gateway.runtime.downstreams.connections import connections_of, install, keep_order, tools_of
+from pallas_gateway.runtime.downstreams.connections.connecting import attach
+from pallas_gateway.runtime.downstreams.connections.connection_manager import (
+    connections_of,
+    install,
+    keep_order,
+    tools_of,
+)
 from pallas_gateway.runtime.downstreams.credentials import (
     refusal_for_others,
     refuses_caller,
@@ -56,9 +61,9 @@ if TYPE_CHECKING:
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.runtime.call.observer import Observer
     from pallas_gateway.runtime.call.peers import PeerConnection
-    from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
-    from pallas_gateway.runtime.downstreams.program_listings import ProgramListings
-    from pallas_gateway.runtime.downstreams.server_listing import Listing
+    from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
+    from pallas_gateway.runtime.downstreams.listings.server_listing import Listing
+    from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
     from pallas_gateway.runtime.scope import Connect
     from pallas_gateway.tasks import TaskOwner
 

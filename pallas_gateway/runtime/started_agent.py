@@ -18,12 +18,12 @@ from pallas_gateway.runtime import fast_agent_api, fast_agent_log
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call.tool_approval import refuse_provider_managed
-from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
-from pallas_gateway.runtime.downstreams.known_tools import KnownTools
-from pallas_gateway.runtime.downstreams.listings import tool_names
-from pallas_gateway.runtime.downstreams.program_listings import ProgramListings
-from pallas_gateway.runtime.downstreams.read_only import local_tools_only_read
+from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
+from pallas_gateway.runtime.downstreams.listings.known_tools import KnownTools
+from pallas_gateway.runtime.downstreams.listings.read_only import local_tools_only_read
+from pallas_gateway.runtime.downstreams.listings.tool_names import tool_names
+from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
 from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
 from pallas_gateway.runtime.llm.openrouter import models_known
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.limits import RuntimeLimits
-    from pallas_gateway.runtime.downstreams.listing_cache import ListingCache
-    from pallas_gateway.runtime.downstreams.programs import Programs
+    from pallas_gateway.runtime.downstreams.listings.listing_cache import ListingCache
+    from pallas_gateway.runtime.downstreams.programs.all_programs import Programs
     from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.errors import STOPPING
-from pallas_gateway.runtime.downstreams import repeats
+from pallas_gateway.runtime.downstreams.connections import repeats
 from tests.support.answering_calls import CallAnswer, answering_calls
 from tests.support.calling import ask
 from tests.support.downstreams import stateless_downstream

@@ -14,7 +14,7 @@ import uvloop
 from mcp import Client
 from mcp_types import ElicitResult, JSONRPCNotification, JSONRPCRequest, TextContent
 
-from pallas_gateway.runtime.downstreams.program_process import ProgramProcess
+from pallas_gateway.runtime.downstreams.programs.program_process import ProgramProcess
 from pallas_gateway.runtime.protocols import StdioProgram
 from tests.e2e.stdio_world import holding, world
 from tests.support.askable_callers import Person, accept, client_of, told

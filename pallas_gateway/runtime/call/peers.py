@@ -18,7 +18,7 @@ from pallas_gateway.calls.pauses import PausableDeadline
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.runtime.downstreams.credentials import bearer_for_peer
-from pallas_gateway.runtime.downstreams.server_listing import Listing
+from pallas_gateway.runtime.downstreams.listings.server_listing import Listing
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.urls import ALL_AGENTS
 

@@ -20,7 +20,7 @@ from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.http_answers import refusal
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.identity.token_exchange import endpoint_of
-from pallas_gateway.runtime.downstreams.answers import STATUS
+from pallas_gateway.runtime.downstreams.connections.answers import STATUS
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry import traces
 from pallas_gateway.telemetry.redaction import hide_in_this_call

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.changes.change import Name
 from pallas_gateway.changes.names import incompatible, misfit, replace
-from pallas_gateway.runtime.downstreams.timeouts import PausableAsyncio
+from pallas_gateway.runtime.downstreams.connections.timeouts import PausableAsyncio
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:

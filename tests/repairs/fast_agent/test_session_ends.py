@@ -15,8 +15,8 @@ from fast_agent.mcp_server_registry import ServerRegistry
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.repairs.fast_agent import session_ends
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
+from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
 from pallas_gateway.runtime.instance import Connections
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers

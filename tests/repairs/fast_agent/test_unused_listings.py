@@ -13,7 +13,7 @@ from fast_agent.mcp_server_registry import ServerRegistry
 from fastmcp import FastMCP
 
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.downstreams import connecting
+from pallas_gateway.runtime.downstreams.connections import connecting
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.downstreams import Downstream, Era

@@ -22,8 +22,8 @@ from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.mcp_server.tools import health_tool, message_tool
 from pallas_gateway.runtime import patches
 from pallas_gateway.runtime.call.peers import PeerServers
-from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
+from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
 from pallas_gateway.runtime.instance import Connections
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers

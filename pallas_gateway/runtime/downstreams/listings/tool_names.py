@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.calls.asking import declaring
-from pallas_gateway.runtime.downstreams import connecting
-from pallas_gateway.runtime.downstreams.connections import cut_off
+from pallas_gateway.runtime.downstreams.connections import connecting
+from pallas_gateway.runtime.downstreams.connections.connection_manager import cut_off
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.scope import CallScope, entered
 

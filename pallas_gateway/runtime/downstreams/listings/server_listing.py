@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fast_agent.mcp.mcp_aggregator import NamespacedTool
     from mcp_types import CallToolResult, DiscoverResult
 
-    from pallas_gateway.runtime.downstreams.program_pool import ProgramPool
+    from pallas_gateway.runtime.downstreams.programs.program_pool import ProgramPool
 
 CONNECT_SECONDS = 5.0
 """Longest wait of a tool call for the handshake of the initialize era."""

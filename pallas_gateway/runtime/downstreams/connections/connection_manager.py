@@ -15,14 +15,14 @@ from fast_agent.core.exceptions import ServerInitializationError, walk_exception
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp.mcp_connection_manager import MCPConnectionManager, ServerConnection
 
-from pallas_gateway.runtime.downstreams import repeats
-from pallas_gateway.runtime.downstreams.listed_connections import (
+from pallas_gateway.runtime.downstreams.connections import repeats
+from pallas_gateway.runtime.downstreams.connections.listed_connections import (
     PrimedConnection,
     break_cycles,
 )
-from pallas_gateway.runtime.downstreams.program_process import ProgramError
-from pallas_gateway.runtime.downstreams.server_listing import ServerListing
-from pallas_gateway.runtime.downstreams.stateless_servers import stateless_server
+from pallas_gateway.runtime.downstreams.connections.stateless_servers import stateless_server
+from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
+from pallas_gateway.runtime.downstreams.programs.program_process import ProgramError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from fast_agent.mcp_server_registry import ServerRegistry
     from mcp_types import DiscoverResult
 
-    from pallas_gateway.runtime.downstreams.server_listing import Listing
-    from pallas_gateway.runtime.downstreams.stateless_servers import StatelessServer
+    from pallas_gateway.runtime.downstreams.connections.stateless_servers import StatelessServer
+    from pallas_gateway.runtime.downstreams.listings.server_listing import Listing
 
 
 def _once(name: str) -> Callable[[MCPConnectionManager], None]:
@@ -165,7 +165,7 @@ class LazyConnectionManager(MCPConnectionManager):
 def connections_of(aggregator: MCPAggregator) -> LazyConnectionManager:
     """The connections of an aggregator that has been entered."""
     manager = aggregator._persistent_connection_manager
-    if not isinstance(manager, LazyConnectionManager):  # runtime/downstreams/connecting.py installs it
+    if not isinstance(manager, LazyConnectionManager):  # runtime/downstreams/connections/connecting.py installs it
         raise TypeError("the aggregator's connections are not the gateway's")
     return manager
 

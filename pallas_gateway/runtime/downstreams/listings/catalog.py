@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.limits import ListingLimits
-from pallas_gateway.runtime.downstreams.connections import listing_of
+from pallas_gateway.runtime.downstreams.connections.connection_manager import listing_of
+from pallas_gateway.runtime.downstreams.connections.shared_clients import SharedClients
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
-from pallas_gateway.runtime.downstreams.inquiry import Inquiry
-from pallas_gateway.runtime.downstreams.listing_cache import ListingCache, ListingKey
-from pallas_gateway.runtime.downstreams.shared_clients import SharedClients
+from pallas_gateway.runtime.downstreams.listings.inquiry import Inquiry
+from pallas_gateway.runtime.downstreams.listings.listing_cache import ListingCache, ListingKey
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.tasks import TaskOwner
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fast_agent.context import Context as FastAgentContext
 
     from pallas_gateway.calls.questions import Mode
-    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
+    from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
     from pallas_gateway.runtime.protocols import Downstream
 
 

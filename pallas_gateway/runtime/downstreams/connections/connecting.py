@@ -10,10 +10,10 @@ from fast_agent.mcp import client_gateway, mcp_connection_manager
 from fast_agent.mcp.client_gateway import PreparedHttpAuth
 from fast_agent.mcp.mcp_aggregator import MCPAggregator, MCPAttachOptions
 
-from pallas_gateway.runtime.downstreams.answers import with_limits
+from pallas_gateway.runtime.downstreams.connections.answers import with_limits
+from pallas_gateway.runtime.downstreams.connections.repeats import RepeatingAuth
+from pallas_gateway.runtime.downstreams.connections.timeouts import allow_silence
 from pallas_gateway.runtime.downstreams.credentials import CallAuth
-from pallas_gateway.runtime.downstreams.repeats import RepeatingAuth
-from pallas_gateway.runtime.downstreams.timeouts import allow_silence
 
 if TYPE_CHECKING:
     from fast_agent.config import MCPServerSettings

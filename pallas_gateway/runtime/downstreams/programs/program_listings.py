@@ -22,10 +22,15 @@ from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.calls.asking import declaring
-from pallas_gateway.runtime.downstreams import connecting
-from pallas_gateway.runtime.downstreams.connections import connections_of, cut_off, listing_of, tools_of
-from pallas_gateway.runtime.downstreams.program_process import ProgramBusyError
-from pallas_gateway.runtime.downstreams.program_transport import connection
+from pallas_gateway.runtime.downstreams.connections import connecting
+from pallas_gateway.runtime.downstreams.connections.connection_manager import (
+    connections_of,
+    cut_off,
+    listing_of,
+    tools_of,
+)
+from pallas_gateway.runtime.downstreams.programs.program_process import ProgramBusyError
+from pallas_gateway.runtime.downstreams.programs.program_transport import connection
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.scope import CallScope, current_scope, entered
 from pallas_gateway.tasks import TaskOwner
@@ -40,9 +45,9 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Mode
     from pallas_gateway.limits import ProgramLimits
     from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
-    from pallas_gateway.runtime.downstreams.program_pool import ProgramPool
-    from pallas_gateway.runtime.downstreams.programs import Programs
-    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
+    from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
+    from pallas_gateway.runtime.downstreams.programs.all_programs import Programs
+    from pallas_gateway.runtime.downstreams.programs.program_pool import ProgramPool
     from pallas_gateway.runtime.protocols import Downstream, ProgramState
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from pallas_gateway.runtime.downstreams.connections import LazyConnectionManager
+from pallas_gateway.runtime.downstreams.connections.connection_manager import LazyConnectionManager
 
 
 def test_an_agent_without_connections_ends_them_without_waiting() -> None:

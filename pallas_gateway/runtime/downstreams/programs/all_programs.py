@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from pallas_gateway.runtime.downstreams.program_pool import ProgramPool
+from pallas_gateway.runtime.downstreams.programs.program_pool import ProgramPool
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
 from pallas_gateway.calls.asking import declaring
-from pallas_gateway.runtime.downstreams import connecting
-from pallas_gateway.runtime.downstreams.connections import cut_off, listing_of, tools_of
-from pallas_gateway.runtime.downstreams.listing_cache import NO_CREDENTIAL, ListingKey
+from pallas_gateway.runtime.downstreams.connections import connecting
+from pallas_gateway.runtime.downstreams.connections.connection_manager import cut_off, listing_of, tools_of
+from pallas_gateway.runtime.downstreams.listings.listing_cache import NO_CREDENTIAL, ListingKey
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.scope import CallScope, entered
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from fast_agent.context import Context as FastAgentContext
 
     from pallas_gateway.calls.questions import Mode
-    from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
-    from pallas_gateway.runtime.downstreams.listing_cache import Request
-    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
+    from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
+    from pallas_gateway.runtime.downstreams.listings.listing_cache import Request
+    from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
 
 _log = logging.getLogger("pallas.runtime")
 

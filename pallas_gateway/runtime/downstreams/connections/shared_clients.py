@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import httpx2
 
-from pallas_gateway.runtime.downstreams import connecting
-from pallas_gateway.runtime.downstreams.server_listing import CONNECT_SECONDS
+from pallas_gateway.runtime.downstreams.connections import connecting
+from pallas_gateway.runtime.downstreams.listings.server_listing import CONNECT_SECONDS
 
 if TYPE_CHECKING:
     from fast_agent.config import MCPServerSettings

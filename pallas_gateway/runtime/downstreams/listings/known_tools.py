@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pallas_gateway.calls.asking import declaring
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.identity.caller import ANONYMOUS
-from pallas_gateway.runtime.downstreams.read_only import only_reads
+from pallas_gateway.runtime.downstreams.listings.read_only import only_reads
 from pallas_gateway.runtime.downstreams.tool_filters import may_use
 from pallas_gateway.runtime.protocols import ServerTools
 from pallas_gateway.runtime.scope import CallScope, current_scope, entered
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from fast_agent.agents.agent_types import AgentConfig
 
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
-    from pallas_gateway.runtime.downstreams.program_listings import ProgramListings
+    from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
+    from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream
 
 

@@ -21,7 +21,7 @@ from pallas_gateway.limits import ListingLimits
 if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Mode
     from pallas_gateway.identity.secret import Secret
-    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
+    from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
 
 NO_CREDENTIAL = b""
 

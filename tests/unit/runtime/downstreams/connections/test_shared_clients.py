@@ -10,8 +10,8 @@ import pytest
 from fast_agent.config import MCPServerSettings
 
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.downstreams.shared_clients import SharedClients
-from pallas_gateway.runtime.downstreams.timeouts import allow_silence
+from pallas_gateway.runtime.downstreams.connections.shared_clients import SharedClients
+from pallas_gateway.runtime.downstreams.connections.timeouts import allow_silence
 from pallas_gateway.tasks import TaskOwner
 from tests.support.changing import changing_downstream
 

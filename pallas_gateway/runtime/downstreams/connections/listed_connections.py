@@ -12,13 +12,13 @@ from fast_agent.mcp.mcp_connection_manager import ServerConnection
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types.version import LATEST_MODERN_VERSION
 
-from pallas_gateway.runtime.downstreams.answers import EVENT_BYTES
-from pallas_gateway.runtime.downstreams.program_transport import connection
+from pallas_gateway.runtime.downstreams.connections.answers import EVENT_BYTES
+from pallas_gateway.runtime.downstreams.programs.program_transport import connection
 
 if TYPE_CHECKING:
     from mcp.client import Transport
 
-    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
+    from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
 
 _OWN_METHODS = ("message_handler", "sampling_callback", "elicitation_callback")
 

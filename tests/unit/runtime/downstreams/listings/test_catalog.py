@@ -19,8 +19,8 @@ from fast_agent.mcp_server_registry import ServerRegistry
 from pallas_gateway.calls.asking import declaring
 from pallas_gateway.limits import ListingLimits
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.downstreams.catalog import ToolCatalog
-from pallas_gateway.runtime.downstreams.connections import install
+from pallas_gateway.runtime.downstreams.connections.connection_manager import install
+from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import ChangingTool, changing_downstream
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult
 
-    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
+    from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
     from pallas_gateway.runtime.protocols import Downstream
 
 LISTEN = "subscriptions/listen"

@@ -20,9 +20,9 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, ErrorData, JSONRPCRequest
 
-from pallas_gateway.runtime.downstreams import repeats
-from pallas_gateway.runtime.downstreams.answers import EVENT_BYTES
-from pallas_gateway.runtime.downstreams.listed_connections import break_cycles
+from pallas_gateway.runtime.downstreams.connections import repeats
+from pallas_gateway.runtime.downstreams.connections.answers import EVENT_BYTES
+from pallas_gateway.runtime.downstreams.connections.listed_connections import break_cycles
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
     from mcp_types import JSONRPCMessage, ServerCapabilities
 
-    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
+    from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
 
 END_SECONDS = 0.1
 """Longest wait for the end of a stream that has brought its answer."""

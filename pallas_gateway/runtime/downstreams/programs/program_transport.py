@@ -14,7 +14,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from pallas_gateway.runtime.downstreams.program_greeting import DISCOVER, INITIALIZE, INITIALIZED, Greeting
+from pallas_gateway.runtime.downstreams.programs.program_greeting import DISCOVER, INITIALIZE, INITIALIZED, Greeting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp_types import JSONRPCMessage
 
-    from pallas_gateway.runtime.downstreams.program_pool import ProgramPool
-    from pallas_gateway.runtime.downstreams.program_process import ProgramAnswer, ProgramProcess
+    from pallas_gateway.runtime.downstreams.programs.program_pool import ProgramPool
+    from pallas_gateway.runtime.downstreams.programs.program_process import ProgramAnswer, ProgramProcess
 
 MOST_UNREAD = 64
 """Messages that the client has not read, before the process has to wait; a shared one does not wait for one client."""

@@ -10,10 +10,10 @@ import pytest
 
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ListingLimits
-from pallas_gateway.runtime.downstreams.listing_cache import NO_CREDENTIAL, ListingCache, ListingKey
+from pallas_gateway.runtime.downstreams.listings.listing_cache import NO_CREDENTIAL, ListingCache, ListingKey
 
 if TYPE_CHECKING:
-    from pallas_gateway.runtime.downstreams.server_listing import ServerListing
+    from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
 
 AGENT, OTHER = object(), object()
 

@@ -13,8 +13,8 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
-from pallas_gateway.runtime.downstreams import stateless_servers
-from pallas_gateway.runtime.downstreams.stateless_servers import PostDispatcher
+from pallas_gateway.runtime.downstreams.connections import stateless_servers
+from pallas_gateway.runtime.downstreams.connections.stateless_servers import PostDispatcher
 from tests.support.listener import serve_app
 
 if TYPE_CHECKING:

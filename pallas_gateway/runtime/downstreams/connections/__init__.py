@@ -1,0 +1,1 @@
+"""Connections of calls to downstreams."""

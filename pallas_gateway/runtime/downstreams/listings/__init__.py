@@ -1,0 +1,1 @@
+"""What downstreams offer: requested, cached and reported."""

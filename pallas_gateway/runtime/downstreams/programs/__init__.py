@@ -1,0 +1,1 @@
+"""Downstreams that are programs (stdio): their processes, connections and listings."""
