@@ -11,23 +11,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pallas_gateway"
 PRODUCT, ADAPTERS, REPAIRS, FAST_PATHS = "product", "adapters", "repairs", "fast paths"
-OTHERS = "conveniences, example"
-CLASSES = (PRODUCT, ADAPTERS, REPAIRS, FAST_PATHS, OTHERS)
+OTHERS, MECHANISM = "conveniences, example", "registry of changes"
+CLASSES = (PRODUCT, ADAPTERS, REPAIRS, FAST_PATHS, MECHANISM, OTHERS)
 _FOLDERS = {
     "serving/http_connections/": ADAPTERS,
     "repairs/": REPAIRS,
     "fast_paths/": FAST_PATHS,
+    "changes/": MECHANISM,
     "client/": OTHERS,
     "web/console/": OTHERS,
     "example/": OTHERS,
 }
-_BEFORE = {
-    "cli/": OTHERS,
-    **dict.fromkeys(
-        (f"cli/{name}.py" for name in ("app", "apply", "check", "commands", "export", "exposure")), PRODUCT
-    ),
-    **dict.fromkeys((f"cli/{name}.py" for name in ("init", "inspection", "online", "project", "schema")), PRODUCT),
-    **dict.fromkeys((f"cli/{name}.py" for name in ("serve", "start_worker", "token", "worker", "workers")), PRODUCT),
+_UNSORTED = {
     "runtime/llm/": REPAIRS,
     "runtime/llm/requests.py": PRODUCT,
     "runtime/llm/client_cache.py": FAST_PATHS,
@@ -45,8 +40,17 @@ _BEFORE = {
     "web/guards.py": REPAIRS,
     "json_size.py": REPAIRS,
 }
-"""Modules of 91736d5 that today's folders do not sort, each by the larger part of it."""
-_SORTED = _FOLDERS if (PACKAGE / "repairs").is_dir() else {**_FOLDERS, **_BEFORE}
+"""Modules of 91736d5 that today's folders do not sort, each by the larger part of it, and where it stood."""
+_COMMANDS_BEFORE = {
+    "cli/": OTHERS,
+    **dict.fromkeys(
+        (f"cli/{name}.py" for name in ("app", "apply", "check", "commands", "export", "exposure")), PRODUCT
+    ),
+    **dict.fromkeys((f"cli/{name}.py" for name in ("init", "inspection", "online", "project", "schema")), PRODUCT),
+    **dict.fromkeys((f"cli/{name}.py" for name in ("serve", "start_worker", "token", "worker", "workers")), PRODUCT),
+}
+_COMMANDS = {} if (PACKAGE / "client").is_dir() else _COMMANDS_BEFORE
+_SORTED = {**_FOLDERS, **_UNSORTED, **_COMMANDS}
 
 
 def class_of(module: str) -> str:
