@@ -1,4 +1,4 @@
-"""The account of a call, however it ends: one log line, its counters, its duration and its tokens."""
+"""The account of each call: one log line, counters, duration and tokens, for replies, failures and refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 MOST_TOOLS = 20
-"""Names of tools in one line; the uses of all others are counted together."""
+"""Names of tools in one line; uses of the others are counted together."""
 LONGEST_TOOL = 100
 LONGEST_ERROR = 300
 OTHERS = "(others)"
@@ -34,7 +34,7 @@ _log = logging.getLogger("pallas.calls")
 
 
 class Account:
-    """The account of one call; the agent puts the `reply` here when there is one."""
+    """The account of one call; the agent sets `reply`."""
 
     def __init__(self, call: Call, metrics: Metrics) -> None:
         self.reply: Reply | None = None
@@ -44,24 +44,21 @@ class Account:
 
     @contextmanager
     def of(self, instance: Instance) -> Iterator[None]:
-        """Count what `instance` spends in the block. The provider bills a call that fails or is cancelled too."""
+        """Count the turns, tools and tokens that `instance` uses in the block."""
         try:
             yield
-        finally:
+        finally:  # the provider bills failed and cancelled calls, too
             spent = self.spent
             spent.turns, spent.iterations, spent.tools = instance.turns, instance.iterations, instance.tools
-            self._count_turns()
-
-    def _count_turns(self) -> None:
-        for turn in self.spent.turns:
-            self._metrics.llm_turns.labels(self._agent, turn.model).inc()
-            for kind, tokens in turn.by_kind().items():
-                self._metrics.llm_tokens.labels(self._agent, turn.model, kind).inc(tokens)
+            for turn in spent.turns:
+                self._metrics.llm_turns.labels(self._agent, turn.model).inc()
+                for kind, tokens in turn.by_kind().items():
+                    self._metrics.llm_tokens.labels(self._agent, turn.model, kind).inc(tokens)
 
 
 @contextmanager
 def accounting(call: Call, metrics: Metrics, running: RunningCalls) -> Iterator[Account]:
-    """Account for a call that runs in the block and puts its reply into the account, or raises."""
+    """Account for the call of the block, which sets the reply of the account or raises."""
     account, started, outcome = Account(call, metrics), monotonic(), "error"
     try:
         yield account
@@ -75,21 +72,18 @@ def accounting(call: Call, metrics: Metrics, running: RunningCalls) -> Iterator[
         log_refused(call, refusal, seconds=monotonic() - started)
         raise
     except BaseException as error:
-        log_unanswered(call, _why_unanswered(error, running), account.spent, seconds=monotonic() - started)
+        reason = "internal_error"
+        if isinstance(error, asyncio.CancelledError):
+            reason = "stopped" if running.draining else "cancelled"
+        log_unanswered(call, reason, account.spent, seconds=monotonic() - started)
         raise
     finally:
         metrics.send_message.labels(call.agent, outcome).inc()
         metrics.send_message_seconds.labels(call.agent).observe(monotonic() - started)
 
 
-def _why_unanswered(error: BaseException, running: RunningCalls) -> str:
-    if not isinstance(error, asyncio.CancelledError):
-        return "internal_error"
-    return "stopped" if running.draining else "cancelled"
-
-
 def log_reply(call: Call, reply: Reply, *, seconds: float) -> None:
-    """The line of a call that was answered, or failed as its `Reply` says."""
+    """Log a call with a reply, which may be a failure."""
     outcome: dict[str, Any] = {"outcome": "ok", "stop_reason": reply.stop_reason}
     if reply.failure is not None:
         outcome = {"outcome": "error", "reason": reply.failure, "error": _sentence(reply)}
@@ -99,13 +93,13 @@ def log_reply(call: Call, reply: Reply, *, seconds: float) -> None:
 
 
 def log_unanswered(call: Call, reason: str, spent: Spent, *, seconds: float) -> None:
-    """The line of a call that was started and has no reply: `cancelled`, `stopped`, `internal_error`."""
+    """Log a call that was started and has no reply: `cancelled`, `stopped` or `internal_error`."""
     outcome = {"outcome": "error", "reason": reason}
     _log.info("call ended", extra={**_about(call, seconds), **outcome, **_fields_of(spent)})
 
 
 def log_refused(call: Call, refusal: GatewayError, *, seconds: float) -> None:
-    """The line of a call that was not started; as a rule it is the caller's to mend."""
+    """Log a call that was not started, in most cases because of an error of the caller."""
     outcome = {"outcome": "error", "reason": refusal.reason, "error": str(refusal)}
     _log.info("call refused", extra={**_about(call, seconds), **outcome})
 

@@ -1,4 +1,4 @@
-"""Limits of the calls that run at once; a call waits for a free slot for a limited time."""
+"""Limits of concurrent calls. A call waits a limited time for a free slot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Limit:
-    """At most `at_once` holders of a slot; `at_once=None` is no limit."""
+    """A number of slots; `at_once=None` is no limit."""
 
     def __init__(self, at_once: int | None) -> None:
         self.at_once = at_once
@@ -22,8 +22,8 @@ class Limit:
         self._queue: deque[asyncio.Future[None]] = deque()
 
     async def take(self) -> None:
-        """Wait for a slot, behind those that wait already, and take it."""
-        if self._has_room:  # then nothing waits: `release` has seen to that
+        """Wait for a slot in the order of arrival, and take it."""
+        if self._has_room:  # then no call waits, because `release` passes slots on
             self._held += 1
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -33,18 +33,19 @@ class Limit:
         except asyncio.CancelledError:
             if turn.cancelled():
                 self._queue.remove(turn)
-            else:  # it was given a slot just then
+            else:  # a slot was passed to it in the same moment
                 self.release()
             raise
 
     def reacquire(self) -> None:
-        """Take a slot at once, above the limit if none is free; for a call that had one and gave it back."""
+        """Take a slot at once, above the limit if none is free; for a call that has released its slot for a while."""
         self._held += 1
 
     def release(self) -> None:
-        """Release a slot; it goes to the call that has waited longest, unless the limit is exceeded."""
+        """Release a slot. It passes to the call that has waited longest, unless the limit is exceeded."""
         self._held -= 1
-        while self._has_room and (turn := self._next_turn()) is not None:
+        while self._has_room and (turn := next((one for one in self._queue if not one.done()), None)) is not None:
+            self._queue.remove(turn)
             self._held += 1
             turn.set_result(None)
 
@@ -52,32 +53,25 @@ class Limit:
     def _has_room(self) -> bool:
         return self.at_once is None or self._held < self.at_once
 
-    def _next_turn(self) -> asyncio.Future[None] | None:
-        """Return the first one of the queue and remove it; one that goes away removes itself."""
-        turn = next((one for one in self._queue if not one.done()), None)
-        if turn is not None:
-            self._queue.remove(turn)
-        return turn
-
 
 class Limits:
-    """The limits in force by whose they are, the gateway's under None.
+    """The present limit of each agent, and that of the gateway under None.
 
-    Another one begins empty: calls that hold a slot of the one before are not counted by it.
+    A changed number is a new limit without holders: calls that hold a slot of the earlier one do not count.
     """
 
     def __init__(self) -> None:
         self._limits: dict[str | None, Limit] = {}
 
     def of(self, holder: str | None, at_once: int | None) -> Limit:
-        """The holder's limit: the one there is, if it is to let as many in."""
+        """Return the holder's limit; a new one if the number has changed."""
         if (known := self._limits.get(holder)) is None or known.at_once != at_once:
             known = self._limits[holder] = Limit(at_once)
         return known
 
 
 class Slots:
-    """The slots of one call; they are given back while a question to its caller is open."""
+    """The slots of one call; they are released while a question to its caller is open."""
 
     def __init__(self, limits: tuple[Limit, ...]) -> None:
         self._limits = limits
@@ -90,26 +84,23 @@ class Slots:
             self._held.append(limit)
 
     def pause(self) -> None:
-        """Give back every slot."""
+        """Release every slot."""
         while self._held:
             self._held.pop().release()
 
     def resume(self) -> None:
-        """Take the slots back at once.
-
-        The call was admitted already, and others of its path may wait for it: if it waited for a slot, two such paths
-        could wait for each other for ever. So a limit may be exceeded by the calls that have just been answered.
-        """
+        """Take the slots again without waiting; the limits may be exceeded by the calls that were just answered."""
+        # If the call waited here, its parents would wait with their slots: two such paths could block each other.
         for limit in self._limits:
             limit.reacquire()
             self._held.append(limit)
 
 
 class Admission:
-    """Admits calls of one agent: the agent's own limit first, then the gateway's.
+    """Admits calls of one agent: by the agent's own limit first, then by the gateway's.
 
-    In that order, so that a call waiting for a busy agent holds no slot that another agent's calls could use.
-    `queue_seconds` is how long a call waits at most.
+    In this order, calls that wait for a busy agent hold no slot that calls of another agent could use. A call waits at
+    most `queue_seconds`.
     """
 
     def __init__(self, *, own: Limit, gateway: Limit, queue_seconds: float) -> None:
@@ -119,7 +110,7 @@ class Admission:
 
     @asynccontextmanager
     async def slot(self, *, nested: bool) -> AsyncIterator[Slots]:
-        """Hold the slots a call needs; a nested call takes none of the gateway's, its parent holds one already.
+        """Hold the slots of a call. A nested call takes no slot of the gateway, because its parent has one.
 
         Raises:
             CallRefusedError: `busy`, after `queue_seconds` of waiting.

@@ -1,7 +1,7 @@
 """The hosted agents with their health checkers, and how a reload changes them.
 
-A reload has two steps: new versions are started while the present ones serve; then everything is replaced without an
-`await`, so that no request sees a part of it.
+A reload has two steps. New versions are started while the present ones answer calls; then everything is replaced
+without an `await`, so that each request sees either the earlier or the new state.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GatewayServices:
-    """Services that all agents of the gateway share; `calls` owns the tasks of calls, `background` all others."""
+    """Services that all agents of the gateway share. `calls` owns the tasks of calls, `background` all other tasks."""
 
     runtime: Runtime
     metrics: Metrics
@@ -80,7 +80,7 @@ class AgentServers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The agents that a reload changed, by name; `kept_back` has the reason for each that was not replaced."""
+    """The agents that a reload has changed; `kept_back` has the reason for each agent that was not replaced."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -90,7 +90,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A configuration with the started versions of its agents, and the reasons why others could not start."""
+    """A configuration, the started versions of its agents, and the reasons why other versions could not start."""
 
     configuration: Configuration
     addresses: Addresses
@@ -126,9 +126,9 @@ class AgentSet:
 
     @asynccontextmanager
     async def hosting(self, *, after: asyncio.Task[None], with_rounds: bool) -> AsyncIterator[None]:
-        """Start the agents once `after` is done, and stop them at the end of the block.
+        """Start the agents after the task `after`, and stop them at the end of the block.
 
-        `with_rounds`: check their health regularly; of several processes one does.
+        `with_rounds`: check their health regularly; one of several processes does.
         """
         rounds = self._shared.background.spawn(self._rounds.run(), name="health rounds", report=True)
         if not with_rounds:
@@ -144,7 +144,7 @@ class AgentSet:
 
     async def check_health(self, agent: HostedAgent) -> Verdict:
         """Return the verdict of an agent for `get_health`."""
-        if self.agents.get(agent.name) is not agent:  # removed by a reload after this request arrived
+        if self.agents.get(agent.name) is not agent:  # removed by a reload after the request had arrived
             return judge(life_of(agent), (), None)
         downstreams = agent.runtime.downstreams if agent.runtime else None
         asking = self._shared.preflight.result(agent.provider)
@@ -182,9 +182,8 @@ class AgentSet:
         """Start new versions of agents whose configuration or files changed, while the present ones serve."""
         prepared = Prepared(configuration, addresses, {}, {})
         try:
-            while outdated := await self._outdated(
-                prepared
-            ):  # again: an agent may have started by its old spec meanwhile
+            # Asked again: another agent may have started from its earlier spec meanwhile.
+            while outdated := await self._outdated(prepared):
                 await asyncio.gather(*(self._start_beside(spec, prepared) for spec in outdated))
         except BaseException:
             prepared.drop()
@@ -216,14 +215,15 @@ class AgentSet:
         return Changes(tuple(added), tuple(changed), tuple(removed), prepared.failures)
 
     def _go_on(self, name: str, spec_before: AgentSpec | None, prepared: Prepared) -> None:
-        """Update an agent that stays: to its new version, with the one it has, or with another attempt to start.
+        """Update an agent that is hosted before and after the reload.
 
-        `spec_before` is that of an agent that is not up.
+        It uses its new version if there is one, keeps its version, or is started again if it is not ready.
+        `spec_before`: of an agent that is not ready.
         """
         agent = self.agents[name]
         agent.rebind(self._shared_services())
         wanted = self._configuration.hosted_agents[name]
-        settings = agent.settings if name in prepared.failures else wanted  # a version keeps its settings
+        settings = agent.settings if name in prepared.failures else wanted  # a version that stays keeps its settings
         standby = prepared.standbys.get(name)
         is_other = spec_before is not None and (
             agent.settings != settings or not agent_specs.same(spec_before, self._present_spec(name))
@@ -246,13 +246,13 @@ class AgentSet:
         self._shared.metrics.forget_agent(name)
 
     def _begin(self, name: str) -> None:
-        if self.supervisor is not None:
+        if self.supervisor is not None:  # otherwise `hosting` starts it
             self.supervisor.begin(self.agents[name])
 
     async def _outdated(self, prepared: Prepared) -> list[AgentSpec]:
-        """Return the specs of running agents that differ from what would be started now, unless tried already.
+        """Return the new specs of running agents that are outdated, without those that were tried already.
 
-        The event loop does other work between two agents. One that comes up meanwhile is looked at again.
+        The event loop does other work between two agents, so an agent that has started meanwhile is compared again.
         """
         wanted = prepared.configuration.hosted_agents.keys() & self.agents.keys()
         unknown = sorted(wanted - prepared.standbys.keys() - prepared.failures.keys())
@@ -323,7 +323,7 @@ class AgentSet:
         self._rounds.soon(agent.name)
         if agent.name in self._coming_up and agent.runtime is not None:
             self._coming_up.discard(agent.name)
-            if not agent.runtime.is_current(self._present_spec(agent.name)):  # it had read its files before that reload
+            if not agent.runtime.is_current(self._present_spec(agent.name)):  # its files were read before the reload
                 self.on_outdated()
 
     def _new_agent(self, name: str) -> HostedAgent:

@@ -1,4 +1,4 @@
-"""Derives the `AgentSpec` of an agent from the configuration and the files that its `watch` matches."""
+"""The `AgentSpec` of an agent, made of the configuration and the files that its `watch` matches."""
 
 from __future__ import annotations
 

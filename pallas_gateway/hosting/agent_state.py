@@ -1,4 +1,4 @@
-"""The life of one hosted agent: its state, the version that answers its calls, and their metrics."""
+"""The state of one hosted agent, and the version of it that answers its calls."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pallas.agents")
 LONGEST_REASON = 1_000
-"""Characters of why an agent failed; servers and modules may say anything."""
+"""Characters of the reason why an agent failed; texts of servers and modules have any length."""
 
 
 class State(StrEnum):
-    """Where an agent is in its life."""
+    """The state of an agent; `FAILED` agents are retried."""
 
     PENDING = "pending"
     STARTING = "starting"
@@ -44,7 +44,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A state, for a failed agent why, and since when."""
+    """A state, with the reason of a failure and the time of the change."""
 
     state: State
     reason: str | None = None
@@ -53,10 +53,11 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class SharedServices:
-    """Settings and services that the agents of one gateway share.
+    """Settings and services that the agents of one gateway share; a reload replaces them.
 
-    `llm_pass_through`: callers' tokens go to LLM providers that take them. `on_state` is called with an agent that has
-    changed its state.
+    Attributes:
+        llm_pass_through: send the tokens of callers to LLM providers that accept them.
+        on_state: called with an agent whose state has changed.
     """
 
     running: RunningCalls
@@ -73,9 +74,9 @@ class SharedServices:
 
 @dataclass(frozen=True, slots=True)
 class AgentVersion:
-    """A started runtime and the settings that calls on it run by, from the beginning of a call to its end.
+    """A started runtime, and the settings of its calls. A call keeps its version; a reload replaces it for later calls.
 
-    A reload replaces it for later calls. `uses` goes with the runtime, whatever settings change.
+    `uses` counts the calls of the runtime, also across changes of settings.
     """
 
     settings: AgentSettings
@@ -85,7 +86,7 @@ class AgentVersion:
 
 
 class AgentState:
-    """The life of an agent between its calls: pending, starting, ready on a version, or failed; see `HostedAgent`."""
+    """The part of `HostedAgent` that changes between calls: its state, settings and version."""
 
     def __init__(self, name: str, settings: AgentSettings, admission: Admission, shared: SharedServices) -> None:
         self.name = name
@@ -98,7 +99,7 @@ class AgentState:
         self.reset()
 
     def reset(self) -> None:
-        """It is hosted from here on; again maybe, while calls from before still run."""
+        """Mark as hosted. A removed agent may return while its earlier calls run."""
         self.status = Status(State.PENDING)
         self._tried = asyncio.Event()
         self._shared.metrics.expect_agent(self.name, self._instances_live)
@@ -135,10 +136,10 @@ class AgentState:
         return template.replace(TRACE_ID, call.trace_id) if template and call.trace_id else None
 
     def set_state(self, state: State, *, reason: str | None = None, runtime: AgentRuntime | None = None) -> None:
-        """Move to `state`; logged and counted when it is another one.
+        """Set the state; a change is logged and counted.
 
-        A failed agent that fails again has its newest reason. That one is logged as well, if it is another one by more
-        than the numbers in it: an address or a time is new at every try.
+        Another reason of a failed agent is logged, too, unless only its numbers differ: addresses and times are new
+        each time.
         """
         reason = shortened(reason, LONGEST_REASON) if reason else None
         before, self._version = self.status, self._version_on(runtime)
@@ -156,10 +157,7 @@ class AgentState:
             _log.log(level, "agent %s", state.value, extra=extra)
 
     def update(self, settings: AgentSettings, admission: Admission, runtime: AgentRuntime | None = None) -> None:
-        """From the next call on, run by these settings, and on this runtime if there is a new one.
-
-        What runs goes on as it began. The agent's state stays what it is: it was up all the time.
-        """
+        """Use these settings, and `runtime` if given, from the next call on. The agent's state does not change."""
         self.settings, self._admission = settings, admission
         if runtime is not None:
             self._version = self._version_on(runtime)
@@ -168,40 +166,37 @@ class AgentState:
             self._version = replace(self._version, settings=settings, admission=admission)
 
     def rebind(self, shared: SharedServices) -> None:
-        """Share something else with the other agents from the next call on."""
+        """Use these services from the next call on."""
         self._shared = shared
 
     async def wait_until_unused(self, runtime: AgentRuntime) -> None:
-        """Return once no call runs on a runtime that takes no more of them."""
+        """Return when no call runs on an earlier runtime any more."""
         if (uses := self._uses.get(runtime)) is not None:
             await uses.wait_for_none()
 
     def release(self, runtime: AgentRuntime) -> None:
-        """The runtime was left."""
+        """Forget the use of a runtime that was left."""
         self._uses.pop(runtime, None)
 
     def _version_on(self, runtime: AgentRuntime | None) -> AgentVersion | None:
         if runtime is None:
             return None
-        self._expect_use(runtime)
-        uses = self._uses.setdefault(runtime, UseCount())
-        return AgentVersion(self.settings, self._admission, runtime, uses)
-
-    def _expect_use(self, runtime: AgentRuntime) -> None:
-        """Begin the series of the agent's model and downstreams at 0: what the first call adds is an increase then."""
+        # The series of the model and the downstreams begin at 0, so that the first call is an increase.
         self._shared.metrics.expect_model(self.name, runtime.model.name)
         for downstream in runtime.downstreams:
             self._shared.metrics.expect_downstream(self.name, downstream.name)
+        uses = self._uses.setdefault(runtime, UseCount())
+        return AgentVersion(self.settings, self._admission, runtime, uses)
 
     def leave(self, why: str) -> None:
-        """The runtime is about to end; calls are refused from here on."""
+        """Refuse calls from now on, because the runtime ends; `why` is the reason."""
         _log.info("agent stopping", extra={"agent": self.name})
         self.status, self._version = Status(State.PENDING, why), None
         self._tried.set()
         self._count_state()
 
     async def version_for_call(self) -> AgentVersion:
-        """Return what a call runs on; wait for an agent's first start as for a free place.
+        """Return the version for a new call; wait for the first start of the agent at most as long as for a slot.
 
         Raises:
             AgentUnavailableError: the agent is not ready; the message has the reason.

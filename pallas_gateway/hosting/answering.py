@@ -1,6 +1,7 @@
-"""The one way in: every API decodes a request for an agent, has `serve_call` answer it, and encodes what comes back.
+"""The one way in for calls: every API decodes a request, passes it to `serve_call`, and encodes the result.
 
-Here are the call's ids, its trace, the log records' fields, refusals, and the sentence for an unexpected error.
+`serve_call` gives a call its ids, its trace and the fields of its log records, and makes errors of refusals and of
+unexpected exceptions.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _log = logging.getLogger("pallas.calls")
 
 @dataclass(frozen=True, slots=True)
 class IncomingCall:
-    """A request for an agent whose body has not been checked.
+    """A request for an agent. Its body has not been checked.
 
     Attributes:
-        agent: answers it.
-        caller: may run the agent.
-        headers: of the HTTP request; of a nested call, those that continue the trace.
+        agent: the requested agent.
+        caller: the caller.
+        headers: of the HTTP request; for a nested call the headers that continue the trace.
         conversation_id: as the client gave it, if it is valid.
-        call_id: given by the API; None for a new one.
+        call_id: an id that the API has given; None for a new id.
         mcp_method: None for an API that is not MCP.
         parent: the call that makes this one, None for a client's own call.
         nesting: the calls above this one that the client states; see `nesting.stated`.
@@ -71,9 +72,9 @@ class IncomingCall:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredCall:
-    """A call that has ended: the reply, or why there is none.
+    """A call that has ended, with its reply or its error.
 
-    A reply that is a failure is a `CallFailedError` in `outcome`; `reply` is the agent's reply in every case.
+    If the reply is a failure, `outcome` is a `CallFailedError`; `reply` is the agent's reply in both cases.
     """
 
     call: Call
@@ -105,32 +106,32 @@ class AnsweredCall:
 
 
 async def serve_call[T](
-    arrival: IncomingCall,
+    incoming: IncomingCall,
     parse: Callable[[Call], Awaitable[Call]],
     answer: Callable[[Call], Awaitable[Reply]],
     deliver: Callable[[AnsweredCall], Awaitable[T]],
 ) -> T:
-    """Answer a request; return what `deliver` makes of it.
+    """Answer a request; return the result of `deliver`.
 
     Args:
-        arrival: the request.
+        incoming: the request.
         parse: adds the message, history and parameters to the call. A `GatewayError` refuses the call.
-        answer: runs the call; usually by `HostedAgent.begin` or `event_stream.begun`.
-        deliver: encodes the end of the call for the client.
+        answer: runs the call, by `HostedAgent.begin` or `event_stream.begun`.
+        deliver: encodes the result for the client.
     """
-    agent, bearer = arrival.agent, bearer_of(arrival.headers.get("authorization"))
-    with traces.call(agent.name, arrival.headers, mcp_method=arrival.mcp_method) as span:
-        asked = arrival.call()
+    agent, bearer = incoming.agent, bearer_of(incoming.headers.get("authorization"))
+    with traces.call(agent.name, incoming.headers, mcp_method=incoming.mcp_method) as span:
+        asked = incoming.call()
         with records_of(asked, bearer):
             try:
-                # Again: `web/access.py` may have read the request in another way, and nested calls do not pass it.
-                if not arrival.caller.grants.may_run(agent.name):
+                # Checked again: `web/access.py` parses the body separately, and nested calls do not pass it.
+                if not incoming.caller.grants.may_run(agent.name):
                     raise CallRefusedError(f"You may not call agent '{agent.name}'.", reason="insufficient_scope")
                 call = await parse(asked)
             except GatewayError as refusal:
                 if isinstance(refusal, CallRefusedError):
                     agent.refuse(asked, refusal)
-                answered = AnsweredCall(asked, refusal.with_traceback(None))  # as in `_answered`
+                answered = AnsweredCall(asked, refusal.with_traceback(None))  # see `_answered`
             else:
                 is_renamed = call.conversation_id != asked.conversation_id
                 with records_of(call, bearer) if is_renamed else nullcontext():
@@ -148,7 +149,7 @@ async def _answered(call: Call, answer: Callable[[Call], Awaitable[Reply]]) -> A
             sentence = text_of(reply).encode("utf-8", "replace").decode()  # models may say half a surrogate pair
             outcome = CallFailedError(sentence, reason=reply.failure)
     except GatewayError as error:
-        outcome = error.with_traceback(None)  # which has this frame: a reference cycle of the whole call
+        outcome = error.with_traceback(None)  # its traceback has this frame: a reference cycle of the whole call
     except Exception:  # noqa: BLE001  the log gets the traceback, the client a sentence
         _log.exception("call failed")
         sentence = f"The gateway failed to answer; its log has the reason under {call.call_id}."
@@ -158,7 +159,7 @@ async def _answered(call: Call, answer: Callable[[Call], Awaitable[Reply]]) -> A
 
 @contextmanager
 def records_of(call: Call, *tokens: Secret | None) -> Iterator[None]:
-    """Records written inside the block, and in tasks started in it, carry the call's ids and none of its tokens."""
+    """Add the call's ids to log records of the block and of its tasks, and hide the call's tokens in them."""
     revealed = [token.reveal() for token in (call.caller.bearer, *tokens) if token]
     with (
         working_on(

@@ -3,20 +3,20 @@
     async with begun(agent, call, gateway.running, live=True) as events:
         async for event in events:
             match event:
-                case Admitted(): ...           # the first one; what is refused raises instead
-                case TextDelta(text): ...      # joined as they are: all that the served agent says
+                case Admitted(): ...           # the first event; a refused call raises instead
+                case TextDelta(text): ...      # joined, they are the text of the agent
                 case ToolCalled(): ...         # id, agent, server, name, arguments
-                case ToolResulted(): ...       # the same id, and whether it went well
+                case ToolResulted(): ...       # the same id, and success or failure
                 case Streamed(payload): ...    # only with `payloads`: the assistant stream, also of peers
                 case Asked(): ...              # only with `asks`: set its answer
                 case QuestionClosed(): ...     # the id of that question
                 case DrainBegun(): ...         # the gateway is stopping: a call that waits for its caller ends
-                case Replied(reply): ...       # always the last one; look at `reply.failure`
+                case Replied(reply): ...       # the last event; `reply.failure` is set for a failure
 
-The events are those of `calls/events.py`. Leaving the block before `Replied` cancels the call: its LLM request, its
-tools, its peers. So code that waits for a client must leave the block when the client disconnects.
+The events are defined in `calls/events.py`. Leaving the block before `Replied` cancels the call with its LLM request,
+tools and peers. So code that waits for a client must leave the block when the client disconnects.
 
-`agents.answering.serve_call` has made the call and handles what is raised here.
+`hosting.answering.serve_call` makes the call and handles the errors that are raised here.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ async def begun(  # noqa: PLR0913  options are keywords
     asks: bool = False,
     payloads: bool = False,
 ) -> AsyncIterator[AsyncIterator[Event]]:
-    """Begin `call`; its events may be read once, inside the block.
+    """Begin `call`. Its events are read once, inside the block.
 
     Args:
-        agent: answers it.
-        call: what was asked.
-        running: the gateway's, to say why a call was cut off.
-        live: text comes as the model produces it; otherwise turn by turn, which costs less.
+        agent: answers the call.
+        call: the request.
+        running: the calls of this process.
+        live: text comes while the model produces it; otherwise at the end of each turn, which costs less.
         asks: questions of the call are events; otherwise the caller cannot be asked.
         payloads: payloads of the assistant stream are events, too.
 
     Raises:
-        CallRefusedError: while events are read, before the first one: `busy`, `images_unsupported`, …
-        AgentUnavailableError: likewise; the agent is not ready.
-        CallFailedError: while events are read: the call was cut off, `stopped` or `cancelled`.
+        CallRefusedError: before the first event: `busy`, `images_unsupported`, …
+        AgentUnavailableError: before the first event: the agent is not ready.
+        CallFailedError: between events: the call was cut off, `stopped` or `cancelled`.
     """
     channel = EventChannel(live=live, asks=asks, payloads=payloads)
     work = agent.begin(call, channel)

@@ -1,4 +1,4 @@
-"""A call fitted to the version that answers it: its parameters and its images. Pure."""
+"""Pure functions that fit the parameters and images of a call to the model of its agent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WITHOUT_THINKING = ("temperature", "top_p", "top_k", "tool_choice")
 
 
 def fitted(call: Call, version: AgentVersion) -> Call:
-    """Return the call with every parameter as the model will be asked for it, and with the images that it takes.
+    """Return the call with the parameters that are sent to the model, and without images that the model does not take.
 
     Raises:
         CallRefusedError: see `fit_to_model`.
@@ -34,10 +34,10 @@ def fitted(call: Call, version: AgentVersion) -> Call:
 
 
 def fit_to_model(call: Call, model: ModelFacts) -> Call:
-    """The call as its model can take it: images in history that the model does not take are dropped.
+    """Return the call without the images of its history that the model does not take.
 
     Raises:
-        CallRefusedError: `images_unsupported`, for such an image of the current turn.
+        CallRefusedError: `images_unsupported`, for an image of the current turn that the model does not take.
     """
     if (foreign := first_foreign_image(call.message, model.image_types)) is not None:
         number, image = foreign
@@ -55,7 +55,7 @@ def fit_to_model(call: Call, model: ModelFacts) -> Call:
 
 
 def told_of_changes(reply: Reply, asked: Call, sent: Call) -> Reply:
-    """The reply, as far as it says of parameters what the caller asked for; the agent's defaults are not its own."""
+    """Return the reply with the notes on parameters of the caller only; it did not ask for the agent's defaults."""
     ignored = tuple(name for name in reply.ignored if name in asked.parameters.given())
     wished = asked.parameters.max_tokens
     used = reply.changed.get("max_tokens", sent.parameters.max_tokens)

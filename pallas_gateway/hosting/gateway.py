@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _IDLE_CONNECTIONS = 20
-"""Idle connections that are kept."""
+"""Idle connections that stay open."""
 
 
 class Gateway:
@@ -67,7 +67,7 @@ class Gateway:
         self.addresses = addresses
         self.started_at = self.loaded_at = datetime.now(UTC)
         self.reload_problems: tuple[str, ...] = ()
-        """Why the last reload left something as it was; none if it was successful."""
+        """Reasons why the last reload was not applied completely."""
         self.metrics = Metrics()
         self.refusals = RefusalLog(self.metrics)
         self.running = RunningCalls() if running is None else running
@@ -114,7 +114,7 @@ class Gateway:
             await opening.enter_async_context(self._agent_set.servers)
             await opening.enter_async_context(self._background)
             await opening.enter_async_context(self._calls)
-            self._open = opening.pop_all()  # what was opened before a failure is closed
+            self._open = opening.pop_all()  # after a failure, the stack closes what it has opened
         if self.authenticator is not None:
             self.authenticator.begin()
         return self
@@ -137,20 +137,20 @@ class Gateway:
             async with self._agent_set.hosting(after=preflight, with_rounds=with_rounds):
                 yield
         finally:
-            preflight.cancel()  # a provider that does not answer must not delay the stop
+            preflight.cancel()  # a provider without an answer must not delay the stop
 
     async def reload(self, configuration: Configuration) -> Changes:
         """Apply another configuration, and the present files of the agents, while calls run.
 
-        Unchanged agents are not touched. A new version of a changed agent is started while the present one takes
-        calls; that ends with its last call. If the new version cannot be started, the present one stays.
+        Unchanged agents are not restarted. A new version of a changed agent is started while the present version takes
+        calls; the earlier version ends with its last call. If the new version cannot be started, the present one stays.
 
         Args:
             configuration: for the same listeners; its `bound_port` is set.
         """
         addresses = replace(self.addresses, configuration=configuration)
         prepared = await self._agent_set.prepare(configuration, addresses)
-        # No `await` from here on: no request sees a part of it.
+        # No `await` from here on, so that no request sees a part of the change.
         same_auth = configuration.deployment.gateway.auth == self.configuration.deployment.gateway.auth
         self.configuration, self.addresses, self.loaded_at = configuration, addresses, datetime.now(UTC)
         if not same_auth:
@@ -174,7 +174,7 @@ class Gateway:
         self.note_problems(problems)
 
     def note_problems(self, problems: Sequence[str]) -> None:
-        """Show why the last reload, of this or another process, left something as it was."""
+        """Show why the last reload, of this or another process, was not applied completely."""
         self.reload_problems = tuple(cleaned(problem) for problem in problems)
         self._note_load(successful=not problems)
 
@@ -189,7 +189,7 @@ class Gateway:
         self._agent_set.on_outdated = ask
 
     def files_behind_agents(self) -> Files:
-        """Return the files of all started agents, as they were when they were read."""
+        """Return the files of all started agents with their stamps at the time of reading."""
         up = (agent.runtime for agent in self.agents.values())
         return {path: stamp for runtime in up if runtime is not None for path, stamp in runtime.files.items()}
 

@@ -1,4 +1,4 @@
-"""The gateway's own rounds of health: they keep the gauges true while no client asks for health."""
+"""Regular checks of all agents, so that the health gauges are current although no client asks for health."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger("pallas.health")
 
 
 class HealthRounds:
-    """Has each agent checked every `gateway.health_seconds`, and once soon after it has started."""
+    """Checks each agent every `gateway.health_seconds`, and once after its start."""
 
     def __init__(
         self,
@@ -22,13 +22,7 @@ class HealthRounds:
         agents: Callable[[], Collection[str]],
         seconds: Callable[[], float],
     ) -> None:
-        """Check nothing yet.
-
-        Args:
-            check: checks the agent of this name.
-            agents: the names of those that are hosted.
-            seconds: between two rounds; 0 for none.
-        """
+        """`agents` returns the hosted agents, `seconds` the time between two rounds; 0 is no rounds."""
         self._check = check
         self._agents = agents
         self._seconds = seconds

@@ -1,6 +1,7 @@
-"""One hosted agent: how it answers a call.
+"""One hosted agent.
 
-`answer` is the path of every call: admission, a new instance, the model's answer, and the instance's disposal.
+`HostedAgent.answer` is the path of every call: admission, a new instance, the model's answer, and the disposal of the
+instance.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
 
 
 class HostedAgent(AgentState):
-    """One agent of the project; it exists in every state, and answers in every state."""
+    """One agent of the project. It exists in every state; a call of an agent that is not ready is refused."""
 
-    async def answer(self, call: Call, channel: EventSink) -> Reply:
-        """Answer one call on a fresh instance; a failure of the model or the runtime is a `Reply` as well.
+    async def answer(self, call: Call, sink: EventSink) -> Reply:
+        """Answer one call on a new instance. A failure of the model or the runtime is a `Reply`, too.
 
         Args:
-            call: what was asked.
-            channel: receives what happens meanwhile.
+            call: the request.
+            sink: receives the events of the call.
 
         Raises:
             CallRefusedError: `busy`, `images_unsupported`, `nesting_too_deep`.
@@ -51,27 +52,27 @@ class HostedAgent(AgentState):
             self._refuse_too_deep(call)
             version = await self.version_for_call()
             sent = fitted(call, version)
-            questions = self._questions(version, channel, call)
+            questions = self._questions(version, sink, call)
             with version.uses.one_more():
                 async with (
                     version.admission.slot(nested=call.is_nested) as slots,
-                    self._instance(version, sent, channel, questions, account) as instance,
+                    self._instance(version, sent, sink, questions, account) as instance,
                 ):
                     with questions.pauses.including(slots):
                         reply = await instance.generate(sent, timeout_seconds=version.settings.call_timeout_seconds)
                 account.reply = told_of_changes(reply, call, sent)
                 return account.reply
 
-    def begin(self, call: Call, channel: EventSink) -> asyncio.Task[Reply]:
-        """Start answering in a task of its own.
+    def begin(self, call: Call, sink: EventSink) -> asyncio.Task[Reply]:
+        """Answer a call in a task of its own.
 
-        A vanished client's own task is cancelled again at every await; this one exactly once, by its waiter, so its
-        clean-up can still await.
+        The task of a request whose client has disconnected is cancelled at each of its awaits. This task is cancelled
+        once, by the task that waits for it, so its clean-up can await.
         """
-        return self._shared.tasks.spawn(self.answer(call, channel), name=f"call {call.call_id}")
+        return self._shared.tasks.spawn(self.answer(call, sink), name=f"call {call.call_id}")
 
     def channel(self, sender: NotificationSender, options: StreamOptions, asker: Asker = CANNOT_ASK) -> Channel:
-        """Return the channel by which the notifications and questions of one call reach its client."""
+        """Make the channel that sends the notifications and questions of one call to its client."""
         return Channel(
             self.name,
             sender,
@@ -88,28 +89,27 @@ class HostedAgent(AgentState):
 
     @asynccontextmanager
     async def _instance(
-        self, version: AgentVersion, call: Call, channel: EventSink, questions: Questions, account: Account
+        self, version: AgentVersion, call: Call, sink: EventSink, questions: Questions, account: Account
     ) -> AsyncIterator[Instance]:
         """Open an instance for an admitted call."""
-        channel.admitted()
+        sink.admitted()
         bearer, in_flight = call.caller.bearer, self._shared.metrics.calls_in_flight
         with self._shared.running.one_more(), in_flight.labels(self.name).track_inprogress():
-            llm_bearer = bearer if self._shared.llm_pass_through else None
-            credentials = Credentials(bearer, llm_bearer)
-            async with version.runtime.open(call, credentials, channel, questions) as instance:
-                resumable = channel if isinstance(channel, (OpenCall, EventChannel)) else None
+            credentials = Credentials(bearer, bearer if self._shared.llm_pass_through else None)
+            async with version.runtime.open(call, credentials, sink, questions) as instance:
+                resumable = sink if isinstance(sink, (OpenCall, EventChannel)) else None
                 if resumable is not None:
                     resumable.checkpoint = instance.checkpoint
                 try:
                     with account.of(instance):
                         yield instance
                 finally:
-                    if resumable is not None:  # the instance refers to it: a reference cycle of the whole call
+                    if resumable is not None:  # it refers to the instance: a reference cycle of the whole call
                         resumable.checkpoint = lambda _: None
 
-    def _questions(self, version: AgentVersion, channel: EventSink, call: Call) -> Questions:
-        asker = channel.asker if version.settings.ask_caller else CANNOT_ASK
-        watch = QuestionEvents(self.name, channel, self._shared.metrics, self.open_questions)
+    def _questions(self, version: AgentVersion, sink: EventSink, call: Call) -> Questions:
+        asker = sink.asker if version.settings.ask_caller else CANNOT_ASK
+        watch = QuestionEvents(self.name, sink, self._shared.metrics, self.open_questions)
         caller = call.caller
         rules = replace(self._shared.ask_rules, client_may_leave=isinstance(asker, OpenCall))
         if caller.authenticated:

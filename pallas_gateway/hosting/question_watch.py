@@ -1,4 +1,4 @@
-"""Reports the questions of one call to its client, the log and the metrics."""
+"""Reports of the questions of one call: to its client, the log and the metrics."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from pallas_gateway.telemetry.metrics import Metrics
 
 type OpenQuestions = dict[str, float]
-"""The questions of an agent's calls that wait for answers, by their ids: since when, by the monotonic clock."""
+"""The unanswered questions of an agent's calls: when each was asked, by its id and the monotonic clock."""
 _log = logging.getLogger("pallas.questions")
 
 
 class QuestionEvents:
-    """The `QuestionWatch` of a call of `agent`, all of whose open questions are in `open_questions`."""
+    """The `QuestionWatch` of a call of `agent`, whose unanswered questions of all calls are in `open_questions`."""
 
     def __init__(self, agent: str, sink: EventSink, metrics: Metrics, open_questions: OpenQuestions) -> None:
         self._agent = agent

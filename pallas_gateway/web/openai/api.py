@@ -124,7 +124,7 @@ class OpenAiApi:
         agent, running = self._gateway.agents[model], self._gateway.running
         silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
         chat = ChatCompletion(agent, document, running, (scope, receive, send), silence_seconds)
-        arrival = IncomingCall(agent, caller, headers, requests.conversation_of(document), scope[_ID_KEY])
-        work = serve_call(arrival, chat.parse, chat.answer, chat.deliver)
+        incoming = IncomingCall(agent, caller, headers, requests.conversation_of(document), scope[_ID_KEY])
+        work = serve_call(incoming, chat.parse, chat.answer, chat.deliver)
         await while_connected(receive, work, self._gateway.answers)
         return None

@@ -178,8 +178,8 @@ class ThreadsApi:
 
         def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
             answering = GivenAnswers(agent, thread, given, body, self._services(), response)
-            arrival = IncomingCall(agent, caller, request.headers)
-            return serve_call(arrival, answering.parse, answering.answer, answering.deliver)
+            incoming = IncomingCall(agent, caller, request.headers)
+            return serve_call(incoming, answering.parse, answering.answer, answering.deliver)
 
         return self._responding(work, events=events)
 
