@@ -45,7 +45,7 @@ class LlmTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class CurrentCall:
+class RunningCall:
     """The running call; outside of calls, its defaults.
 
     Attributes:
@@ -59,22 +59,22 @@ class CurrentCall:
     turn: LlmTurn | None = None
 
 
-current_call: ContextVar[CurrentCall] = ContextVar("pallas_current_call", default=CurrentCall())  # noqa: B039  frozen
+running_call: ContextVar[RunningCall] = ContextVar("pallas_running_call", default=RunningCall())  # noqa: B039  frozen
 
 
 def current_turn() -> LlmTurn:
     """The running LLM turn; outside of calls, one that nothing else knows."""
-    return current_call.get().turn or LlmTurn()
+    return running_call.get().turn or LlmTurn()
 
 
 @contextmanager
-def calling(call: CurrentCall) -> Iterator[None]:
+def calling(call: RunningCall) -> Iterator[None]:
     """Make `call` the current one for the block."""
-    token = current_call.set(call)
+    token = running_call.set(call)
     try:
         yield
     finally:
-        current_call.reset(token)
+        running_call.reset(token)
 
 
 def say_repeated(why: str, attempt: int) -> None:

@@ -11,12 +11,10 @@ import json
 import re
 import socket
 import ssl
-from functools import wraps
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 import httpx2
-from mcp_types import TextContent
 
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.limits import LARGEST_ANSWER_BYTES
@@ -24,7 +22,6 @@ from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import ModuleType
 
 COULD_NOT_ANSWER = "The model could not answer"
 UNREACHED = "its provider cannot be reached"
@@ -65,27 +62,8 @@ _CLOSE_REASON = "received_close_reason="
 _AFTER_CLOSE_REASON = re.compile(r"; (?:sent_close_code|close_order|ws_exception)=")
 _WEB_PAGE = re.compile(r"<(?:!doctype|html)", re.IGNORECASE)
 """The beginning of a proxy's error page; only the status before it is shown."""
-_ERROR_CHANNEL = "fast-agent-error"
 OF_TENSORZERO = "tensorzero::function_name::"
 """fast-agent's prefix of model names at TensorZero; elsewhere it uses the name alone."""
-
-
-def explain_failures_of(module: ModuleType) -> None:
-    """Make a provider's module of fast-agent report failures in these words; safe to call again."""
-    original: Any = getattr(module, "build_stream_failure_response", None)
-    if original is None or hasattr(original, "__wrapped__"):
-        return
-
-    @wraps(original)
-    def explained(provider: Any, error: Any, model_name: str) -> Any:
-        answer = original(provider, error, model_name)
-        name = getattr(provider, "config_name", provider)
-        text = sentence(name, model_name, why_failed(error) or str(getattr(error, "message", None) or error))
-        answer.channels[_ERROR_CHANNEL] = [TextContent(type="text", text=text)]
-        answer.content = [TextContent(type="text", text=f"{COULD_NOT_ANSWER}: {text}")]  # read by agents and clients
-        return answer
-
-    module.build_stream_failure_response = explained  # type: ignore[attr-defined]
 
 
 def explain(llm: Any, error: Exception, default: str) -> CallFailedError:

@@ -6,6 +6,7 @@ A file of `repairs/` or `fast_paths/` describes its change by a constant `CHANGE
 
     def changed(original, holder):   # returns what replaces the name; called once for each name
     def install():                   # optional; what is no replacement of a name
+    async def settled():             # optional; waits for what it does in the background before an agent has started
     async def close():               # optional; releases what the change holds
 """
 

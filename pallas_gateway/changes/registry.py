@@ -190,6 +190,12 @@ class Registry:
         if problems:
             raise ConfigurationError(problems)
 
+    async def settled(self) -> None:
+        """Wait for what the changes do in the background before an agent has started."""
+        for one in self.changes.values():
+            if one.is_on and (settled := getattr(one.module, "settled", None)) is not None:
+                await settled()
+
     async def close(self) -> None:
         """Close what the changes hold, the last ones first, also where one of them fails."""
         async with AsyncExitStack() as stack:

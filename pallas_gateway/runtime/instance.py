@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 
-from pallas_gateway.calls.current import current_call
+from pallas_gateway.calls.current import running_call
 from pallas_gateway.calls.pauses import PausableDeadline
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.runtime import fast_agent_api
@@ -279,7 +279,7 @@ class FastAgentInstance:
         parameters.apply(self._agents, self._served)
         turns = (*call.history, call.message)
         if images := [image.data for turn in turns for image in turn.images]:
-            current_call.set(replace(current_call.get(), images=images))  # for the rest of this task
+            running_call.set(replace(running_call.get(), images=images))  # for the rest of this task
         messages = [to_fast_agent(message) for message in turns]
         agent = self._agents[self._served]
         if self._is_workflow:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pallas_gateway.changes.change import LOADED, START
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.runtime import fast_paths
-from pallas_gateway.runtime.compat.requirements import check_names
-from pallas_gateway.runtime.llm import client_cache, loading, openrouter
+from pallas_gateway.runtime.llm import client_cache
 from pallas_gateway.runtime.seams.installation import check_seams, install_seams
 
-_RELIED_ON = loading.RELIED_ON
 _prepared = False
 
 
@@ -28,7 +26,6 @@ def prepare() -> None:
     registry().install(START)
     registry().install(LOADED)
     install_seams()
-    loading.prepare()
     for fast_path in fast_paths.OF_FAST_AGENT:
         fast_path.install()
     _prepared = True
@@ -36,12 +33,10 @@ def prepare() -> None:
 
 def check() -> None:
     """Raise `PlatformError` unless every name exists and takes the parameters that it is called with."""
-    check_names(_RELIED_ON)
     check_seams()
 
 
 async def shut_down() -> None:
     """End fast-agent's process-wide logging and context after the last agent has stopped."""
-    await openrouter.close()
     await client_cache.close_clients()
     await registry().close()

@@ -11,9 +11,10 @@ from weakref import WeakMethod
 
 from pallas_gateway.calls import nesting
 from pallas_gateway.calls.asking import NO_QUESTIONS
-from pallas_gateway.calls.current import CurrentCall, calling
+from pallas_gateway.calls.current import RunningCall, calling
 from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.calls.questions import MODES
+from pallas_gateway.changes.registry import registry
 from pallas_gateway.runtime import fast_agent_api, fast_agent_log
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
@@ -26,7 +27,6 @@ from pallas_gateway.runtime.downstreams.listings.tool_names import tool_names
 from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
 from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
-from pallas_gateway.runtime.llm.openrouter import models_known
 from pallas_gateway.runtime.loading.agent_choice import served_agent
 from pallas_gateway.runtime.protocols import ModelFacts, ServerTools
 from pallas_gateway.runtime.scope import CallScope, Operations, Presented, entered
@@ -223,7 +223,7 @@ class StartedAgent:
         try:
             pause_child_timeouts()
             refuse_provider_managed(session.agent_app.registered_agents().values(), self._spec.approve)
-            await models_known()
+            await registry().settled()
             with entered(self._outside_calls):
                 self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)
             self._models_used = models_used(session.agent_app)
@@ -291,7 +291,7 @@ class StartedAgent:
         meta = {nesting.META_KEY: call.nesting + 1}
         with (
             entered(scope),
-            calling(CurrentCall(llm_limits=limits.llm)),
+            calling(RunningCall(llm_limits=limits.llm)),
             self._harness.request_context(bearer_token=for_llm),
             fast_agent_api.asking_for_logs(meta),
         ):

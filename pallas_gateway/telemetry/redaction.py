@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
-from pallas_gateway.config.loading.secret_values import is_secret_name
+from pallas_gateway.config.loading.secret_values import is_secret_name, secret_values
 from pallas_gateway.telemetry.current_call import current_call
 
 if TYPE_CHECKING:
@@ -130,6 +130,12 @@ def hide_in_this_call(secret: str) -> None:
     known = current_call.get().secrets
     if known is not None and secret not in _known_here():
         known.add([secret])
+
+
+def hide_credentials_in_this_call(credentials: Mapping[str, Any]) -> None:
+    """Hide the secrets among these values, by their names; without effect outside of calls."""
+    for secret in secret_values(credentials):
+        hide_in_this_call(secret)
 
 
 def _known_here() -> tuple[str, ...]:

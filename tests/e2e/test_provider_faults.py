@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,7 +18,6 @@ from tests.e2e.provider_matrix import (
     BEDROCK,
     GEMINI,
     GENERIC,
-    OPENAI,
     RESPONSES,
     in_shared_gateways,
     over_providers,
@@ -223,14 +221,3 @@ async def test_a_server_that_closes_each_connection_is_said_to_cut_it_off(
 def failure(answer: Answer) -> tuple[str, str]:
     assert answer.is_error, answer
     return answer.text, answer.meta["stop_reason"]
-
-
-@pytest.mark.parametrize("provider", [GENERIC, OPENAI], ids=str)
-async def test_one_end_of_two_is_enough(provider: Provider, tmp_path: Path) -> None:
-    delta = {"index": 0, "delta": {"role": "assistant", "content": "Hello."}, "finish_reason": None}
-    chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [delta]}
-    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
-    async with serving(tmp_path, provider, [Reply(200, body, "text/event-stream")]) as served:
-        answer = await ask(served.url)
-
-    assert (answer.text, answer.is_error) == ("Hello.", False)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import pytest
 
-from tests.e2e.provider_matrix import ANTHROPIC, AZURE, GEMINI, GENERIC, RESPONSES, WEBSOCKET
+from tests.e2e.provider_matrix import ANTHROPIC, AZURE, GEMINI, GENERIC, RESPONSES
 from tests.e2e.providers import serving
 from tests.support.calling import ask
 from tests.support.providers.provider import scripted_provider
@@ -33,19 +32,6 @@ async def test_no_request_goes_to_a_server_that_an_answer_names(tmp_path: Path, 
 
     assert "its provider answered 307 (check its address: the answer redirects to another one" in answer.text
     assert (elsewhere.requests, len(served.llm.requests)) == ([], 1)
-
-
-async def test_no_websocket_goes_to_a_server_that_an_answer_names(tmp_path: Path) -> None:
-    async with (
-        scripted_provider(WEBSOCKET.dialect) as elsewhere,
-        serving(tmp_path, WEBSOCKET, [say("Hello.")]) as served,
-    ):
-        url = f"ws://127.0.0.1:{urlsplit(elsewhere.base_url).port}/v1/responses"
-        served.llm.handshakes = [redirect(url)] * 3
-        answer = await ask(served.url)
-
-    assert "its provider answered 307" in answer.text
-    assert elsewhere.requests == []
 
 
 async def test_a_request_follows_its_own_server(tmp_path: Path) -> None:

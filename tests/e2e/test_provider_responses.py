@@ -20,15 +20,6 @@ if TYPE_CHECKING:
 REPEATED = "LLM request repeated"
 
 
-async def test_server_sent_events_are_used_where_nothing_is_chosen_over_one_connection(tmp_path: Path) -> None:
-    async with serving(tmp_path, RESPONSES, lambda _: say("Done.")) as served:
-        for _ in range(3):
-            assert (await ask(served.url)).text == "Done."
-
-    assert {request.body.get("type") for request in served.llm.requests} == {None}
-    assert len(set(served.llm.sockets)) == 1
-
-
 async def test_a_refused_handshake_is_repeated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(tmp_path, WEBSOCKET, [say("At last.")]) as served:
         served.llm.handshakes = [served.llm.refuse(429), served.llm.refuse(503)]

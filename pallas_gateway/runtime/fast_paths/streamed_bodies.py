@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from pallas_gateway.calls.current import current_call
+from pallas_gateway.calls.current import running_call
 from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def encoded(body: Mapping[str, Any], encode: Callable[[Any], bytes]) -> bytes | 
         body: JSON values.
         encode: returns JSON values as UTF-8.
     """
-    large = [image for image in current_call.get().images if len(image) >= SHORTEST]
+    large = [image for image in running_call.get().images if len(image) >= SHORTEST]
     if not large:
         return encode(body)
     marks = _Marks(large)

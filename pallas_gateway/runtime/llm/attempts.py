@@ -8,40 +8,64 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
-from functools import wraps
 from http import HTTPStatus
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 from fast_agent.core.exceptions import walk_exception_chain
-from fast_agent.llm.fastagent_llm import FastAgentLLM
 
-from pallas_gateway.calls.current import LlmTurn, calling, current_call, say_repeated
+from pallas_gateway.calls.current import LlmTurn, calling, running_call, say_repeated
 from pallas_gateway.calls.provider_failures import explain, why_failed
+from pallas_gateway.changes.change import Fault
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.limits import MOST_REQUESTS
-from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
-
 LONGEST_WAIT_SECONDS = 60.0
 """Longest `Retry-After`, as in OpenAI's and Anthropic's libraries; after a longer one the request is not repeated."""
-RELIED_ON: ReliedOn = (
-    (FastAgentLLM, "_execute_with_retry", ("self", "func", "args", "on_final_error", "kwargs")),
-    (FastAgentLLM, "retry_count", ()),
-    (FastAgentLLM, "add_stream_listener", ("self", "listener")),
-    (FastAgentLLM, "add_tool_stream_listener", ("self", "listener")),
-)
 _REPEATING_LIBRARIES = ("openai", "anthropic")
+FAULTS = (
+    Fault(
+        title="A silent model is a `CancelledError`",
+        text="""\
+Symptom: a provider that sends nothing for `streaming_timeout` fails the call with `CancelledError`: the deepest cause
+of `asyncio.wait_for`'s `TimeoutError`.
+
+Reproduction: a server that does not answer, and `request_params=RequestParams(streaming_timeout=0.5)`.
+
+Repair: the call fails with `llm_timeout` and the time waited.
+""",
+        library="fast_agent",
+        gone_when=(
+            "fast-agent raises one error of its own for both time-outs (`TimeoutError`, and `APITimeoutError` of the"
+            " libraries)"
+        ),
+    ),
+    Fault(
+        title="Some providers are asked only once",
+        text="""\
+Symptom: a 429 or a refused connection of Google, Bedrock or a WebSocket of the Responses API fails the call at once,
+while OpenAI's and Anthropic's libraries repeat the request. fast-agent's own `llm_retries` waits for 10 s and more,
+silently, and ignores `Retry-After`.
+
+Reproduction: answer 429 with `Retry-After: 1` to the first request.
+
+Repair: a turn sends up to three requests ([retries](operating.md#requests-that-are-repeated)).
+""",
+        library="fast_agent",
+        gone_when=(
+            "fast-agent's retries honour `Retry-After`, leave out what libraries have repeated, and stop after the"
+            " first piece of an answer"
+        ),
+    ),
+)
 _PASSING = frozenset({408, 409, 429})
 
 
@@ -53,7 +77,7 @@ async def run_turn(
     async def attempts(*given: Any, **more: Any) -> Any:
         patience = next((limit for one in given if (limit := getattr(one, "streaming_timeout", None))), None)
         turn = _turn_of(llm, patience)
-        with calling(replace(current_call.get(), turn=turn)):
+        with calling(replace(running_call.get(), turn=turn)):
             return await _Attempts(llm, turn).of(lambda: func(*given, **more))
 
     try:
@@ -76,28 +100,6 @@ def _turn_of(llm: Any, patience: float | None) -> LlmTurn:
 
     provider = getattr(llm.provider, "config_name", None)
     return LlmTurn(provider=provider, patience=patience, on_repeat=on_repeat, reading_pause=reading_pause)
-
-
-def log_repeats_of_libraries() -> None:
-    """Log the requests that imported libraries repeat themselves; safe to call again."""
-    for name in _REPEATING_LIBRARIES:
-        if (module := sys.modules.get(f"{name}._base_client")) is None or hasattr(
-            module.AsyncAPIClient._sleep_for_retry, "original"
-        ):
-            continue
-        sleep = ("self", "retries_taken", "max_retries", "options", "response")
-        check_names(((module.AsyncAPIClient, "_sleep_for_retry", sleep),))
-        module.AsyncAPIClient._sleep_for_retry = _logged(module.AsyncAPIClient._sleep_for_retry)
-
-
-def _logged(original: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
-    @wraps(original)
-    async def sleep_for_retry(self: Any, *, retries_taken: int, response: Any, **more: Any) -> None:
-        say_repeated(f"status {response.status_code}" if response is not None else "no connection", retries_taken + 1)
-        await original(self, retries_taken=retries_taken, response=response, **more)
-
-    sleep_for_retry.original = original  # type: ignore[attr-defined]
-    return sleep_for_retry
 
 
 @dataclass
@@ -186,7 +188,7 @@ def _asked_for(retry_after: str, attempt: int) -> float | None:
 
 
 def _backoff(attempt: int) -> float:
-    wait: float = current_call.get().llm_limits.first_wait_seconds * 2 ** (attempt - 1)
+    wait: float = running_call.get().llm_limits.first_wait_seconds * 2 ** (attempt - 1)
     return wait * random.uniform(0.75, 1)  # noqa: S311  not for cryptography
 
 

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from fast_agent.mcp.auth.context import request_bearer_token
 
-from pallas_gateway.calls.current import current_call
+from pallas_gateway.calls.current import running_call
 from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.tasks import TaskOwner
@@ -251,7 +251,7 @@ def limited(client: Any) -> Any:
 def _session(transport: Any) -> Any:
     from pallas_gateway.runtime.llm import sockets  # noqa: PLC0415  not before an LLM is used
 
-    return sockets.session(transport.ssl_context, current_call.get().llm_limits.keep_alive_seconds)
+    return sockets.session(transport.ssl_context, running_call.get().llm_limits.keep_alive_seconds)
 
 
 def aio_client(**settings: Any) -> Any:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.llm.client_cache import lender
-from pallas_gateway.runtime.llm.endings import WholeStream
 from pallas_gateway.runtime.llm.identities import google_identity
 
 if TYPE_CHECKING:
@@ -30,21 +29,19 @@ RELIED_ON: ReliedOn = (
     (_LLM, "_google_generate_content_config", ("self", "request_params")),
     (_LLM, "_handle_google_function_call_part", ("self", "state", "part")),
     (_LLM, "_close_google_active_tool", ("self", "state")),
-    (_LLM, "_consume_google_stream", ("self", "response_stream", "model", "capture_base")),
     ("google.genai", "Client", ("api_key", "http_options", "vertexai", "project", "location", "credentials")),
 )
 
 
 def prepare(llm_class: type[Any]) -> None:
     """Repair fast-agent's class for Google; safe to call again."""
-    if llm_class.__name__ != "GoogleNativeLLM" or hasattr(llm_class._consume_google_stream, "__wrapped__"):
+    if llm_class.__name__ != "GoogleNativeLLM" or hasattr(llm_class._handle_google_function_call_part, "__wrapped__"):
         return
     check_names(RELIED_ON)
     fast_paths.GOOGLE_CHUNKS.install()
     _keep_clients(llm_class, sys.modules[llm_class.__module__])
     _send_vertex_what_it_takes(llm_class)
     _keep_tool_calls_apart(llm_class)
-    _require_ends(llm_class)
 
 
 def _keep_clients(llm_class: Any, module: Any) -> None:
@@ -134,19 +131,3 @@ def _keep_tool_calls_apart(llm_class: Any) -> None:
         original(self, state, part)
 
     llm_class._handle_google_function_call_part = handle
-
-
-def _require_ends(llm_class: Any) -> None:
-    original = llm_class._consume_google_stream
-
-    @wraps(original)
-    async def consume(self: Any, response_stream: Any, **options: Any) -> Any:
-        return await original(self, WholeStream(response_stream, _is_last), **options)
-
-    llm_class._consume_google_stream = consume
-
-
-def _is_last(chunk: Any) -> bool:
-    """Return True if a chunk has a finish reason; a refused prompt has no candidates."""
-    candidates = chunk.candidates or ()
-    return any(one.finish_reason is not None for one in candidates) or chunk.prompt_feedback is not None

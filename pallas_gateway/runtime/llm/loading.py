@@ -11,66 +11,61 @@ import sys
 from contextlib import suppress
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from fast_agent.llm import model_factory
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.llm.provider_types import Provider
 
-from pallas_gateway.calls import provider_failures
-from pallas_gateway.changes.change import LOADED
+from pallas_gateway.changes.change import LOADED, Fault
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError, ProviderError
-from pallas_gateway.runtime.llm import attempts, client_cache, endings, openrouter
-from pallas_gateway.runtime.settings.model_names import default_model, is_bedrock_id, provider_of
+from pallas_gateway.runtime.llm import client_cache
+from pallas_gateway.runtime.settings.model_names import default_model, provider_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import ModuleType
 
     from fast_agent.config import Settings
     from fast_agent.core.fastagent import FastAgent
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
+FAULTS = (
+    Fault(
+        title="Libraries of providers are imported on the event loop",
+        text="""\
+Symptom: all agents stand still for up to 0.5 s when the first agent of a provider starts, and for up to 0.3 s in its
+first call: the library is imported, and it makes its schemas at the first answer.
 
-RELIED_ON: ReliedOn = (
-    (ModelFactory, "_load_provider_class", ("provider",)),
-    (ModelFactory, "_bedrock_pattern_matches", ("model_name",)),
-    (model_factory, "import_module", ("name",)),
-    (ProviderKeyManager, "_google_vertex_enabled", ("config",)),
+Reproduction: `python -m tests.e2e.loop_lag FOLDER` prints the longest pieces of work.
+
+Repair: the providers of an agent's models are loaded in a thread before it starts, and each library reads one answer
+from memory there.
+""",
+        library="fast_agent",
+        gone_when=(
+            "fast-agent imports providers outside the event loop, and the libraries build their schemas when they are"
+            " imported"
+        ),
+    ),
 )
-_COPILOT = "fast_agent.llm.provider.copilot."
 _loading = Lock()
-_loaded: set[Provider] = set()
+_loaded: set[str] = set()
 
 
-def prepare() -> None:
-    """Make fast-agent load classes with their repairs."""
-    factories: Any = model_factory
-    import_module = factories.import_module
-
-    def import_repaired(name: str) -> Any:
-        module = import_module(name)
-        if name.startswith(_COPILOT):  # that method does not load its classes
-            for each in [one for one in vars(module).values() if getattr(one, "__module__", None) == name]:
-                _repaired(each)
-            registry().install(LOADED)
-        return module
-
-    factories.import_module = import_repaired
-    ModelFactory._bedrock_pattern_matches = staticmethod(is_bedrock_id)  # type: ignore[method-assign]
-
-
-def load_with_changes(provider: Provider, load: Callable[[Provider], Any]) -> Any:
-    """Return a provider's class by `load`; make the changes of its library when it has been imported."""
-    if provider in _loaded:  # without the lock, which a thread may hold that imports another library
-        return load(provider)
+def with_changes(name: str, import_module: Callable[[str], ModuleType]) -> ModuleType:
+    """Import a provider's module by `import_module`, and make the changes of its library."""
+    if name in _loaded:  # without the lock, which a thread may hold that imports another library
+        return import_module(name)
     with _loading:
-        llm_class = _repaired(load(provider))
+        module = import_module(name)
+        for each in [one for one in vars(module).values() if getattr(one, "__module__", None) == name]:
+            if isinstance(each, type):
+                _repaired(each)
         registry().install(LOADED)
-        _loaded.add(provider)
-    return llm_class
+        _loaded.add(name)
+    return module
 
 
 async def load_providers(fast: FastAgent, settings: Settings, others: Iterable[str]) -> None:
@@ -107,27 +102,16 @@ def _log_in_to_google(provider: Provider) -> None:
         raise AgentStartError(f"models of {provider.display_name} cannot be used: {error}") from error
 
 
-def _repaired(llm_class: Any) -> Any:
+def _repaired(provider_class: type) -> None:
     from pallas_gateway.runtime.llm import (  # noqa: PLC0415  needed with the first model only
         anthropic_vertex,
         google,
-        keys,
         logins,
-        reasoning,
-        responses,
-        schemas,
     )
 
-    for each in inspect.getmro(cast("type", llm_class)):
+    for each in inspect.getmro(provider_class):
         module = sys.modules[each.__module__]
-        if hasattr(module, "AsyncOpenAI"):
-            endings.note_ends()
         client_cache.keep_clients_of(module)
-        provider_failures.explain_failures_of(module)
-        attempts.log_repeats_of_libraries()
-        endings.require_ends(each)
-        endings.keep_equal_texts(each)
-        for repairs in (keys, schemas, google, openrouter, reasoning, responses, logins):
-            repairs.prepare(each)
+        google.prepare(each)
+        logins.prepare(each)
         anthropic_vertex.prepare(each)
-    return llm_class

@@ -63,10 +63,7 @@ SEAMS: tuple[tuple[Name, Wrap], ...] = (
         ),
         llm_turns.execute_with_retry,
     ),
-    (
-        Name("fast_agent.llm.model_factory:ModelFactory._load_provider_class", ("provider",)),
-        llm_turns.load_provider_class,
-    ),
+    (Name("fast_agent.llm.model_factory:import_module", ("name",)), llm_turns.import_provider),
     (Name("fast_agent.llm.model_database:ModelDatabase._RUNTIME_MODEL_PARAMS"), llm_turns.runtime_models),
     (
         Name("fast_agent.core.logging.logger:Logger.event", ("self", "etype", "ename", "message", "context", "data")),

@@ -6,15 +6,15 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.runtime.llm.attempts import run_turn
-from pallas_gateway.runtime.llm.loading import load_with_changes
+from pallas_gateway.runtime.llm.loading import with_changes
 from pallas_gateway.runtime.settings.declared_models import RuntimeModels
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from types import ModuleType
 
     from fast_agent.llm.fastagent_llm import FastAgentLLM
     from fast_agent.llm.model_database import ModelParameters
-    from fast_agent.llm.provider_types import Provider
 
 
 def execute_with_retry(original: Callable[..., Awaitable[Any]], _: type[FastAgentLLM[Any, Any]]) -> Callable[..., Any]:
@@ -27,14 +27,14 @@ def execute_with_retry(original: Callable[..., Awaitable[Any]], _: type[FastAgen
     return execute
 
 
-def load_provider_class(original: Callable[[Provider], Any], _: type) -> Any:
-    """Return the function that loads a provider's class: its library is changed when it has been imported."""
+def import_provider(original: Callable[[str], ModuleType], _: ModuleType) -> Callable[[str], ModuleType]:
+    """Return the function that imports a provider's module: its library is changed when it has been imported."""
 
     @wraps(original)
-    def load_provider_class(provider: Provider) -> Any:
-        return load_with_changes(provider, original)
+    def import_module(name: str) -> ModuleType:
+        return with_changes(name, original)
 
-    return staticmethod(load_provider_class)
+    return import_module
 
 
 def runtime_models(original: Mapping[str, ModelParameters], _: type) -> RuntimeModels:

@@ -28,7 +28,12 @@ RELIED_ON = (
     Name("fast_agent.core.fastagent:FastAgent._settings"),
     Name("fast_agent.config:_settings"),
     # Models
+    Name(f"{_LLM}.model_factory:ModelFactory._load_provider_class", ("provider",)),
+    Name(f"{_LLM}.provider_key_manager:ProviderKeyManager._google_vertex_enabled", ("config",)),
     Name(f"{_LLM}.fastagent_llm:FastAgentLLM.resolve_structured_tool_policy", ("self", "request_params")),
+    Name(f"{_LLM}.fastagent_llm:FastAgentLLM.retry_count"),
+    Name(f"{_LLM}.fastagent_llm:FastAgentLLM.add_stream_listener", ("self", "listener")),
+    Name(f"{_LLM}.fastagent_llm:FastAgentLLM.add_tool_stream_listener", ("self", "listener")),
     Name(f"{_LLM}.fastagent_llm:_mcp_metadata_var"),
     Name(f"{_LLM}.model_database:ModelDatabase.get_model_params", reads=("_RUNTIME_MODEL_PARAMS",)),
     # Connections to downstreams

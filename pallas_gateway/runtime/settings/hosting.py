@@ -16,6 +16,7 @@ from mcp_types import Implementation
 from pydantic import ValidationError
 
 from pallas_gateway import __version__
+from pallas_gateway.changes.change import Fault
 from pallas_gateway.config.loading.secret_values import secret_values, secrets_of_environment
 from pallas_gateway.config.model.forwarding import Forwarding, has_own_authorization, why_never_exchanged
 from pallas_gateway.config.model.processes import ProcessSettings, why_without_processes
@@ -39,6 +40,21 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.forwarding import TokenExchangeSettings
 
 _log = logging.getLogger("pallas.runtime")
+FAULTS = (
+    Fault(
+        title="Images for xAI get a public address",
+        text="""\
+Symptom: with a section `xai` in fastagent.config.yaml, each call uploads its images to xAI, which serves them to
+anybody who has the URL for 24 h. fast-agent remembers uploads for one LLM object, which here lives for one call.
+
+Reproduction: call an agent with `xai.grok-4.7` and an image: `POST /v1/files`, then `POST /v1/files/{id}/public-url`.
+
+Repair: `xai.image_upload_mode` is `inline` unless the project sets it.
+""",
+        library="fast_agent",
+        gone_when="`inline` is fast-agent's default",
+    ),
+)
 _UNSET = re.compile(r"^\$\{[^}]*\}$")
 
 

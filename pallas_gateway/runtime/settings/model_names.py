@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -25,11 +24,6 @@ _UNKNOWN = "Unknown model or provider"
 """The beginning of fast-agent's message about such a model."""
 _MOST_SUGGESTIONS = 3
 _ALIKE = 0.8
-_BEDROCK_ID = re.compile(
-    r"(?:[a-z]{2,6}(?:-gov)?\.)?"  # a cross-region inference profile: `us.`, `eu.`, `apac.`, `global.`
-    r"(?:ai21|amazon|anthropic|cohere|deepseek|google|luma|meta|minimax|mistral|moonshot|nvidia|openai|qwen|stability"
-    r"|twelvelabs|writer|zai)\.[\w.-]+:\d+"
-)
 
 
 def why_unusable(spec: str, settings: Settings) -> str | None:
@@ -46,14 +40,6 @@ def why_unusable(spec: str, settings: Settings) -> str | None:
 def default_model(settings: Settings) -> str | None:
     """The default model as the project writes it; None if there is none."""
     return _default(settings)[0]
-
-
-def is_bedrock_id(model_name: str) -> bool:
-    """Return True for a model's id at Amazon Bedrock, such as `us.amazon.nova-lite-v1:0`.
-
-    For every unknown name, fast-agent asks AWS for its list of models, on the event loop.
-    """
-    return _BEDROCK_ID.fullmatch(model_name) is not None
 
 
 def provider_of(model: str) -> Provider | None:

@@ -13,14 +13,13 @@ import httpx2
 import openai
 import pytest
 from aiohttp.http_exceptions import BadHttpMessage
-from fast_agent.llm.provider.error_utils import EmptyCompletionError, build_stream_failure_response
+from fast_agent.llm.provider.error_utils import EmptyCompletionError
 from fast_agent.llm.provider.openai.responses_websocket import ResponsesWebSocketError
 from google.genai import errors as google
 
 from pallas_gateway.calls.provider_failures import (
     connection_words,
     explain,
-    explain_failures_of,
     provider_words,
     why_failed,
 )
@@ -198,21 +197,3 @@ def test_causes_that_are_a_circle_are_survived() -> None:
     error.__context__ = other = ValueError("other")
     other.__context__ = error
     assert connection_words(error) is None
-
-
-def test_a_module_is_explained_once() -> None:
-    module: Any = SimpleNamespace(build_stream_failure_response=build_stream_failure_response)
-    explain_failures_of(module)
-    explained = module.build_stream_failure_response
-    explain_failures_of(module)
-    assert module.build_stream_failure_response is explained
-    reply = explained("generic", answered(openai.AsyncOpenAI, BODIES[0][0]), "m")
-    why = "generic.m: its provider answered 400: no such model"
-    assert reply.channels["fast-agent-error"][0].text == why
-    assert [block.text for block in reply.content] == [f"The model could not answer: {why}"]
-
-
-def test_a_module_without_such_failures_stays_as_it_is() -> None:
-    module: Any = SimpleNamespace()
-    explain_failures_of(module)
-    assert vars(module) == {}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic_core import to_json
 
-from pallas_gateway.calls.current import calling, current_call
+from pallas_gateway.calls.current import calling, running_call
 from pallas_gateway.runtime.fast_paths import streamed_bodies
 from pallas_gateway.runtime.fast_paths.streamed_bodies import SHORTEST, StreamedBody, encoded
 
@@ -21,7 +21,7 @@ URL = "data:image/png;base64,"
 
 
 def encoded_with_images(body: Any) -> bytes | StreamedBody:
-    with calling(replace(current_call.get(), images=(LARGE, "c2hvcnQ=", LARGER))):
+    with calling(replace(running_call.get(), images=(LARGE, "c2hvcnQ=", LARGER))):
         return encoded(body, to_json)
 
 
@@ -53,7 +53,7 @@ def test_a_body_without_large_images_of_the_call_is_one_piece(body: Any) -> None
 
 def test_a_body_of_a_call_without_images_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(streamed_bodies, "_Marks")
-    with calling(replace(current_call.get(), images=("c2hvcnQ=",))):
+    with calling(replace(running_call.get(), images=("c2hvcnQ=",))):
         assert encoded({"a": LARGE}, to_json) == to_json({"a": LARGE})
 
 

@@ -1,24 +1,32 @@
-"""A streamed answer must have its end, and each of its texts."""
+"""Half an answer is a whole one."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from fast_agent.llm.provider.openai.llm_openai import OpenAILLM
+from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_types import Provider
 from openai import AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletionChunk
 
 from pallas_gateway.errors import CallFailedError
-from pallas_gateway.runtime.llm import endings
-from pallas_gateway.runtime.llm.endings import WholeStream
+from pallas_gateway.repairs.fast_agent.half_answers import WholeStream
+from pallas_gateway.runtime import patches
+from tests.e2e.provider_matrix import ANTHROPIC, GEMINI, GENERIC, OPENAI, RESPONSES
+from tests.e2e.providers import serving
+from tests.support.calling import ask
+from tests.support.scripted_llm import Reply, end_early
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.e2e.providers import Provider as Scripted
 
 CHUNK = b'data: {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}\n\n'
 
@@ -131,8 +139,8 @@ async def test_the_providers_own_word_that_this_is_all_is_enough() -> None:
 
 @pytest.mark.parametrize(("body", "is_done"), [(CHUNK + b"data: [DONE]\n\n", True), (CHUNK, False)])
 async def test_streams_of_openais_library_say_whether_their_provider_said_so(body: bytes, is_done: bool) -> None:
-    endings.note_ends()
-    endings.note_ends()
+    patches.prepare()
+    ModelFactory._load_provider_class(Provider.GENERIC)
     response = httpx2.Response(200, content=body, request=httpx2.Request("POST", "http://127.0.0.1"))
     async with AsyncOpenAI(api_key="key") as client:
         stream = AsyncStream[ChatCompletionChunk](cast_to=ChatCompletionChunk, response=response, client=client)
@@ -151,35 +159,21 @@ async def test_a_stream_without_any_event_is_incomplete_unless_it_is_asked_for_a
     assert [event async for event in WholeStream(Stream(), is_end, may_be_empty=True)] == []
 
 
-def chunk(content: str | None, finish_reason: str | None = None, **delta: Any) -> Any:
-    choice = {"index": 0, "delta": {"content": content, **delta}, "finish_reason": finish_reason}
-    whole = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
-    return ChatCompletionChunk.model_validate(whole)
+@pytest.mark.parametrize("provider", [GENERIC, OPENAI, ANTHROPIC, GEMINI, RESPONSES], ids=str)
+async def test_the_beginning_of_an_answer_is_none(provider: Scripted, tmp_path: Path) -> None:
+    async with serving(tmp_path, provider, [end_early(["Once ", "upon "])]) as served:
+        answer = await ask(served.url)
+
+    assert answer.is_error
+    assert answer.text.endswith(": the provider's answer ended early")
 
 
-CALL = {"index": 0, "id": "a", "type": "function", "function": {"name": "search", "arguments": "{}"}}
-END = chunk(None, "stop")
-ANSWERS = [
-    pytest.param([*map(chunk, ["1", "1", "2"]), END], "112", id="digits"),
-    pytest.param([*map(chunk, [" on"] * 4), END], " on on on on", id="a word again and again"),
-    pytest.param([*map(chunk, ["a", "b", "ab", "c"]), END], "ababc", id="two pieces in one"),
-    pytest.param([*map(chunk, ["It", "It is", "It is so"]), END], "It is so", id="the whole text each time"),
-    pytest.param([chunk("Done"), chunk("Done", "stop")], "Done", id="the whole text at the end"),
-    pytest.param([chunk("So"), chunk("So", tool_calls=[CALL]), chunk(None, "tool_calls")], "So", id="with a tool call"),
-    pytest.param([chunk("So"), chunk("So").model_copy(update={"choices": []}), END], "So", id="without choices"),
-]
+@pytest.mark.parametrize("provider", [GENERIC, OPENAI], ids=str)
+async def test_one_end_of_two_is_enough(provider: Scripted, tmp_path: Path) -> None:
+    delta = {"index": 0, "delta": {"role": "assistant", "content": "Hello."}, "finish_reason": None}
+    chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [delta]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+    async with serving(tmp_path, provider, [Reply(200, body, "text/event-stream")]) as served:
+        answer = await ask(served.url)
 
-
-@pytest.mark.parametrize("provider", [Provider.GENERIC, Provider.OPENAI])
-@pytest.mark.parametrize(("chunks", "text"), ANSWERS)
-async def test_a_text_that_equals_all_before_it_is_kept(chunks: list[Any], text: str, provider: Provider) -> None:
-    endings.keep_equal_texts(OpenAILLM)
-    heard: list[str] = []
-    llm = OpenAILLM(provider=provider, model="m")
-    llm.add_stream_listener(lambda one: heard.append(one.text))
-
-    completion, _ = await llm._process_stream(Stream(*chunks), "m")
-
-    assert "".join(heard) == text
-    if provider is Provider.GENERIC:  # of others, the library joins the texts as they are
-        assert completion.choices[0].message.content == text
+    assert (answer.text, answer.is_error) == ("Hello.", False)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import pytest
 from fast_agent.config import OpenRouterSettings, Settings
 from fast_agent.context import Context
 from fast_agent.llm.model_database import ModelDatabase
 from fast_agent.llm.model_factory import ModelFactory
-from fast_agent.llm.provider.bedrock import bedrock_utils
 from fast_agent.llm.provider_types import Provider as ProviderName
 from fast_agent.mcp.auth.context import request_bearer_token
 
+from pallas_gateway.repairs.openai import openrouter_models
 from pallas_gateway.runtime import patches
-from pallas_gateway.runtime.llm import openrouter
 from tests.e2e.provider_matrix import OPENROUTER
 from tests.e2e.providers import KEY, serving
 from tests.support.asgi import respond_json
@@ -38,27 +35,6 @@ async def test_a_list_that_fails_is_not_asked_for_in_each_call(tmp_path: Path) -
             assert (await ask(served.url)).text == "Done."
 
         assert len(served.llm.model_list_headers) == asked
-
-
-class Aws:
-    """Stands for boto3 without a region; counts the sessions that are made to look for one."""
-
-    def __init__(self) -> None:
-        self.sessions = 0
-
-    def Session(self) -> SimpleNamespace:  # noqa: N802  boto3's name
-        self.sessions += 1
-        return SimpleNamespace(region_name=None)
-
-
-async def test_a_vendors_model_is_not_looked_up_at_aws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    aws = Aws()
-    monkeypatch.setattr(bedrock_utils, "_boto3", aws)
-    async with serving(tmp_path, OPENROUTER, lambda _: say("Done.")) as served:
-        assert (await ask(served.url)).text == "Done."
-
-    assert ModelFactory._bedrock_pattern_matches("amazon.nova-lite-v1:0")
-    assert aws.sessions == 0
 
 
 class ModelList:
@@ -106,11 +82,11 @@ async def test_an_unknown_model_is_looked_up_beside_the_calls() -> None:
 
         await models.gate.wait_for_entered()  # the event loop was free to answer
         models.gate.open()
-        await openrouter.models_known()
+        await openrouter_models.settled()
 
     assert ModelDatabase.get_max_output_tokens("vendor/looked-up") == 777
     assert models.keys == [f"Bearer {KEY}"]
-    await openrouter.close()
+    await openrouter_models.close()
 
 
 async def test_a_callers_token_never_goes_where_the_list_is() -> None:
@@ -124,9 +100,9 @@ async def test_a_callers_token_never_goes_where_the_list_is() -> None:
             for key in ("token-of-the-caller", KEY):
                 settings = Settings(openrouter=OpenRouterSettings(api_key=key, base_url=f"{listener.base_url}/v1"))
                 llm_class(context=Context(config=settings), model="vendor/not-on-the-list")
-            await openrouter.models_known()
+            await openrouter_models.settled()
         finally:
             request_bearer_token.reset(token)
 
     assert models.keys == [f"Bearer {KEY}"]
-    await openrouter.close()
+    await openrouter_models.close()

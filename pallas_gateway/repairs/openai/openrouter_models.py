@@ -1,7 +1,13 @@
-"""OpenRouter's models. Their limits are read from OpenRouter's model list, in a task of its own.
+"""OpenRouter's model list blocks the event loop.
 
-fast-agent reads the list for each new LLM object, so in every call, blocks the event loop for up to 10 s, and tries
-again after each failure.
+Symptom: with an OpenRouter model that fast-agent does not know, each call waits for the list of models, and every other
+call with it. While the list fails, this takes up to 10 s per call, because failures are not remembered.
+
+Reproduction: answer `GET /models/user` late or with 500, and call an agent with `openrouter.vendor/unheard-of` twice.
+
+Repair: the list is read in a task, once in 300 s for each address and key, whether it fails or not. An agent's start
+waits for it, so the limits of its model are known to its first call. A failure is in the log ("OpenRouter model list
+not read"); the model has fast-agent's defaults then. The list is not read with a caller's own token.
 """
 
 from __future__ import annotations
@@ -10,20 +16,26 @@ import hashlib
 import logging
 import time
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pallas_gateway.runtime.compat.requirements import check_names
-from pallas_gateway.runtime.llm.client_cache import is_callers_own
+from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
 from pallas_gateway.tasks import TaskOwner
 
-if TYPE_CHECKING:
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
-
+_MODULE = "fast_agent.llm.provider.openai.llm_openrouter"
 _LOOKUP = "fast_agent.llm.openrouter_model_lookup"
-RELIED_ON: ReliedOn = (
-    ("fast_agent.llm.provider.openai.llm_openrouter:OpenRouterLLM", "_ensure_model_metadata", ("self", "model_name")),
-    (_LOOKUP, "lookup_openrouter_models", ("api_key", "base_url")),
-    (_LOOKUP, "register_runtime_openrouter_models", ("result",)),
+CHANGE = Change(
+    "openrouter-models",
+    REPAIR,
+    ("fast-agent-mcp",),
+    seen_in="0.10.46",
+    when=Loaded(_MODULE),
+    replaces=(Name(f"{_MODULE}:OpenRouterLLM._ensure_model_metadata", ("self", "model_name")),),
+    relies_on=(
+        Name(f"{_LOOKUP}:lookup_openrouter_models", ("api_key", "base_url")),
+        Name(f"{_LOOKUP}:register_runtime_openrouter_models", ("result",)),
+        Name("fast_agent.mcp.auth.context:request_bearer_token"),
+    ),
+    gone_when="`OpenRouterLLM._ensure_model_metadata` does not block and remembers failures",
 )
 READ_AGAIN_SECONDS = 300.0
 """Period between two requests of a list; fast-agent's is the same, but only after a success."""
@@ -33,17 +45,15 @@ _read: dict[tuple[str, str], float] = {}
 """Time of the last request of each list, by the address and the hash of the key."""
 
 
-def prepare(llm_class: type[Any]) -> None:
-    """Repair fast-agent's class for OpenRouter; safe to call again."""
-    original = getattr(llm_class, "_ensure_model_metadata", None)
-    if llm_class.__name__ != "OpenRouterLLM" or original is None or hasattr(original, "__wrapped__"):
-        return
-    check_names(RELIED_ON)
+def changed(original: Any, holder: Any) -> Any:
+    """Read the list in a task."""
+    del holder
 
     @wraps(original)
     def ensure_model_metadata(self: Any, model_name: str | None) -> None:
         from fast_agent.core.exceptions import ProviderKeyError  # noqa: PLC0415  not before an LLM is used
         from fast_agent.llm.model_database import ModelDatabase  # noqa: PLC0415
+        from fast_agent.mcp.auth.context import request_bearer_token  # noqa: PLC0415
 
         if not model_name or ModelDatabase.get_model_params(model_name) is not None:
             return
@@ -51,14 +61,15 @@ def prepare(llm_class: type[Any]) -> None:
             key, url = self._api_key(), self._base_url()
         except ProviderKeyError:
             return
-        if not is_callers_own({"key": key}) and _is_due(key, url):
+        is_callers_own = (token := request_bearer_token.get()) and token in key
+        if not is_callers_own and _is_due(key, url):
             _lookups.spawn(_look_up(key, url), name="read OpenRouter's model list", report=True)
 
-    llm_class._ensure_model_metadata = ensure_model_metadata
+    return ensure_model_metadata
 
 
-async def models_known() -> None:
-    """Wait until no model list is being read."""
+async def settled() -> None:
+    """Wait until no list is being read."""
     await _lookups.wait_until_idle()
 
 

@@ -1,8 +1,4 @@
-"""Limits on WebSockets to providers. Imported when an agent uses the Responses API.
-
-Their library sends the key along redirects to any host, and answers each ping at once, also if the server does not read
-the answers, which stay in memory. fast-agent limits messages to 4 MB.
-"""
+"""WebSockets with limits. Imported with their library."""
 
 from __future__ import annotations
 
@@ -12,31 +8,15 @@ from websockets.asyncio import client
 from websockets.frames import CTRL_OPCODES, Frame
 
 from pallas_gateway.limits import LARGEST_ANSWER_BYTES
-from pallas_gateway.runtime.compat.requirements import check_names
 
 if TYPE_CHECKING:
     from websockets.protocol import Event
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
 
 MOST_UNSENT_BYTES = 2**24
 """Most unsent bytes of requests and answers to pings; a request with images has some MB."""
 MOST_CONTROL_FRAMES = 10_000
 """Most control frames of one connection; servers ping every few seconds."""
-RELIED_ON: ReliedOn = (
-    (client.connect, "process_redirect", ("self", "exc")),
-    (client, "ClientConnection", ()),
-    (client.ClientConnection, "data_received", ("self", "data")),
-    (client.ClientConnection, "process_event", ("self", "event")),
-)
-
-
-def prepare() -> None:
-    """Make the library connect with limits; safe to call again."""
-    if client.ClientConnection is not LimitedConnection:
-        check_names(RELIED_ON)
-        client.ClientConnection = LimitedConnection  # type: ignore[misc]
-        client.connect.process_redirect = _refused  # type: ignore[method-assign]
 
 
 class LimitedConnection(client.ClientConnection):
@@ -63,9 +43,3 @@ class LimitedConnection(client.ClientConnection):
             self.transport.abort()
         else:
             super().process_event(event)
-
-
-def _refused(self: client.connect, exc: Exception) -> Exception:
-    """The error of a connection that was redirected."""
-    del self
-    return exc

@@ -1,20 +1,29 @@
-"""Limits on WebSockets, over sockets to a server that keeps none."""
+"""A server can fill memory through a WebSocket."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
+from fast_agent.llm.model_factory import ModelFactory
+from fast_agent.llm.provider_types import Provider
 from websockets.asyncio import client as client_module
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from pallas_gateway.runtime.llm import websockets
+from pallas_gateway.runtime import patches
+from tests.e2e.provider_matrix import WEBSOCKET
+from tests.e2e.providers import serving
+from tests.support.calling import ask
+from tests.support.providers.provider import scripted_provider
+from tests.support.scripted_llm import Reply, say
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
 PING = b"\x89\x7d" + b"p" * 125
 TEXT = b"\x81\x7d" + b"t" * 125
@@ -22,10 +31,11 @@ TEXT = b"\x81\x7d" + b"t" * 125
 
 async def flooded_by(flood: Callable[[asyncio.Transport], Awaitable[None]], **limits: int) -> None:
     """Have a client with these limits be flooded by a server; returns when both have lost their connection."""
-    websockets.prepare()
-    websockets.prepare()
+    patches.prepare()
+    ModelFactory._load_provider_class(Provider.RESPONSES)
     is_lost = asyncio.Event()
-    assert client_module.ClientConnection is websockets.LimitedConnection
+    connection_class = client_module.ClientConnection
+    assert hasattr(connection_class, "most_bytes")
 
     async def handle(connection: ServerConnection) -> None:
         await connection.recv()
@@ -33,7 +43,7 @@ async def flooded_by(flood: Callable[[asyncio.Transport], Awaitable[None]], **li
         await connection.wait_closed()
         is_lost.set()
 
-    limited = type("Limited", (websockets.LimitedConnection,), limits)
+    limited = type("Limited", (connection_class,), limits)
     async with (
         serve(handle, "127.0.0.1", 0) as server,
         connect(
@@ -73,3 +83,16 @@ async def test_a_server_that_reads_no_answers_to_its_pings_is_cut_off() -> None:
             await asyncio.sleep(0)
 
     await flooded_by(flood, most_unsent_bytes=2**16, most_control_frames=2**30)
+
+
+async def test_no_websocket_goes_to_a_server_that_an_answer_names(tmp_path: Path) -> None:
+    async with (
+        scripted_provider(WEBSOCKET.dialect) as elsewhere,
+        serving(tmp_path, WEBSOCKET, [say("Hello.")]) as served,
+    ):
+        url = f"ws://127.0.0.1:{urlsplit(elsewhere.base_url).port}/v1/responses"
+        served.llm.handshakes = [Reply(307, b"", "text/plain", {"location": url})] * 3
+        answer = await ask(served.url)
+
+    assert "its provider answered 307" in answer.text
+    assert elsewhere.requests == []

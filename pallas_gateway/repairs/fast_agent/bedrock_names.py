@@ -1,0 +1,42 @@
+"""AWS is asked about every unknown model.
+
+Symptom: with `boto3` installed, every call of an agent whose model fast-agent does not know (`openrouter.vendor/model`)
+blocks the event loop: 40 ms and more, and with a region and credentials until AWS has answered.
+
+Reproduction: point `AWS_ENDPOINT_URL_BEDROCK` at a server that does not answer, set `BEDROCK_REGION` and credentials,
+and start an agent with such a model. `ModelFactory._bedrock_pattern_matches` lists the models of Bedrock with boto3,
+again after each failure.
+
+Repair: a name without a provider is Bedrock's if it has the form of its ids, `amazon.nova-lite-v1:0`; nothing is asked.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pallas_gateway.changes.change import REPAIR, Change, Name
+
+CHANGE = Change(
+    "bedrock-names",
+    REPAIR,
+    ("fast-agent-mcp",),
+    seen_in="0.10.46",
+    replaces=(Name("fast_agent.llm.model_factory:ModelFactory._bedrock_pattern_matches", ("model_name",)),),
+    gone_when="`BedrockLLM.matches_model_pattern` asks nothing",
+)
+_BEDROCK_ID = re.compile(
+    r"(?:[a-z]{2,6}(?:-gov)?\.)?"  # a cross-region inference profile: `us.`, `eu.`, `apac.`, `global.`
+    r"(?:ai21|amazon|anthropic|cohere|deepseek|google|luma|meta|minimax|mistral|moonshot|nvidia|openai|qwen|stability"
+    r"|twelvelabs|writer|zai)\.[\w.-]+:\d+"
+)
+
+
+def changed(original: Any, holder: Any) -> Any:
+    """Recognize a model of Bedrock by its name, such as `us.amazon.nova-lite-v1:0`."""
+    del original, holder
+
+    def is_bedrock_id(model_name: str) -> bool:
+        return _BEDROCK_ID.fullmatch(model_name) is not None
+
+    return staticmethod(is_bedrock_id)

@@ -1,0 +1,100 @@
+"""Tool calls of servers that are nearly OpenAI's are merged or lost.
+
+Symptom: Gemini's address for OpenAI clients, and other servers of chat completions, stream tool calls with the index 0
+for every call, with none, without an id, or with another id in each piece, and may end with the reason `stop`. Of
+`echo("Ann")` and `add(1, 2)` fast-agent then runs one, or none: the text before the calls is the answer, without an
+error.
+
+Reproduction: stream two tool calls without `index` to `generic.test-model`.
+
+Repair: the calls are numbered by their names and ids before fast-agent reads the chunks.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any, Self
+from uuid import uuid4
+
+from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
+
+_MODULE = "fast_agent.llm.provider.openai.llm_openai"
+CHANGE = Change(
+    "tool-calls",
+    REPAIR,
+    ("fast-agent-mcp",),
+    seen_in="0.10.46",
+    when=Loaded(_MODULE),
+    replaces=(Name(f"{_MODULE}:OpenAILLM._process_stream", ("self", "stream", "model")),),
+    needs=("half-answers",),
+    gone_when="`_handle_tool_delta` and `_record_manual_tool_call_delta` tell such calls apart",
+)
+
+
+def changed(original: Any, holder: Any) -> Any:
+    """Have a stream corrected before it is read."""
+    del holder
+
+    @wraps(original)
+    async def process_stream(self: Any, stream: Any, *arguments: Any, **options: Any) -> Any:
+        return await original(self, _Corrected(stream), *arguments, **options)
+
+    return process_stream
+
+
+class _Corrected:
+    """The chunks of a stream with corrected tool calls."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._chunks = aiter(stream)
+        self._calls = ToolCalls()
+
+    def __getattr__(self, name: str) -> Any:
+        """Forward to the stream."""
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        chunk = await anext(self._chunks)
+        if choices := getattr(chunk, "choices", None):
+            self._calls.settle(choices[0])
+        return chunk
+
+
+class ToolCalls:
+    """Corrects the tool calls of a streamed chat completion to OpenAI's form.
+
+    In that form, each call has an index, which its pieces repeat, and the finish reason is `tool_calls`.
+    """
+
+    def __init__(self) -> None:
+        self._ids: list[str] = []
+        self._numbers: dict[int | None, int] = {}  # by the server's index, None for the latest call
+
+    def settle(self, choice: Any) -> None:
+        """Correct a chunk's first choice in place."""
+        for piece in choice.delta.tool_calls or ():
+            self._settle(piece)
+        if choice.finish_reason == "stop" and self._ids:
+            choice.finish_reason = "tool_calls"
+
+    def _settle(self, piece: Any) -> None:
+        index = piece.index
+        if self._begins(index, piece.id, getattr(piece.function, "name", None)):
+            self._numbers[index] = self._numbers[None] = len(self._ids)
+            piece.id = piece.id or f"call_{uuid4().hex}"
+            self._ids.append(piece.id)
+        else:
+            piece.id = None
+        piece.index = self._numbers[index]
+
+    def _begins(self, index: int | None, call_id: str | None, name: str | None) -> bool:
+        number = self._numbers.get(index)
+        if number is None:
+            return True
+        if not name:
+            return False  # a new call has a name; a new id alone is no new call
+        return call_id != self._ids[number] if call_id else index is None

@@ -1,0 +1,45 @@
+"""The Responses API opens a WebSocket for each call.
+
+Symptom: models of `responses` (all GPT-5), `codexresponses` and `xai` open a WebSocket, with TLS, in each call: about
+four times the CPU of a turn by server-sent events. fast-agent keeps WebSockets between the turns of one LLM object,
+which here lives for one call.
+
+Reproduction: count the connections of two calls to `responses.gpt-4.1`.
+
+Repair: where neither `transport` in fastagent.config.yaml nor `?transport=` of the model says otherwise, server-sent
+events are used, over kept connections.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
+
+_PACKAGE = "fast_agent.llm.provider.openai"
+_OPEN_A_SOCKET = ("auto", "websocket")
+CHANGE = Change(
+    "websocket-per-call",
+    REPAIR,
+    ("fast-agent-mcp",),
+    seen_in="0.10.46",
+    when=Loaded(f"{_PACKAGE}.responses"),
+    replaces=(
+        Name(f"{_PACKAGE}.responses:ResponsesLLM._default_transport_setting", ("self",)),
+        Name(f"{_PACKAGE}.xai_responses:XAIResponsesLLM._default_transport_setting", ("self",)),
+    ),
+    gone_when="fast-agent shares WebSockets between LLM objects",
+)
+
+
+def changed(original: Any, holder: Any) -> Any:
+    """Use server-sent events by default."""
+    del holder
+
+    @wraps(original)
+    def default_transport_setting(self: Any) -> str:
+        chosen: str = original(self)
+        return "sse" if chosen in _OPEN_A_SOCKET else chosen
+
+    return default_transport_setting

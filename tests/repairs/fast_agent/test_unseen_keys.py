@@ -1,0 +1,31 @@
+"""Keys of logins are in logs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.e2e.provider_matrix import HF
+from tests.e2e.providers import serving
+from tests.support.calling import ask
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+KEY = "hf-of-a-login-4711"
+
+
+async def test_a_key_that_no_setting_holds_is_not_in_the_reason_of_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "token").write_text(KEY)
+    monkeypatch.setenv("HF_TOKEN", "")
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
+    provider = replace(HF, config={"base_url": "{url}/v1"})
+    async with serving(tmp_path / "p", provider, lambda _: served.llm.refuse(403, f"no entry for {KEY}")) as served:
+        answer = await ask(served.url)
+
+    assert served.llm.requests[0].bearer == KEY
+    assert answer.text.endswith("no entry for ****")

@@ -1,0 +1,21 @@
+"""An error within an answer is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.e2e.provider_matrix import OPENRESPONSES
+from tests.e2e.providers import serving
+from tests.support.calling import ask
+from tests.support.scripted_llm import error_event
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_an_error_of_openresponses_is_reported_in_its_words(tmp_path: Path) -> None:
+    async with serving(tmp_path, OPENRESPONSES, [error_event("too many")]) as served:
+        answer = await ask(served.url)
+
+    assert answer.is_error
+    assert answer.text.endswith(": its provider reported: too many")

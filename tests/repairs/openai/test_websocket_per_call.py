@@ -1,0 +1,22 @@
+"""The Responses API opens a WebSocket for each call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.e2e.provider_matrix import RESPONSES
+from tests.e2e.providers import serving
+from tests.support.calling import ask
+from tests.support.scripted_llm import say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_server_sent_events_are_used_where_nothing_is_chosen_over_one_connection(tmp_path: Path) -> None:
+    async with serving(tmp_path, RESPONSES, lambda _: say("Done.")) as served:
+        for _ in range(3):
+            assert (await ask(served.url)).text == "Done."
+
+    assert {request.body.get("type") for request in served.llm.requests} == {None}
+    assert len(set(served.llm.sockets)) == 1
