@@ -1,4 +1,4 @@
-"""`make drift`: installs the newest versions, and prints which names and tests no longer fit. Exits with 0 if all fit.
+"""`make drift`: installs the newest versions, and prints which names, tests and repairs no longer fit; 0 if all fit.
 
 The environment is `.venv/drift`; the gateway's own is not changed. docs/upgrading.md has what follows from the output.
 """
@@ -11,13 +11,13 @@ import sys
 
 from tests.drift import environment
 
-TESTS = ("tests/unit", "tests/upstream")
-"""Unit tests, those of the runtime's contract, and those that notice a repaired library."""
+TESTS = ("tests/unit", "tests/repairs", "tests/fast_paths", "tests/upstream")
+"""Unit tests, those of the runtime's contract and of changes, and those that notice a repaired library."""
 _RESULTS = ("FAILED ", "ERROR ")
 
 
 def main() -> int:
-    """Install, check the names, run the tests."""
+    """Install, check the names, run the tests, and those of the repairs without them."""
     parser = argparse.ArgumentParser(prog="make drift", description=__doc__)
     parser.add_argument("--fast-agent", metavar="VERSION", help="a version of fast-agent other than the newest")
     parser.add_argument("tests", nargs="*", default=TESTS, help=f"what to run instead of {' '.join(TESTS)}")
@@ -27,7 +27,7 @@ def main() -> int:
     except environment.NotInstalledError as error:
         print(error, file=sys.stderr)
         return 2
-    return 1 if _names() + _tests(chosen.tests) else 0
+    return 1 if _names() + _tests(chosen.tests) + _repairs() else 0
 
 
 def _names() -> int:
@@ -42,6 +42,11 @@ def _tests(paths: list[str]) -> int:
     lines = ran.stdout.splitlines()
     print("\n".join([*(line for line in lines if line.startswith(_RESULTS)), *lines[-1:]]))
     return ran.returncode
+
+
+def _repairs() -> int:
+    print("== repairs, each switched off for its own test")
+    return _run("-m", "tests.drift.repairs").returncode
 
 
 def _run(*arguments: str, quiet: bool = False) -> subprocess.CompletedProcess[str]:
