@@ -16,6 +16,7 @@ import httpx2
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp_types import INTERNAL_ERROR, JSONRPCError, jsonrpc_message_adapter
 
+from pallas_gateway.changes.change import Fault
 from pallas_gateway.http_answers import LARGEST_ANSWER_BYTES, MCP_STREAMS, AnswerError, limit, limited, refusal
 
 if TYPE_CHECKING:
@@ -32,6 +33,23 @@ _RPC_ACCEPT = "text/event-stream"
 
 LIMITING = partial(limit, streams=MCP_STREAMS)
 """A response hook: limits an answer before it is read."""
+FAULTS = (
+    Fault(
+        title="Refusals of HTTP servers have no status, and answers no limit",
+        text="""\
+Symptom: for each refusal the SDK's client reports "Server returned an error response", so that neither the log nor a
+model shows a 401, a 429 or a reason. It reads JSON answers of any length into memory.
+
+Reproduction: call a tool of a server that answers 429 with a text; then of one that answers 200 MB of JSON.
+
+Repair: response hooks of the HTTP clients limit the answers, and replace a refusal by a JSON-RPC error with its status
+and reason. 404 stays: for the SDK it is an unknown method, or the end of a session.
+""",
+        library="mcp",
+        gone_when="the SDK's error has the status and the reason of a refusal, and its client a limit for answers",
+        test="tests/e2e/test_downstream_answers.py",
+    ),
+)
 
 
 def with_limits(client: httpx2.AsyncClient) -> httpx2.AsyncClient:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
+from pallas_gateway.changes.change import Fault
 from pallas_gateway.limits import ListingLimits
 from pallas_gateway.runtime.downstreams.connections.connection_manager import listing_of
 from pallas_gateway.runtime.downstreams.connections.shared_clients import SharedClients
@@ -34,6 +35,24 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Mode
     from pallas_gateway.runtime.downstreams.listings.server_listing import ServerListing
     from pallas_gateway.runtime.protocols import Downstream
+FAULTS = (
+    Fault(
+        title="fast-agent connects each session to every server",
+        text="""\
+Symptom: each new session (here: each call) connects to every MCP server of its agent and lists its tools, one server
+after the other, although most calls use few of them or none: with three servers at a distance, 0.7 s before the first
+turn.
+
+Reproduction: three sessions that use no tool send 12 requests to the server.
+
+Repair: the tools of each server are listed ahead of the calls. A call's aggregator gets that listing
+(`runtime/downstreams/connections/connection_manager.py`), and connects when a tool is used for the first time.
+""",
+        library="fast_agent",
+        gone_when="`MCPAggregator` takes a listing that is known and connects on the first use",
+        script="fast_agent_unused_servers.py",
+    ),
+)
 
 
 class ToolCatalog:
