@@ -1,7 +1,7 @@
-"""One agent's MCP server: `tools/list`, `tools/call`, the empty history prompt.
+"""The MCP server of one agent: `tools/list`, `tools/call`, and an empty history prompt.
 
-Built on the SDK's low-level server: input is checked by the gateway row by row (one bad row of history must not
-refuse a call), results carry `_meta`, and schemas are exact, none of which a framework's generated tools would allow.
+It uses the SDK's low-level server, because the gateway checks input row by row (one bad row of history does not refuse
+a call), adds `_meta` to results, and has exact schemas. Generated tools of a framework allow none of these.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 
 
 LONGEST_OWN_DESCRIPTION = 100
-"""Most bytes of an agent's description in `serverInfo`; in the 2026-07-28 era every result contains it."""
+"""Bytes of an agent's description in `serverInfo`, which every result of the 2026-07-28 era contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """Version, icons, and the names of the message tool of an agent; `{agent}` stands for its name."""
+    """Version, icons, and the names of an agent's message tool, in which `{agent}` stands for the agent's name."""
 
     version: str
     icons: tuple[Icon, ...]
@@ -62,7 +62,7 @@ class ServerInfo:
 
 
 class AgentServer:
-    """MCP for one hosted agent; requests come in by `endpoint`."""
+    """The MCP server of one hosted agent; HTTP requests come in by `endpoint`."""
 
     def __init__(
         self,
@@ -85,21 +85,21 @@ class AgentServer:
     def update(self, server_info: ServerInfo) -> None:
         """Show the agent by its present settings from the next request on; running requests keep the earlier ones."""
         if (server_info, self._agent.settings) == self._shown:
-            return  # most agents at most reloads; all of them at once would take a noticeable time
+            return  # most agents do not change; updating all of them would delay calls
         self._show(server_info)
         self.endpoint.update(self._server(server_info))
 
     def message_tool(self, name: str) -> Tool:
-        """The agent's message tool under a name, for clients."""
+        """Return the message tool under a name, for clients."""
         return self._message_tool(name, listed_schema(self._agent.settings))
 
     def listed_tool(self, name: str) -> Tool:
-        """The agent's message tool under a name, with what is known at present of the agent's own tools."""
+        """Return the message tool under a name; `readOnlyHint` if the agent's own tools change nothing."""
         tool = self.message_tool(name)
         return declared_to_only_read(tool) if self._only_reads(self._agent.name) else tool
 
     def message_tool_for_peers(self, name: str) -> Tool:
-        """The message tool for agents that call this one: without `params`, so no model sets another's sampling."""
+        """Return the message tool for other agents. Without `params`: a model must not set another agent's sampling."""
         return self._message_tool(name, None)
 
     def _message_tool(self, name: str, params: dict[str, Any] | None) -> Tool:
@@ -108,15 +108,15 @@ class AgentServer:
         return message_tool(name, title=title, description=description, params=params)
 
     async def answer(self, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
-        """Return the result of a call of the message tool that did not come in by `endpoint`."""
+        """Return the result of a call of the message tool."""
         with self.endpoint.in_use():
             return await answer_message(self._agent, self._running, arguments, request)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
-        """Return the result of one of the tools.
+        """Return the result of a tool.
 
         Raises:
-            MCPError: there is no such tool.
+            MCPError: the agent has no such tool.
         """
         if name in self._message_names:
             return await self.answer(arguments, request)
@@ -127,7 +127,6 @@ class AgentServer:
         raise MCPError(INVALID_PARAMS, f"Unknown tool {quoted(name)}. Tools are: {known}.")
 
     async def health(self) -> Verdict:
-        """Return the agent's health."""
         return await self._check_health(self._agent)
 
     def _show(self, server_info: ServerInfo) -> None:

@@ -1,6 +1,6 @@
-"""All agents behind one MCP endpoint: a tool for each, and the health of the whole; for clients that take one URL.
+"""The MCP server of all agents, for clients that take one URL: a tool for each agent, and one for the health of all.
 
-It holds no list of agents of its own: each request sees those that are hosted when it comes, as far as its caller may.
+It has no list of agents of its own: a request sees the agents that are hosted at that time and that its caller may use.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HEALTH = "Health of the agents and their servers. Asks no model."
 
 
 class AllAgentsServer:
-    """MCP for all hosted agents at once; requests come in by `endpoint`."""
+    """The MCP server of all hosted agents; HTTP requests come in by `endpoint`."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class AllAgentsServer:
         deployment: Deployment,
         running: RunningCalls,
     ) -> None:
-        """`servers` says which agents are hosted now, by name; their calls are in `running`."""
+        """`servers` returns the servers of the hosted agents; `running` has the calls of this process."""
         self._servers = servers
         self._running = running
         self.endpoint = McpEndpoint(self._server(deployment), ALL_AGENTS, running.answers)
@@ -83,7 +83,7 @@ class AllAgentsServer:
         return [*tools, health_tool(_HEALTH)]
 
     def _runnable(self, grants: Grants) -> dict[str, AgentServer]:
-        """Those that may be called, by their tool, in the order of the configuration."""
+        """Return the servers of the agents that the caller may run by their tool, as in the configuration."""
         return {f"{_TOOL_PREFIX}{name}": one for name, one in self._servers().items() if grants.may_run(name)}
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> MessageResult:
@@ -91,10 +91,10 @@ class AllAgentsServer:
         return await self.call_tool(params.name, params.arguments or {}, request)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
-        """Return the result of one of the tools.
+        """Return the result of a tool.
 
         Raises:
-            MCPError: there is no such tool for this caller.
+            MCPError: the caller has no such tool.
         """
         grants = request.caller.grants
         if name == GET_HEALTH:
@@ -119,5 +119,5 @@ class AllAgentsServer:
 
 
 def agent_of(tool: str) -> str | None:
-    """The agent whose tool this is, hosted or not; None if it is none of an agent."""
+    """Return the agent of a tool, hosted or not; None for other tools."""
     return tool.removeprefix(_TOOL_PREFIX) if tool.startswith(_TOOL_PREFIX) else None

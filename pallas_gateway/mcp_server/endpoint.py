@@ -1,4 +1,4 @@
-"""Streamable HTTP for an MCP server, without sessions: what the SDK answers, and what `stateless_call` does."""
+"""Streamable HTTP of an MCP server, without sessions, answered by `stateless_call` or by the SDK."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 class McpEndpoint:
-    """Answers HTTP requests by an MCP server, which may change between two requests.
+    """Passes HTTP requests to an MCP server, which may be replaced between two requests.
 
     Args:
         server: the first one.
-        name: names the server in the keys of its requests.
-        answers: of clients, to questions of calls.
+        name: of the server, in the keys of its requests.
+        answers: of clients to questions of calls.
 
     Attributes:
         ping_seconds: silence after which a call's stream is sent a comment, so that proxies keep the connection.
@@ -54,7 +54,7 @@ class McpEndpoint:
         self._over = asyncio.Event()
 
     async def run(self) -> None:
-        """Answer requests until `close`; those that come before this has begun wait for it."""
+        """Answer requests until `close`; earlier requests wait for this."""
         async with self._manager.run():
             self._opened.set()
             try:
@@ -64,15 +64,15 @@ class McpEndpoint:
                     answering.cancel()
 
     def close(self) -> None:
-        """Take no more requests, and cut off those that are being answered."""
+        """Accept no more requests, and cancel the running ones."""
         self._over.set()
 
     def in_use(self) -> AbstractContextManager[None]:
-        """For the block, something else is being answered that has to be waited for as well."""
+        """Count the block as a running request."""
         return self._requests.one_more()
 
     async def wait_until_idle(self) -> None:
-        """Return once no request is being answered."""
+        """Return when no request is running."""
         await self._requests.wait_for_none()
 
     async def finish(self) -> None:
@@ -87,7 +87,7 @@ class McpEndpoint:
         self._manager.app = server  # read for each request; without sessions nothing else holds it
 
     async def handle(self, request: McpRequest, send: Send) -> None:
-        """Answer one request: a call of the initialize era here, everything else by the SDK."""
+        """Answer one request: calls and answers of the initialize era here, all others by the SDK."""
         with self._requests.one_more():
             await self._opened.wait()
             if (answer := request.client_answer) is not None:
@@ -96,7 +96,7 @@ class McpEndpoint:
                 await self._manager.handle_request(request.http.scope, request.receive, send)
 
     async def _answer_call(self, request: McpRequest, send: Send) -> bool:
-        """Answer a call of the initialize era; false if the request is none."""
+        """Answer a call of the initialize era; return False for other requests."""
         answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
         self._answering.add(answering)
         try:
@@ -112,7 +112,7 @@ class McpEndpoint:
         return True
 
     def _take_answer(self, request: McpRequest, answer: Mapping[str, Any]) -> Response:
-        """Give a client's answer to the call that waits for it, in whichever process."""
+        """Pass a client's answer to the call that waits for it, in this or another process."""
         if len(request.body) > LONGEST_ANSWER:
             return _not_taken(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"An answer has at most {LONGEST_ANSWER} bytes.")
         key_of = key_of_answers(request.http, self._name)
@@ -121,7 +121,7 @@ class McpEndpoint:
         return Response(status_code=HTTPStatus.ACCEPTED)
 
     def _expect(self, request: Request) -> AbstractContextManager[tuple[str, asyncio.Future[Mapping[str, Any]]]]:
-        """Wait for the answer to a new request, from the client that sent `request`."""
+        """Wait for the answer to a new request to the client of `request`."""
         key_of = key_of_answers(request, self._name)
         if key_of is None:
             raise NoBackChannelError("elicitation/create")
@@ -129,6 +129,6 @@ class McpEndpoint:
 
 
 def _not_taken(status: HTTPStatus, message: str) -> Response:
-    """Return the HTTP error of a response that cannot be taken: by the specification, an error without an id."""
+    """Return the response to an answer that cannot be used: by the specification, an error without an id."""
     error = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=INVALID_REQUEST, message=message))
     return JSONResponse(error.model_dump(exclude_none=True), status)

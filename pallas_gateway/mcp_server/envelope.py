@@ -45,11 +45,11 @@ _log = logging.getLogger("pallas.agent_server")
 
 
 class McpRequest:
-    """A POST whose body has been read; the envelope in it is parsed once, and only if needed.
+    """A POST whose body has been read. The JSON-RPC envelope is parsed once, and only if needed.
 
     Attributes:
-        http: the request; its `receive` returns what the client does after the body.
-        body: of the request, within the limit of bytes.
+        http: the request; its `receive` returns the messages after the body.
+        body: the body, within the limit of bytes.
     """
 
     def __init__(self, http: Request, body: bytes) -> None:
@@ -58,12 +58,12 @@ class McpRequest:
         self._unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive(self) -> Message:
-        """Return the body as one message, then what the client does; for an ASGI app that reads the request itself."""
+        """Return the body as one message, then the later messages; for an ASGI app that reads the request itself."""
         return self._unread.pop() if self._unread else await self.http.receive()
 
     @cached_property
     def has_too_many_values(self) -> bool:
-        """True if the body must not be parsed."""
+        """True if the body must not be parsed, because it would take too much memory."""
         return has_too_many_values(self.body)
 
     @property
@@ -79,11 +79,11 @@ class McpRequest:
 
     @property
     def client_answer(self) -> Mapping[str, Any] | None:
-        """A JSON-RPC response, that is a client's answer to a question; None if the body is anything else.
+        """The JSON-RPC response with which a client answers a question; None for any other body.
 
         It may be longer than `LONGEST_ANSWER`.
         """
-        if len(self.body) > LONGEST_ANSWER and b'"method"' in self.body:  # not parsed, and not searched to its end
+        if len(self.body) > LONGEST_ANSWER and b'"method"' in self.body:  # neither parsed nor searched to its end
             return None
         if b'"result"' not in self.body and b'"error"' not in self.body:
             return None
@@ -94,7 +94,7 @@ class McpRequest:
 
     @property
     def call(self) -> JSONRPCRequest | None:
-        """A well-formed `tools/call`; None if the body is anything else."""
+        """A well-formed `tools/call`; None for any other body."""
         if not self._has_method("tools/call"):
             return None
         try:
@@ -126,14 +126,13 @@ class McpRequest:
 
     @property
     def calls_agent(self) -> bool:
-        """True for a call of any tool but `get_health`."""
+        """True for a call of any tool except `get_health`."""
         return self.tool not in (None, GET_HEALTH)
 
     def _has_method(self, method: str) -> bool:
-        """Return true for a request of this method; a short body without its name is not parsed.
-
-        A long body is that of a call, which is parsed in any case: a search in an image takes as long as the parser.
-        """
+        """Return True for a request of this method."""
+        # A short body without the name is not parsed. A long body is a call in most cases: to search its images takes
+        # as long as to parse it.
         if len(self.body) <= _LONGEST_SEARCHED and f'"{method}"'.encode() not in self.body:
             return False
         return bool(_method_of(self._envelope) == method)
@@ -147,17 +146,17 @@ class McpRequest:
 
 
 def headers_of(context: Context) -> Mapping[str, str]:
-    """The request's HTTP headers."""
+    """Return the HTTP headers of a request."""
     return context.request.headers if context.request is not None else {}
 
 
 def request_bearer(context: Context) -> Secret | None:
-    """The token that the request brought."""
+    """Return the token of a request."""
     return bearer_of(headers_of(context).get("authorization"))
 
 
 def caller_of(context: Context) -> Caller:
-    """The caller that `web/access.py` found; one without grants outside of HTTP."""
+    """Return the caller that `web/access.py` has identified; outside of HTTP, a caller without grants."""
     if context.request is None:
         return _NOBODY
     caller: Caller = context.request.scope[CALLER_KEY]
@@ -165,7 +164,7 @@ def caller_of(context: Context) -> Caller:
 
 
 def key_of(context: Context, endpoint: str, request_id: str | int | None) -> RequestKey | None:
-    """By what a request to `endpoint` can be cancelled; None if it cannot be."""
+    """Return the key by which a request to `endpoint` can be cancelled; None for a request without a session."""
     session = headers_of(context).get(SESSION_HEADER)
     if session is None or request_id is None:
         return None
@@ -173,7 +172,7 @@ def key_of(context: Context, endpoint: str, request_id: str | int | None) -> Req
 
 
 def key_of_answers(request: Request, endpoint: str) -> KeyOf | None:
-    """Return what makes the keys of a client's answers of their ids; None for a client without a session."""
+    """Return a function that makes keys of the ids of a client's answers; None for a client without a session."""
     session = request.headers.get(SESSION_HEADER)
     if session is None:
         return None
@@ -181,7 +180,7 @@ def key_of_answers(request: Request, endpoint: str) -> KeyOf | None:
 
 
 def listen_to_the_initialize_era(server: Server[Any], endpoint: str, running: RunningCalls) -> None:
-    """Have `server` take what only clients of that era send: log levels, and the cancelling of calls of `endpoint`."""
+    """Add the handlers of messages that only clients of that era send: log levels, and cancellations of calls."""
 
     async def on_cancelled(context: Context, params: CancelledNotificationParams) -> None:
         cancel_request(context, endpoint, params.request_id, running.cancellations)
@@ -196,7 +195,7 @@ def listen_to_the_initialize_era(server: Server[Any], endpoint: str, running: Ru
 
 
 def cancel_request(context: Context, endpoint: str, request_id: str | int | None, cancellations: Cancellations) -> None:
-    """End the calls of a request to `endpoint`, in whichever process they run, if its own client asks for that."""
+    """End the calls of a request to `endpoint`, in this or another process, if the same client asks for it."""
     key = key_of(context, endpoint, request_id)
     if key is not None:
         end_cancelled(cancellations, key)
@@ -204,7 +203,7 @@ def cancel_request(context: Context, endpoint: str, request_id: str | int | None
 
 
 def end_cancelled(cancellations: Cancellations, key: RequestKey) -> None:
-    """End the calls of this process that a client has cancelled, here or in another process."""
+    """End calls of this process that a client has cancelled, by a request to this or another process."""
     for call in cancellations.cancel(key):
         with records_of(call):
             _log.info("client cancelled a call")

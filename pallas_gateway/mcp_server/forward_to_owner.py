@@ -1,8 +1,8 @@
 """Repeated requests of 2026-07-28 that reach another process than the one in which their call waits.
 
-The process that received the request hands it to the one that has the call, and passes on to its client the documents
-that come back: an empty one as soon as the other process has the request, then notifications, then the result or an
-error. The other side is `mcp_server/serve_forwarded.py`.
+This process forwards the request to the owner of the call, and sends the documents of its response to the client: an
+empty document when the owner has the request, then notifications, then the result or an error. The owner's side is
+`mcp_server/serve_forwarded.py`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _TRACE_HEADERS = ("traceparent", "tracestate")
 
 
 async def forward(exchanges: Exchanges, agent: str, request: ToolRequest) -> MessageResult | None:
-    """Have the process that holds the call of a request go on with it; None if there is no such process any more.
+    """Forward a request to the process of its call and return the result; None if that process has ended.
 
     Raises:
         MCPError: the call refuses the state or the answers.
-        ConnectionResetError: the other process has ended while it went on with the call.
+        ConnectionResetError: the process of the call has ended after it had received the request.
     """
     state = request.round.state or ""
     is_taken = False
@@ -55,12 +55,12 @@ async def forward(exchanges: Exchanges, agent: str, request: ToolRequest) -> Mes
 
 
 def result_document(result: MessageResult) -> Mapping[str, Any]:
-    """Return the document that brings a result."""
-    return {"result": _wire(result)}
+    """Return the document with a result."""
+    return {"result": result.model_dump(mode="json", by_alias=True, exclude_none=True)}
 
 
 def error_document(error: MCPError) -> Mapping[str, Any]:
-    """Return the document that brings an error."""
+    """Return the document with an error."""
     return {"error": [error.code, error.message, error.data]}
 
 
@@ -77,7 +77,3 @@ async def _notify(document: Mapping[str, Any], sender: NotificationSender) -> No
         await sender.send_progress(ProgressEvent(*document["progress"]))
     elif "payload" in document:
         await sender.send_payload(document["payload"])
-
-
-def _wire(value: Any) -> Any:
-    return value.model_dump(mode="json", by_alias=True, exclude_none=True)

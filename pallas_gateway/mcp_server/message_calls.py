@@ -58,14 +58,14 @@ class ToolRequest:
 
     Attributes:
         caller: makes the request.
-        headers: of the HTTP request, or those that continue the trace of the parent.
-        sender: takes the notifications.
+        headers: of the HTTP request; for a nested call the headers that continue the trace.
+        sender: sends the notifications.
         options: the notifications to send.
         asker: puts questions to the caller.
-        key: identifies the request when its client cancels it from another one; None if that is not possible.
-        round: its place in a call that asks its client.
-        parent: the call that makes the request, None for a client.
-        nesting: the calls above it that a client states.
+        key: by which another request of the client can cancel this one; None if it cannot.
+        round: its part of a call that asks its client.
+        parent: the call that makes the request; None for a client.
+        nesting: the number of calls above it, as the client states it.
     """
 
     caller: Caller

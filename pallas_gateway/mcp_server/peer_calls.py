@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class PeerCalls:
-    """The hosted agents as downstreams of each other; each request uses the agents that are hosted when it begins."""
+    """The hosted agents as downstreams of each other. A request uses the agents that are hosted when it begins."""
 
     def __init__(self, gateway: Gateway, servers: McpServers) -> None:
         self._gateway = gateway
@@ -53,9 +53,9 @@ class PeerCalls:
         request = ToolRequest(caller, headers, nested.sender, options, nested.asker, parent=parent)
 
         async def work() -> CallToolResult:
-            return cast("CallToolResult", await server.call_tool(tool, arguments, request))  # it has no rounds
+            return cast("CallToolResult", await server.call_tool(tool, arguments, request))  # a request without rounds
 
-        # In an empty context: in that of the parent, its credentials, log fields and settings would go along.
+        # In an empty context, because the context of the parent has its credentials, log fields and settings.
         return await Context().run(self._gateway.answers.spawn, work(), name=f"nested call of {peer}")
 
     def _server(self, peer: str, grants: Grants) -> AgentServer | AllAgentsServer:
@@ -70,7 +70,7 @@ class PeerCalls:
         """Return the parent's caller, with the token for this hop."""
         authenticator = self._gateway.authenticator
         if bearer is not None and authenticator is not None and authenticator.is_own_key(bearer):
-            bearer = None  # a key of this gateway, written into the peer's entry: it must not travel on
+            bearer = None  # a key of this gateway in the peer's entry must not reach the peer's own downstreams
         grants = self._grants(caller)
         return Caller(caller.name, bearer, grants, authenticated=caller.authenticated, owner=caller.owner)
 

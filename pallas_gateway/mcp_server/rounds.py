@@ -1,4 +1,4 @@
-"""Questions to clients of 2026-07-28: a request that ends with questions, and is repeated with the answers."""
+"""Calls of 2026-07-28 with questions: the result of a request has questions, and the client repeats it with answers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _MAY_WAIT = (
 
 
 def sealing(calls: OpenCalls, endpoint: str) -> RequestStateBoundary:
-    """Return the middleware that seals states and opens them, bound to endpoint, tool, arguments and caller."""
+    """Return the middleware that seals states and opens them, for one endpoint, tool, caller and set of arguments."""
     sealing = calls.sealing
     security = RequestStateSecurity(keys=sealing.keys, ttl=sealing.seconds, bind_principal=_principal)
     return RequestStateBoundary(security, default_audience=f"pallas-gateway/{endpoint}")
@@ -65,8 +65,8 @@ class Round:
     """One of the requests of a call of 2026-07-28.
 
     Attributes:
-        modes: in which the client can be asked; empty in the initialize era.
-        state: of the call that the request goes on with; None in the first request.
+        modes: of questions that the client supports; empty in the initialize era.
+        state: of the call that the request continues; None for a new call.
         answers: to questions of that call, by their ids.
         ends: the request ends that call.
     """
@@ -78,10 +78,10 @@ class Round:
 
     @classmethod
     def of(cls, context: Context, params: CallToolRequestParams) -> Self:
-        """Return the round that a request is.
+        """Return the round of a request.
 
         Raises:
-            MCPError: the request would end a call and has no state, or has answers; or an answer is none, or too large.
+            MCPError: a request that ends a call has no state, or has answers; an answer is malformed or too large.
         """
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return cls()
@@ -108,10 +108,13 @@ class Resumption:
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """The call that a request goes on with: one that waits in this process, or one to resume; none for a new call.
+    """The call that a request continues; without values for a new call.
 
-    `is_lost` if the call has ended with its process, or is one of another replica, and is not resumed. `gone` is the id
-    of a call that the request would end and that does not wait in this gateway.
+    Attributes:
+        waiting: a call that waits in this process.
+        resumed: a call to resume, whose process has ended.
+        is_lost: the call has ended with its process, or waits at another replica, and cannot be resumed.
+        gone: the id of a call to end that does not wait in this gateway.
     """
 
     waiting: OpenCall | None = None
@@ -121,7 +124,7 @@ class Continued:
 
     @property
     def call_id(self) -> str | None:
-        """Return the id of the call; None for a new one."""
+        """The id of the call; None for a new call."""
         if self.waiting is not None:
             return self.waiting.call.call_id
         return self.resumed.at.call_id if self.resumed is not None else self.gone
@@ -149,17 +152,17 @@ class Continued:
         return replace(call, checkpoint=self.resumed.at.checkpoint, given=self.resumed.answers)
 
     def open_call(self, call: Call, modes: Collection[Mode], calls: OpenCalls) -> OpenCall | None:
-        """Return the call as its client sees it; None for a client that cannot be asked."""
+        """Return the call with its connection to the client; None for a client that cannot be asked."""
         if self.waiting is not None:
             return self.waiting
         if self.resumed is None:
             return OpenCall(call, modes) if modes else None
-        resumed = OpenCall(call, modes or ("form", "url"))  # a client that answers can be asked
+        resumed = OpenCall(call, modes or ("form", "url"))  # it has answered a question, so it can be asked
         resumed.on_admitted = partial(calls.admit, self.resumed.at.ticket)
         return resumed
 
     def ended(self, calls: OpenCalls) -> None:
-        """Accept the state of a call to resume once more if the call was refused."""
+        """Accept the state of a call to resume again if the call was refused."""
         if self.resumed is not None:
             calls.give_back(self.resumed.at.ticket)
 
@@ -175,7 +178,7 @@ def questions_result(call: OpenCall, state: str) -> InputRequiredResult:
 
 
 def call_of(calls: OpenCalls, round_: Round, agent: str) -> OpenCall | None:
-    """Return the call of this process that a repeated request goes on with, its questions answered; None without one.
+    """Answer the questions of the call of this process that a request continues, and return it; None for a new call.
 
     Raises:
         MCPError: the state was used, or its call has ended, or an answer does not fit.
@@ -192,19 +195,19 @@ def call_of(calls: OpenCalls, round_: Round, agent: str) -> OpenCall | None:
 
 
 def no_such_call() -> MCPError:
-    """Return the protocol's error for a state that was used, or whose call has ended."""
+    """Return the protocol's error for a state that was used or whose call has ended."""
     return MCPError(INVALID_PARAMS, "Invalid or expired requestState", {"reason": "invalid_request_state"})
 
 
 def gone(calls: OpenCalls, round_: Round, lost: Continued | None = None) -> Continued:
-    """Return a call to end that has ended, or is `lost`; its state is used up."""
+    """Return a call to end that has ended, or is `lost`; its state cannot be used again."""
     if lost is not None and lost.resumed is not None:
         calls.admit(lost.resumed.at.ticket)
     return Continued(is_lost=lost is not None, gone=(round_.state or "").split(".", 3)[1])
 
 
 async def resumption_of(calls: OpenCalls, round_: Round) -> Resumption | None:
-    """Return what a request resumes that repeats a call of another process, which is gone; None if it cannot.
+    """Return the call of an ended process that a request resumes; None if it cannot be resumed.
 
     Raises:
         MCPError: the state was used.
@@ -217,7 +220,7 @@ async def resumption_of(calls: OpenCalls, round_: Round) -> Resumption | None:
 
 
 def _fitting(call: OpenCall, given: Mapping[str, Answer]) -> dict[str, Answer]:
-    """Return those answers that are to open questions of a call."""
+    """Return the answers to open questions of a call."""
     answers = {id_: given[id_] for id_ in call.questions if id_ in given}
     for id_, answer in answers.items():
         if (why := call.questions[id_].misfit(answer)) is not None:

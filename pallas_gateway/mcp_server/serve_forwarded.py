@@ -1,4 +1,4 @@
-"""Calls of this process that their clients go on with by way of another one: see `mcp_server/forward_to_owner.py`."""
+"""Requests of clients that another process has received and forwarded; see `mcp_server/forward_to_owner.py`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class ForwardedRequests:
-    """Answers the requests that other processes hand over."""
+    """Answers the requests that other processes forward."""
 
     def __init__(self, gateway: Gateway, servers: McpServers) -> None:
         self._gateway = gateway
         self._servers = servers
 
     def begin(self, exchange: Exchange) -> None:
-        """Answer the request of an exchange in a task, which is cancelled when the exchange ends."""
+        """Answer the request of an exchange in a task; the end of the exchange cancels it."""
         answering = self._gateway.answers.spawn(self._serve(exchange), name="request of another worker", report=True)
         exchange.on_end = answering.cancel
 
@@ -66,15 +66,13 @@ class ForwardedRequests:
 
 
 class _Sender:
-    """The `NotificationSender` of a request that another process received."""
+    """The `NotificationSender` of a forwarded request."""
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
 
     async def send_progress(self, event: ProgressEvent) -> None:
-        """Send one `notifications/progress`."""
         await self._exchange.send({"progress": [event.progress, event.total, event.message]})
 
     async def send_payload(self, payload: Payload) -> None:
-        """Send one `notifications/message` of the assistant stream."""
         await self._exchange.send({"payload": payload})

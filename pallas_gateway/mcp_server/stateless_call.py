@@ -1,9 +1,9 @@
 """One `tools/call` of the initialize era over HTTP: a POST, answered by an event stream of its own.
 
-Without sessions a call's stream carries its notifications and its result and nothing else. The SDK's transport makes of
-that a server loop with memory streams and a dozen tasks, which costs more than all that the gateway does with a call;
-the SDK's entry for the 2026-07-28 era has no such loop, and this is the like for the era before. What it sends is what
-`StreamableHTTPServerTransport` sends; whatever is no well-formed call is left to that, with its errors.
+Without sessions, the stream of a call has only its notifications and its result. For that, the SDK's transport runs a
+server loop with memory streams and a dozen tasks, which costs more than the gateway's own work. The SDK has no such
+loop for 2026-07-28. This module avoids it for the initialize era. It sends the same bytes as
+`StreamableHTTPServerTransport`, which answers all requests that are not well-formed calls.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _log = logging.getLogger("pallas.agent_server")
 
 
 def may_be_call(request: Request) -> bool:
-    """True if a request may hold a call of the initialize era, by its method and headers."""
+    """Return True if a request can be a call of the initialize era, by its method and headers."""
     return (
         request.method == "POST"
         and request.headers.get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION) in HANDSHAKE_PROTOCOL_VERSIONS
@@ -80,10 +80,10 @@ async def answer(  # noqa: PLR0913  the server, and what one request is made of
 
     Args:
         server: has the handlers.
-        call: the envelope of `request`, whose body has been read.
-        request: with a `receive` that tells when the client has gone.
-        send: takes the response.
-        expect: gives the id of a new request to the client, and waits for its answer.
+        call: the envelope of `request`.
+        request: its body has been read; its `receive` returns the client's disconnect.
+        send: sends the response.
+        expect: makes the id of a request to the client, and waits for the answer.
         ping_seconds: silence after which the client is sent a comment, so that proxies keep the connection.
     """
     await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
@@ -99,7 +99,7 @@ async def answer(  # noqa: PLR0913  the server, and what one request is made of
                 server, context, call.method, call.params, connection=connection, lifespan_state=_NOTHING
             )
             last = JSONRPCResponse(jsonrpc="2.0", id=call.id, result=result)
-        except Exception as failure:  # noqa: BLE001  as the SDK does: every failure is said in JSON-RPC
+        except Exception as failure:  # noqa: BLE001  as the SDK does: every failure is a JSON-RPC error
             last = JSONRPCError(jsonrpc="2.0", id=call.id, error=_error(failure))
         finally:
             context.is_open = False
@@ -124,7 +124,7 @@ def _error(failure: Exception) -> ErrorData:
 
 
 class _Client:
-    """The client that waits for an answer: it is sent comments in a silence, and watched for a disconnect."""
+    """The client of a call: `watch` notices its disconnect, and sends comments during a silence."""
 
     def __init__(self, receive: Receive, send: Send, ping_seconds: float) -> None:
         self._ping_seconds = ping_seconds
@@ -133,16 +133,16 @@ class _Client:
         self._send = send
 
     async def watch(self, answering: asyncio.Task[Any]) -> None:
-        """Cancel `answering` when the client leaves, or can be watched no longer: nobody else would end its call."""
+        """Cancel `answering` when the client disconnects or cannot be watched."""
         try:
             while not await self._leaves_within(self._ping_seconds):
                 comment = f": ping - {datetime.now(UTC)}\r\n\r\n".encode()
                 await self._send({"type": "http.response.body", "body": comment, "more_body": True})
         except asyncio.CancelledError:
-            return  # the call has ended; raised, its traceback would keep the task and its frames in a cycle
+            return  # the call has ended; an exception with a traceback would be a reference cycle of the task
         except OSError:
-            pass  # by ASGI's own rules this, too, is how a server tells of a closed connection
-        except Exception as failure:  # noqa: BLE001  whatever it is, the call must not go on unwatched
+            pass  # by the ASGI specification, this is a closed connection, too
+        except Exception as failure:  # noqa: BLE001  a call must not continue without this watch
             _log.error("client of a call can be watched no longer, the call ends", exc_info=failure)
         self.has_left = True
         answering.cancel()
@@ -153,20 +153,20 @@ class _Client:
                 while (await self._receive())["type"] != "http.disconnect":
                     pass
         except TimeoutError:
-            if not silence.expired():  # the socket's own
+            if not silence.expired():  # a timeout of the socket
                 raise
             return False
         return True
 
 
 class _Context:
-    """The `DispatchContext` of a request, by which the SDK's handlers read it and send to its client."""
+    """The `DispatchContext` of a request: the SDK's handlers read the request and send to its client by it."""
 
     transport = _TRANSPORT
 
     def __init__(self, call: JSONRPCRequest, request: Request, send: Send, expect: Expect) -> None:
         self.is_open = True
-        self.can_send_request = SESSION_HEADER in request.headers  # without, an answer could be anyone's
+        self.can_send_request = SESSION_HEADER in request.headers  # otherwise any client could answer
         self._expect = expect
         self.request = request
         self.request_id = call.id
@@ -182,7 +182,7 @@ class _Context:
             await self._send({"type": "http.response.body", "body": _event(message), "more_body": True})
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Nothing: the gateway's progress goes through `notify`, in numbers of its own."""
+        """Do nothing, because the gateway sends its progress by `notify`."""
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None

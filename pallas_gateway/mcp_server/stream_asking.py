@@ -1,6 +1,6 @@
-"""Questions to clients of the initialize era: a request on the stream of the call, answered by a request of the client.
+"""Questions to clients of the initialize era: a request on the stream of the call, and the answer in another POST.
 
-The client's capability to be asked stands in the opaque session id that the gateway gives out, so nothing is stored.
+The session id holds the modes of questions that the client supports, so the gateway stores nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pallas_gateway.mcp_server.envelope import Context
 
 MOST_ATTEMPTS = 3
-"""Times that a form is sent whose answers do not fit."""
+"""Times that a form is sent if its answers do not fit."""
 _FLAGS: Mapping[Mode, str] = {"form": "f", "url": "u"}
 _SINCE: Mapping[Mode, str] = {"form": "2025-06-18", "url": "2025-11-25"}
 OUTCOMES: Mapping[str, Outcome] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
@@ -43,18 +43,18 @@ def modes_in(capabilities: object) -> list[Mode]:
 
 
 def new_session_id(modes: Collection[Mode]) -> str:
-    """Return an opaque session id for a client that can be asked in these modes."""
+    """Return a session id for a client that supports these modes of questions."""
     return f"{secrets.token_urlsafe(16)}.{''.join(_FLAGS[mode] for mode in modes)}"
 
 
 def modes_of_session(session: str | None, version: str) -> list[Mode]:
-    """Return the modes in which the client of a session can be asked, in this version of the protocol."""
+    """Return the modes of questions that the client of a session supports in this version of the protocol."""
     flags = (session or "").rpartition(".")[2] if session and "." in session else ""
     return [mode for mode, flag in _FLAGS.items() if flag in flags and version >= _SINCE[mode]]
 
 
 def elicitation(question: Question) -> ElicitRequest:
-    """Return the request that puts a question to a client; 2026-07-28 knows neither its `_meta` nor its id."""
+    """Return the request for a question. 2026-07-28 has neither its `_meta` nor its id."""
     meta: Any = {ORIGIN_META_KEY: question.origin}
     if question.url is not None:
         params = ElicitRequestURLParams(
@@ -66,11 +66,11 @@ def elicitation(question: Question) -> ElicitRequest:
 
 
 class StreamAsker:
-    """The `Asker` of a call whose client has a stream for requests of the gateway."""
+    """The `Asker` of a call whose client receives requests on the stream of the call."""
 
     def __init__(self, context: Context) -> None:
         session = headers_of(context).get(SESSION_HEADER)
-        # False where the SDK answers the request: it sends nothing that a client would answer in another POST.
+        # False where the SDK answers the request: then a question cannot be sent.
         may_ask = context.session.can_send_request
         self.modes: Collection[Mode] = modes_of_session(session, context.protocol_version) if may_ask else ()
         self._context = context
@@ -81,7 +81,7 @@ class StreamAsker:
         self._while_asking = block
 
     async def put(self, question: Question) -> Answer:
-        """Return the client's answer; a form that does not fit its schema is asked for again."""
+        """Return the client's answer; a form whose answers do not fit its schema is sent again."""
         with self._while_asking():
             return await self._fitting_answer(question)
 

@@ -1,4 +1,4 @@
-"""The tools of an agent as MCP describes them, and how a `tools/call` becomes a `Call` and a `Reply` a result."""
+"""The tools of an agent in MCP: their descriptions, the `Call` of a `tools/call`, and the result of a `Reply`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 TRACE_META_KEY = "pallas/trace_url"
 """In `_meta` of a result: the page of the call's trace."""
 LONGEST_ID = 1000
-"""Characters of a conversation id, which stands in every log record and notification of its call."""
+"""Characters of a conversation id, which every log record and notification of its call has."""
 LONGEST_TITLE, LONGEST_DESCRIPTION = 60, 200
-"""Bytes of an agent's title and description that its tool shows: they stand in the context of every client's model."""
+"""Bytes of the title and description of a tool, which are in the context of every client's model."""
 _HEALTH = "Health of this agent and its servers. Asks no model."
 _ONLY_READS = ToolAnnotations(read_only_hint=True)
 _log = logging.getLogger("pallas.agent_server")
@@ -68,15 +68,15 @@ MESSAGE_SCHEMA: dict[str, Any] = {
     "required": ["message"],
     "additionalProperties": False,
 }
-"""The arguments of a call, as clients read them; `parse_call` checks them, and takes null for each that is optional.
+"""The arguments of a call, as clients see them. `parse_call` accepts null for each optional argument, too.
 
-A type is one word: autogen-ext and dspy fail on `["array", "null"]`.
+The schema does not say so, because autogen-ext and dspy fail on types such as `["array", "null"]`.
 """
 HEALTH_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 def message_tool(name: str, *, title: str, description: str, params: Mapping[str, Any] | None = None) -> Tool:
-    """The message tool; `params` is the schema of the argument of that name, for those who may send it."""
+    """Return the message tool; `params` is the schema of that argument, for callers who may send it."""
     schema = MESSAGE_SCHEMA
     if params is not None:
         schema = {**MESSAGE_SCHEMA, "properties": {**MESSAGE_SCHEMA["properties"], "params": params}}
@@ -89,12 +89,12 @@ def message_tool(name: str, *, title: str, description: str, params: Mapping[str
 
 
 def in_brief(tool: Tool) -> Tool:
-    """The message tool with its arguments' types and meanings alone, for a list of many agents."""
+    """Return the message tool with the types and descriptions of its arguments only, for a list of many agents."""
     return _with_properties(tool, keep=("type", "description"))
 
 
 def under_another_name(tool: Tool, name: str) -> Tool:
-    """The message tool under another of its names, without prose."""
+    """Return the message tool under another of its names, without descriptions of its arguments."""
     update = {"name": name, "title": None, "description": f"The same as {tool.name}."}
     return _with_properties(tool, keep=("type",)).model_copy(update=update)
 
@@ -109,19 +109,18 @@ def _with_properties(tool: Tool, *, keep: Collection[str]) -> Tool:
 
 
 def health_tool(description: str = _HEALTH) -> Tool:
-    """The health tool."""
     tool = Tool(name=GET_HEALTH, title="Health", description=description, input_schema=HEALTH_SCHEMA)
     return declared_to_only_read(tool)
 
 
 def declared_to_only_read(tool: Tool) -> Tool:
-    """The tool with `readOnlyHint`; without it, Codex asks its user before each call."""
+    """Return the tool with `readOnlyHint`; without it, Codex asks its user before each call."""
     return tool.model_copy(update={"annotations": _ONLY_READS})
 
 
 @lru_cache(maxsize=1000)  # the list of all agents asks for each of them every time
 def clamped_to_bytes(text: str, most: int) -> str:
-    """The text on one line and in `most` bytes of JSON, escapes included: whole words, as far as there are any."""
+    """Return the text on one line, cut after a word so that it has at most `most` bytes as JSON with its escapes."""
     whole = " ".join(text.split())
     sizes = accumulate(len(json.dumps(character)) - 2 for character in whole)
     fits = [size for size in islice(sizes, most + 1) if size <= most]
@@ -132,27 +131,27 @@ def clamped_to_bytes(text: str, most: int) -> str:
 
 
 def health_result(document: Mapping[str, Any]) -> CallToolResult:
-    """The result of the health tool: one text block with a JSON object."""
+    """Return the result of the health tool: a text block with a JSON object."""
     return CallToolResult(content=[TextContent(type="text", text=json.dumps(document))])
 
 
 def conversation_id_of(arguments: Mapping[str, Any]) -> str | None:
-    """The conversation id, unless there is none or it is none; known before anything else may be refused."""
+    """Return the conversation id, None if missing or invalid. Read first, so that refusals carry it."""
     found = arguments.get("conversation_id")
     return found if _is_identifier(found) else None
 
 
 def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSettings, *, max_entries: int) -> Call:
-    """`asked`, what is known of a call before its arguments are checked, with what they say.
+    """Add message, history and parameters to `asked`.
 
     Args:
-        asked: the call so far.
+        asked: the call without its arguments.
         arguments: of the message tool, unchecked.
         settings: of the agent.
         max_entries: most entries of history, and most images.
 
     Raises:
-        CallRefusedError: `bad_input`, `bad_params` or `bad_image`; the message says what to send instead.
+        CallRefusedError: `bad_input`, `bad_params` or `bad_image`; the message names the correction.
     """
     params = ["params"] if settings.caller_params.allowed else []
     text = _checked(arguments, known=(*MESSAGE_SCHEMA["properties"], *params))
@@ -165,7 +164,7 @@ def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSetting
 
 
 def _checked(arguments: Mapping[str, Any], *, known: Collection[str]) -> str:
-    """The message, after the checks that concern all arguments at once."""
+    """Check the names and types of all arguments; return the message."""
     unknown = next((name for name in arguments if name not in known), None)
     if unknown is not None:
         names = ", ".join(known)
@@ -186,7 +185,7 @@ def _is_identifier(value: object) -> TypeGuard[str]:
 
 
 def _warn_of_skipped(call: Call, skipped: Skipped) -> None:
-    """One line for a whole history: the number of entries, and the first of them with their reasons."""
+    """Log the number of skipped entries of a history, and the first of them with their reasons."""
     if skipped.count:
         ids = {"agent": call.agent, "call_id": call.call_id, "conversation_id": call.conversation_id}
         first = [{"index": row.index, "why": row.why} for row in skipped.first]
@@ -205,6 +204,6 @@ def call_result(answered: AnsweredCall, trace_url: str | None = None) -> CallToo
 
 
 def params_meta(reply: Reply) -> dict[str, Any]:
-    """`_meta["pallas/params"]`: parameters that were ignored or changed; empty where all took effect as they were."""
+    """Return `_meta["pallas/params"]`: the parameters that were ignored or changed; empty if there are none."""
     notes = {"ignored": list(reply.ignored), "changed": dict(reply.changed)}
     return {key: value for key, value in notes.items() if value}
