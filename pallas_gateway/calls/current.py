@@ -9,12 +9,13 @@ import logging
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.limits import LlmLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from weakref import WeakMethod
 
 _log = logging.getLogger("pallas.runtime")
 
@@ -48,14 +49,23 @@ class LlmTurn:
 class RunningCall:
     """The running call; outside of calls, its defaults.
 
+    Methods are weak references: tasks and timers may keep a context longer than its call lasts, and must not keep a
+    stopped agent in memory.
+
     Attributes:
+        agent: its name, also while an instance of it is made.
         images: of the call, as base64.
         llm_limits: of the requests to providers.
+        on_llm_repeat: is called with an LLM that is about to repeat a request.
+        reading_pause: returns the pause between two reads of an LLM's streamed answer, in seconds.
         turn: the running LLM turn.
     """
 
+    agent: str | None = None
     images: Sequence[str] = ()
     llm_limits: LlmLimits = field(default_factory=LlmLimits)
+    on_llm_repeat: WeakMethod[Callable[[Any], None]] | None = None
+    reading_pause: WeakMethod[Callable[[Any], float]] | None = None
     turn: LlmTurn | None = None
 
 

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from pallas_gateway.calls.current import running_call
 from pallas_gateway.changes.change import Fault
-from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry.current_call import current_call
 
 _log = logging.getLogger("pallas.fast_agent")
@@ -70,7 +70,7 @@ def write(namespace: str, etype: str, ename: str | None, message: str, data: dic
     if not _log.isEnabledFor(level):
         return
     extra: dict[str, Any] = {"source": namespace}
-    if (agent := current_scope.get().created_for) is not None and not current_call.get().ids:
+    if (agent := running_call.get().agent) is not None and not current_call.get().ids:
         extra["agent"] = agent
     if ename:
         extra["event"] = ename
@@ -87,7 +87,7 @@ def _is_warning(message: str) -> bool:
         return False
     if not message.startswith(_ABOUT_SETTINGS):
         return True
-    warning = (current_scope.get().created_for or current_call.get().ids.get("agent"), message)
+    warning = (running_call.get().agent or current_call.get().ids.get("agent"), message)
     is_new = warning not in _warned
     _warned.add(warning)
     return is_new

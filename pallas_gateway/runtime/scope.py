@@ -16,7 +16,6 @@ from pallas_gateway.calls.asking import NO_QUESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
-    from weakref import WeakMethod
 
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
@@ -70,11 +69,7 @@ class Operations:
 class CallScope:
     """The context of a call; empty outside of calls.
 
-    Methods are weak references: tasks and timers may keep a context longer than its call lasts, and must not keep a
-    stopped agent in memory.
-
     Attributes:
-        created_for: the agent whose instance is being created.
         connect: connects aggregators; None leaves it to fast-agent.
         models: fast-agent's parameters of the models that the agent declares.
         presented: the call's credentials.
@@ -82,14 +77,11 @@ class CallScope:
         questions: of the call, for its caller.
         served: the name of the agent that was called, in its own module.
         journal: the `journal.Journal` of the call, if another process can resume it.
-        on_llm_repeat: is called with an LLM that is about to repeat a request.
-        reading_pause: returns the pause between two reads of an LLM's streamed answer, in seconds.
         responses: of the current turn, closed at its end.
         tool_run: the `journal.ToolRun` of the running tool call.
         peer_call: the running tool call; notifications of a peer arrive in its context.
     """
 
-    created_for: str | None = None
     connect: Connect | None = None
     models: Mapping[str, Any] = field(default_factory=dict)
     # The call
@@ -98,8 +90,6 @@ class CallScope:
     questions: Questions = NO_QUESTIONS
     served: str | None = None
     journal: Any = None
-    on_llm_repeat: WeakMethod[Callable[[Any], None]] | None = None
-    reading_pause: WeakMethod[Callable[[Any], float]] | None = None
     # One LLM turn
     responses: list[Any] | None = None
     # One tool call

@@ -128,7 +128,7 @@ class StartedAgent:
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._fast = fast
-        self._outside_calls = CallScope(created_for=spec.name, connect=defer_connections, models=models)
+        self._outside_calls = CallScope(connect=defer_connections, models=models)
         self._models_used: set[tuple[str, str]] = set()
         self._provider: LlmProvider | None = None
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before the first use
@@ -147,7 +147,7 @@ class StartedAgent:
 
     def model_named(self, spec: str) -> ModelFacts:
         """One of the models that callers may choose."""
-        with entered(self._outside_calls):
+        with entered(self._outside_calls), calling(RunningCall(self._spec.name)):
             return facts_of(spec)
 
     @property
@@ -224,7 +224,7 @@ class StartedAgent:
             pause_child_timeouts()
             refuse_provider_managed(session.agent_app.registered_agents().values(), self._spec.approve)
             await registry().settled()
-            with entered(self._outside_calls):
+            with entered(self._outside_calls), calling(RunningCall(self._spec.name)):
                 self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)
             self._models_used = models_used(session.agent_app)
             agents = session.agent_app.registered_agents().values()
@@ -285,13 +285,17 @@ class StartedAgent:
             questions=questions,
             served=self._served,
             journal=journal,
+        )
+        running = RunningCall(
+            self._spec.name,
+            llm_limits=limits.llm,
             on_llm_repeat=WeakMethod(observer.note_repeat),
             reading_pause=WeakMethod(observer.reading_pause),
         )
         meta = {nesting.META_KEY: call.nesting + 1}
         with (
             entered(scope),
-            calling(RunningCall(llm_limits=limits.llm)),
+            calling(running),
             self._harness.request_context(bearer_token=for_llm),
             fast_agent_api.asking_for_logs(meta),
         ):
@@ -308,7 +312,7 @@ class StartedAgent:
         return replace(downstream, program_state=partial(self._programs.state, downstream.name))
 
     async def _create(self, session_id: str) -> HarnessSession:
-        with entered(self._outside_calls):
+        with entered(self._outside_calls), calling(RunningCall(self._spec.name)):
             return await self._harness.sessions.create(session_id)
 
     async def _dispose(self, instance: FastAgentInstance) -> None:

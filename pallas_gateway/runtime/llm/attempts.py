@@ -23,7 +23,6 @@ from pallas_gateway.changes.change import Fault
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.limits import MOST_REQUESTS
 from pallas_gateway.runtime.failures import one_line
-from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -88,14 +87,14 @@ async def run_turn(
 
 def _turn_of(llm: Any, patience: float | None) -> LlmTurn:
     """The turn of an LLM, for the observer of its call; `patience` is by fast-agent's settings."""
-    scope = current_scope.get()
+    call = running_call.get()
 
     def on_repeat() -> None:
-        if scope.on_llm_repeat is not None and (hear := scope.on_llm_repeat()) is not None:
+        if call.on_llm_repeat is not None and (hear := call.on_llm_repeat()) is not None:
             hear(llm)
 
     def reading_pause() -> float:
-        pause_of = scope.reading_pause() if scope.reading_pause is not None else None
+        pause_of = call.reading_pause() if call.reading_pause is not None else None
         return pause_of(llm) if pause_of is not None else 0.0
 
     provider = getattr(llm.provider, "config_name", None)

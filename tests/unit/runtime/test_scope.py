@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pallas_gateway
@@ -27,15 +27,21 @@ def test_context_variables_of_the_product_are_those_of_a_call_its_log_ids_and_th
     assert sorted(found) == expected
 
 
+def test_the_scope_of_a_call_is_small_and_of_the_product() -> None:
+    """What only changes of libraries read is in `calls/current.py`."""
+    kept_clients = {"responses"}
+    assert len({one.name for one in fields(CallScope)} - kept_clients) <= 9
+
+
 async def test_a_task_adds_to_the_scope_of_its_call_for_itself_only() -> None:
     async def use_tool(server: str) -> CallScope:
         current_scope.set(replace(current_scope.get(), peer_call=PeerCall(server, "ask", server)))
         await asyncio.sleep(0)
         return current_scope.get()
 
-    with entered(CallScope(created_for="harper")):
+    with entered(CallScope(served="harper")):
         one, other = await asyncio.gather(use_tool("one"), use_tool("other"))
         assert current_scope.get().peer_call is None
     assert [scope.peer_call.server for scope in (one, other) if scope.peer_call] == ["one", "other"]
-    assert one.created_for == other.created_for == "harper"
+    assert one.served == other.served == "harper"
     assert current_scope.get() == CallScope()
