@@ -54,7 +54,7 @@ class Approvals:
         self.allowed: tuple[str, ...] = ()
 
     def needed_for(self, tool: str, *, destructive: bool) -> bool:
-        """Return whether the tool `server/tool` needs an approval that the caller has not given for the whole call."""
+        """Return True if the tool `server/tool` needs an approval that the caller has not given for the whole call."""
         needed, allowed = (
             (destructive and DESTRUCTIVE in patterns) or any(fnmatchcase(tool, glob) for glob in patterns)
             for patterns in (self.patterns, self.allowed)
@@ -79,13 +79,13 @@ class Approvals:
 
 
 def may_name_tools_of(server: str, pattern: str) -> bool:
-    """Return whether an entry of a policy can apply to tools of a server, as far as its beginning shows."""
+    """Return True if an entry of a policy can match tools of a server."""
     beginning, tools = re.split(r"[*?\[]", pattern, maxsplit=1)[0], f"{server}/"
     return pattern == DESTRUCTIVE or tools.startswith(beginning) or beginning.startswith(tools)
 
 
 def approval_question(tool: str, arguments: Mapping[str, Any]) -> Question:
-    """Return the question whether a tool may run: with its complete arguments, or saying that they are cut.
+    """Return the question about a tool, with its arguments, or with a note that they are cut.
 
     They are JSON in which invisible characters are escapes, so that a person sees all that the tool receives.
     """

@@ -1,4 +1,4 @@
-"""Puts the questions of a call to its caller and to no one else.
+"""Puts the questions of a call to its own caller only.
 
 The gateway answers no question for a person: a question that cannot be put to the caller is declined at once. While a
 question is open, its call holds no slot and its deadline is suspended.
@@ -32,14 +32,14 @@ class Asker(Protocol):
 
     @property
     def modes(self) -> Collection[Mode]:
-        """Return the modes of questions that the caller takes; empty if it cannot be asked."""
+        """The modes of questions that the caller supports; empty if it cannot be asked."""
 
     async def put(self, question: Question) -> Answer:
-        """Return the caller's answer, however long it takes."""
+        """Return the caller's answer, without a time limit."""
 
 
 class _CannotAsk:
-    """The `Asker` of a caller that cannot be asked; one that declares modes is of requests without a caller."""
+    """The `Asker` of a caller that cannot be asked. With modes, it is the asker of requests without a caller."""
 
     def __init__(self, modes: Collection[Mode] = ()) -> None:
         self.modes = modes
@@ -60,18 +60,18 @@ class WaitingCalls:
         self._of: Counter[str] = Counter()
 
     def refusal(self, caller: str | None, most: int) -> str | None:
-        """Return why no further call of a caller may wait, as a clause: a known one has half of the places."""
+        """Return why no further call of a caller may wait, as a clause; a known one has half of the places at most."""
         if self.count >= most:
             return "too many calls wait for answers"
         is_over = caller is not None and self._of[caller] >= (most + 1) // 2
         return "too many calls of this caller wait for answers" if is_over else None
 
     def add(self, caller: str | None, number: int) -> None:
-        """Count one more call, or one less."""
+        """Add a call, or remove one."""
         self.count += number
         if caller is not None:
             self._of[caller] += number
-            self._of += Counter()  # without callers that have none
+            self._of += Counter()  # drops callers without waiting calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,21 +96,21 @@ class AskRules:
 
 
 class QuestionWatch(Protocol):
-    """Told of the questions of a call."""
+    """Observes the questions of a call."""
 
     def asked(self, question: Question) -> None:
         """A question has arisen, and the caller can be asked."""
 
     def answered(self, question: Question, answer: Answer) -> None:
-        """A question has its answer; one that was declined at once was not asked."""
+        """A question has its answer. A question that was declined at once was not asked."""
 
 
 class _Unwatched:
     def asked(self, question: Question) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
     def answered(self, question: Question, answer: Answer) -> None:
-        """Ignore it."""
+        """Do nothing."""
 
 
 class Questions:
@@ -146,7 +146,6 @@ class Questions:
 
     @property
     def modes(self) -> Collection[Mode]:
-        """Return the modes of questions that the caller takes."""
         return self._asker.modes
 
     @property
@@ -170,7 +169,7 @@ class Questions:
         except asyncio.CancelledError:
             answer = EXPIRED if monotonic() - began >= self._rules.seconds else answer
             raise
-        finally:  # also when the call ends meanwhile
+        finally:  # also if the call ends meanwhile
             self._watch.answered(question, answer)
         return answer
 
@@ -180,7 +179,7 @@ class Questions:
         return answer if fits else None
 
     def refusal(self, question: Question) -> Answer | None:
-        """Return the answer to a question that is not put to the caller; None if it is."""
+        """Return the answer to a question that is not put to the caller; None if the caller is asked."""
         if question.mode not in self.modes:
             return UNASKABLE
         if (why := self._limit_reached(question)) is not None:
@@ -199,7 +198,7 @@ class Questions:
         return too_many or question.too_large(limits)
 
     async def put(self, question: Question) -> Answer:
-        """Return the caller's answer to a question of this call, or of a nested one; there was no `refusal` of it."""
+        """Return the caller's answer to a question of this call, or of a nested one, that has no `refusal`."""
         self._put += 1
         with self._waiting(), self.pauses.paused():
             try:
@@ -220,7 +219,7 @@ class Questions:
         return next(iter(self._open.values()), None)
 
     def close_oldest(self) -> None:
-        """Close the oldest open question as one that was not answered in time."""
+        """Close the oldest open question, as if its time had expired."""
         for deadline in list(self._open)[:1]:
             deadline.reschedule(asyncio.get_running_loop().time())
 
@@ -230,15 +229,15 @@ class Questions:
         return replace(question, message=question.text_for(self.agent)) if self._is_outermost else question
 
     def tell_model(self, tool_call_id: str, text: str) -> None:
-        """Have the model read `text` in the result of a tool call."""
+        """Add `text` to the result of a tool call, for the model."""
         self._not_asked.setdefault(tool_call_id, []).append(text)
 
     def texts_for(self, tool_call_id: str) -> list[str]:
-        """Return and forget the texts that the model has to read in the result of a tool call."""
+        """Return and remove the texts to add to the result of a tool call."""
         return self._not_asked.pop(tool_call_id, [])
 
     def unread_texts(self, tool_call_id: str) -> Sequence[str]:
-        """Return these texts, which the model has not read."""
+        """Return the texts that were not added to a result."""
         return self._not_asked.get(tool_call_id, [])
 
     @contextmanager
@@ -255,7 +254,7 @@ class Questions:
 
 
 NO_QUESTIONS = Questions("")
-"""Outside of calls: all are declined."""
+"""For requests outside of calls: all questions are declined."""
 
 
 def declaring(modes: Collection[Mode]) -> Questions:

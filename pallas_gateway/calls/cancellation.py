@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestKey:
-    """One client request: the endpoint it came to, the client's session, its bearer and its JSON-RPC id.
+    """One request of a client: its endpoint, the client's session and bearer, and the JSON-RPC id.
 
     `endpoint` is the name of the agent whose endpoint it is. All else are SHA-256 digests, the id's with its type: keys
     leave the process, so they show no token, and are short whatever a client makes up.
@@ -39,7 +39,7 @@ class RequestKey:
 
     @classmethod
     def of(cls, endpoint: str, session: str, bearer: Secret | None, request_id: str | int) -> RequestKey:
-        """The key of a request with this bearer."""
+        """Return the key of a request with this bearer."""
         return cls(endpoint, _digest(session), _digest(bearer.reveal()) if bearer else None, _digest(request_id))
 
 
@@ -54,12 +54,11 @@ class Cancellations:
         self._listeners: dict[RequestKey, list[tuple[Call, Callable[[], object]]]] = {}
 
     def __len__(self) -> int:
-        """The number of requests that can be cancelled now."""
         return len(self._listeners)
 
     @contextmanager
     def listening(self, key: RequestKey | None, call: Call, on_cancel: Callable[[], object]) -> Iterator[None]:
-        """Call `on_cancel` if the client cancels `call` while the block runs; with no key nothing can."""
+        """Call `on_cancel` if the client cancels `call` during the block; without a key it cannot."""
         if key is None:
             yield
             return
@@ -74,15 +73,15 @@ class Cancellations:
                 self._listeners.pop(key, None)
 
     def cancel(self, key: RequestKey) -> tuple[Call, ...]:
-        """Cancel one request; the calls that this ends, none if no such request is running."""
-        listeners = tuple(self._listeners.get(key, ()))  # a call may end while it is being cancelled
+        """Cancel a request; return the calls that end, none if no such request runs."""
+        listeners = tuple(self._listeners.get(key, ()))  # a listener may remove itself
         for _, on_cancel in listeners:
             on_cancel()
         return tuple(call for call, _ in listeners)
 
 
 def cut_off(*, stopping: bool) -> CallFailedError:
-    """Why a call ended without an answer: it was cancelled, or the gateway is `stopping` and could not wait for it."""
+    """Return the error of a call that was cancelled, or that the gateway has cut off because it is `stopping`."""
     if stopping:
         message = "The gateway is stopping and could not wait for this call any longer. Send it again in a moment."
         return CallFailedError(message, reason="stopped")

@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter, Payload
 
 LONGEST_BACKLOG = 1000
-"""Notifications that may wait for a slow client."""
+"""Notifications that are kept for a slow client."""
 LONGEST_DELTA = 16_384
-"""Characters of live text that may wait; older ones are dropped."""
+"""Characters of live text that are kept; older ones are dropped."""
 FLUSH_SECONDS = 30.0
-"""Longest wait of a finished call for its client to take the rest of its notifications."""
+"""Seconds in which the client of a finished call can receive the remaining notifications."""
 DELTA_SECONDS = 0.1
-"""Shortest time between two notifications of live text."""
+"""Seconds between two notifications of live text."""
 
 _log = logging.getLogger("pallas.channel")
 
 
 class NotificationSender(Protocol):
-    """Where notifications go: the client's own response stream."""
+    """Sends notifications on the response stream of a client."""
 
     async def send_progress(self, event: ProgressEvent) -> None:
         """Send one `notifications/progress`."""
@@ -62,7 +62,7 @@ class StreamOptions:
 
 
 class EventSink(Protocol):
-    """Whom a call tells what happens in it; it never waits for them."""
+    """Receives the events of a call without delaying it."""
 
     @property
     def options(self) -> StreamOptions:
@@ -70,24 +70,24 @@ class EventSink(Protocol):
 
     @property
     def asker(self) -> Asker:
-        """Return what puts the questions of the call to its caller."""
+        """Puts the questions of the call to its caller."""
 
     def admitted(self) -> None:
-        """The call has its place and runs: from here on it is not refused any more."""
+        """The call runs, and is not refused any more."""
 
     def progress(self, message: str, *, ended: bool = False) -> None:
-        """Something happens; `ended` if the sub-task of the message has ended."""
+        """A sub-task of the message begins, or has `ended`."""
 
     def event(self, event: AssistantEvent) -> None:
         """An assistant has ended a turn, or its tools."""
 
     def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
-        """More of the live text of one turn; told only where it is wished for."""
+        """A piece of the live text of one turn; only if `options` ask for it."""
 
 
 @dataclass(slots=True)
 class _LiveText:
-    """Text that waits to be sent, of one emitter and turn."""
+    """Unsent text of one emitter and turn."""
 
     emitter: Emitter
     iteration: int
@@ -119,7 +119,7 @@ class Channel:
         self._on_heartbeat = on_heartbeat
         self._counter = ProgressCounter()
         self._waiting: deque[ProgressEvent | Payload] = deque()
-        self._live: dict[tuple[str, int], _LiveText] = {}  # by turn: inner agents may speak at once
+        self._live: dict[tuple[str, int], _LiveText] = {}  # by turn: inner agents may run at the same time
         self._something = asyncio.Event()
         self._closing = False
         self._lost = False
@@ -127,25 +127,21 @@ class Channel:
 
     @property
     def options(self) -> StreamOptions:
-        """The notifications that the client requested."""
         return self._options
 
     def admitted(self) -> None:
-        """Nothing: the first progress tells it."""
+        """Do nothing, because the first progress follows."""
 
     def progress(self, message: str, *, ended: bool = False) -> None:
-        """Tell the client what happens; `ended` if the sub-task of the message has ended."""
         if self._options.progress:
             self._put(self._counter.event(message, ended=ended))
 
     def event(self, event: AssistantEvent) -> None:
-        """Notify the client of what an assistant said or its tools brought."""
         if isinstance(event, (TurnEnded, ToolsEnded)):
             self._flush_live((event.emitter.agent, event.iteration))
         self._put(event.payload())
 
     def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
-        """Add to the live text of one turn."""
         if not self._options.deltas or self._lost or self._closing or not text:
             return
         live = self._live.setdefault((emitter.agent, iteration), _LiveText(emitter, iteration))
@@ -153,7 +149,7 @@ class Channel:
         self._something.set()
 
     async def send_until(self, work: asyncio.Future[Any]) -> None:
-        """Send until `work` is done and nothing waits any more, at most `FLUSH_SECONDS` later; afterwards send nothing.
+        """Send until `work` is done and all was sent, at most `FLUSH_SECONDS` later; send nothing afterwards.
 
         It runs in the task of the client's request, which has nothing else to do meanwhile.
         """
@@ -162,10 +158,10 @@ class Channel:
             async with asyncio.timeout(None) as self._patience:
                 await self._send_all()
         except TimeoutError:
-            pass  # the client takes nothing
-        except Exception as error:  # noqa: BLE001  an error of ours must not leave the call without its waiter
+            pass  # the client does not read
+        except Exception as error:  # noqa: BLE001  after an error here, the call must still be awaited
             self._lose(f"unexpected {type(error).__name__}", error)
-        finally:  # also when the client leaves
+        finally:  # also when the client disconnects
             self._lost, self._patience = True, None
         await asyncio.wait({work})
 
@@ -187,7 +183,7 @@ class Channel:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Drop the oldest entry that a client can do without; what assistants said and tools brought is not one."""
+        """Drop the oldest progress; texts of assistants and results of tools are never dropped."""
         for index, entry in enumerate(self._waiting):
             if isinstance(entry, ProgressEvent) or entry.get("kind") == assistant_stream.DELTA:
                 del self._waiting[index]
@@ -195,7 +191,7 @@ class Channel:
         self._lose("the client reads too slowly")
 
     def _flush_live(self, turn: tuple[str, int]) -> None:
-        """The live text of a turn goes out before what comes after it."""
+        """Send the live text of a turn before later notifications."""
         if live := self._live.pop(turn, None):
             self._append(assistant_stream.delta(live.emitter, live.iteration, live.text))
 
@@ -221,9 +217,9 @@ class Channel:
                 await self._wait_until(self._next_due(last_progress, next_delta))
 
     def _next_due(self, last_progress: float, next_delta: float) -> float | None:
-        """When something is due even if nothing new comes; None for never."""
+        """Return when the next notification is due without a new event; None if none is."""
         due = [next_delta] if self._live else []
-        # Counted from the last progress, not from the last notification: progress is what resets clients' patience.
+        # Counted from the last progress, not from the last notification: only progress resets the timeout of clients.
         due += [last_progress + self._heartbeat_seconds] if self._options.progress else []
         return min(due, default=None)
 
@@ -241,7 +237,7 @@ class Channel:
                 await self._sender.send_progress(replace(entry, message=cleaned_data(entry.message)))
             else:
                 await self._sender.send_payload(cleaned_data(entry))
-        except Exception as error:  # noqa: BLE001  a client that cannot be told is no reason to end its call
+        except Exception as error:  # noqa: BLE001  a call goes on without its notifications
             self._lose(f"{type(error).__name__}: {error}")
 
     def _lose(self, why: str, error: Exception | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Answers that clients of the initialize era give in a request of their own.
+"""Answers of clients of the initialize era, which come in requests of their own.
 
 A question is a JSON-RPC request on the stream of a call, with an unguessable id. The answer is found by that id, the
 client's session and its bearer, all three, so no client answers for another one.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     type KeyOf = Callable[[str], RequestKey]
 
 MOST_HANDED_ON = 4096
-"""Answers that are remembered as handed on."""
+"""Answers that are remembered, because they were passed to another process."""
 _PREFIX = "question-"
 
 
@@ -63,7 +63,7 @@ class ClientAnswers:
             del self._expected[key_of(id_)]
 
     def take(self, key_of: KeyOf, id_: str, response: Mapping[str, Any], body: bytes) -> bool:
-        """Give an answer, which came as `body`, to the call that waits for it, in whichever process.
+        """Pass an answer, which came as `body`, to the call that waits for it, in this or another process.
 
         Returns False if the gateway has sent that client no request of this id.
         """
@@ -77,7 +77,7 @@ class ClientAnswers:
         return True
 
     def deliver(self, key: RequestKey, response: Mapping[str, Any]) -> bool:
-        """Give an answer to the call of this process that waits for it; return False if none does."""
+        """Pass an answer to the call of this process that waits for it; return False if there is none."""
         answer = self._expected.get(key)
         if answer is None:
             return False

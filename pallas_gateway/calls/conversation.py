@@ -40,7 +40,7 @@ class Skipped:
 
 
 class MalformedError(ValueError):
-    """A row or an image is not what it should be; the text says what."""
+    """A row or an image is malformed; the message has the reason."""
 
 
 def current_message(text: str, images: object) -> Message:
@@ -70,14 +70,14 @@ def refuse_too_many(history: object, images: object, most: int) -> None:
 
 
 def refuse_more_than(most: int, count: int, what: str) -> None:
-    """Raise the `CallRefusedError` of a call that has more of something than `gateway.max_history_entries`."""
+    """Raise the `CallRefusedError` of a call with more entries or images than `gateway.max_history_entries`."""
     if count > most:
         why = f"The call has {count} {what}; this gateway takes at most {most} (gateway.max_history_entries)."
         raise CallRefusedError(f"{why} Send the latest ones only.", reason="bad_input")
 
 
 def parse_history(history: object) -> tuple[tuple[Message, ...], Skipped]:
-    """The well-formed turns of `history` in order, and what was skipped and why."""
+    """Return the well-formed turns of `history` in order, and the skipped entries with their reasons."""
     if history is None:
         return (), Skipped()
     if not isinstance(history, list):
@@ -131,7 +131,7 @@ def checked_images(images: object) -> Iterable[Image]:
 
 
 def is_text(value: str) -> bool:
-    """True if a string can be sent on; one with half a surrogate pair (an emoji cut in two) is no Unicode text."""
+    """Return True if a string is Unicode text; half a surrogate pair (a part of an emoji) is not."""
     if value.isascii():
         return True
     try:

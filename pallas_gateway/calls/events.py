@@ -27,28 +27,28 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Action, Answer, Mode, Question
 
 TURN_BREAK = "\n\n"
-"""Stands between the texts of two turns, and between what was streamed and what was added to it in the end."""
+"""Separates the texts of two turns, and streamed text from text that the gateway adds at the end."""
 LIVE_SECONDS = 0.05
-"""Between two reads of live text."""
+"""Seconds between two events of live text."""
 _FAILED_TURNS = frozenset({"error", "timeout", "cancelled"})
-"""Stop reasons of turns whose text is an error message of fast-agent's and not the agent's."""
+"""Stop reasons of turns whose text is an error message of fast-agent instead of an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The first event: the call has its place among those that run, and is not refused any more."""
+    """The first event: the call runs, and is not refused any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More text of the answer: all of them, joined as they are, are all that the served agent says in the call."""
+    """A piece of the answer. All pieces, joined without separators, are the text of the served agent."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCalled:
-    """An agent (the served one, or one inside it) asked for a tool; `server` is None for one that is no server's."""
+    """An agent (the served one, or one inside it) calls a tool; `server` is None for a tool of no server."""
 
     id: str
     agent: str
@@ -59,7 +59,7 @@ class ToolCalled:
 
 @dataclass(frozen=True, slots=True)
 class ToolResulted:
-    """What the `ToolCalled` of this id brought; `text` is cut at `assistant_stream.LONGEST_RESULT` characters."""
+    """The result of the `ToolCalled` of this id; `text` has at most `assistant_stream.LONGEST_RESULT` characters."""
 
     id: str
     agent: str
@@ -71,7 +71,7 @@ class ToolResulted:
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """A payload of the assistant stream, as MCP clients receive it, also of peers; only in calls that want these."""
+    """A payload of the assistant stream, as MCP clients receive it, also of peers; only with `payloads`."""
 
     payload: Payload
 
@@ -90,7 +90,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class QuestionClosed:
-    """The `Asked` question of this id has its answer, or is not asked any more."""
+    """The `Asked` question of this id is answered or withdrawn."""
 
     id: str
     action: Action
@@ -98,7 +98,7 @@ class QuestionClosed:
 
 @dataclass(frozen=True, slots=True)
 class DrainBegun:
-    """The gateway is stopping, only in calls that may ask: one that waits for its caller does not go on here."""
+    """The gateway is stopping; only with `asks`. A call that waits for its caller ends in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ type Event = Admitted | TextDelta | ToolCalled | ToolResulted | Streamed | Asked
 
 
 def text_of(reply: Reply) -> str:
-    """The text of the final answer alone, as `send_message` gives it."""
+    """Return the text of the final answer, as the result of `send_message` has it."""
     return "\n".join(_texts(reply))
 
 
@@ -125,11 +125,11 @@ def _texts(reply: Reply) -> list[str]:
 
 
 class EventChannel:
-    """Takes what a call tells and gives it again as events; made for one reader.
+    """Collects the events of a call for one reader.
 
-    With `live`, text comes as the model produces it, otherwise turn by turn. What a slow reader has not taken yet is
-    text joined together, so it is no more than the answer. With `asks`, questions are events, and with `payloads`, each
-    payload of the assistant stream.
+    With `live`, text comes while the model produces it, otherwise at the end of each turn. Unread pieces of text are
+    joined, so a slow reader costs no more memory than the answer. With `asks`, questions are events; with `payloads`,
+    each payload of the assistant stream is one.
     """
 
     def __init__(self, *, live: bool, asks: bool = False, payloads: bool = False) -> None:
@@ -143,21 +143,19 @@ class EventChannel:
         self._closed = False
 
     def admitted(self) -> None:
-        """It runs."""
         self._put(Admitted())
 
     def progress(self, message: str, *, ended: bool = False) -> None:
-        """Nothing: events tell the same."""
+        """Do nothing, because other events have the same content."""
 
     def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
-        """More of what an agent is saying now."""
         if self._payloads:
             self._stream(delta(emitter, iteration, text))
         if emitter.is_served:
             self._text(self._said.more(iteration, text))
 
     def event(self, event: AssistantEvent) -> None:
-        """An agent has ended a turn, or its tools; a peer's are only payloads."""
+        """Add the events of a turn, or of its tools; a peer's are payloads only."""
         if self._payloads:
             self._stream(event.payload())
         if isinstance(event, TurnEnded):
@@ -176,19 +174,16 @@ class EventChannel:
             self._put(ToolCalled(call.id, turn.emitter.agent, call.server, call.name, arguments))
 
     def ask(self, question: Question, answer: asyncio.Future[Answer]) -> None:
-        """Tell of a question to the caller."""
         self._put(Asked(question, answer, self.checkpoint))
 
     def close_question(self, question_id: str, action: Action) -> None:
-        """Tell that a question is closed."""
         self._put(QuestionClosed(question_id, action))
 
     def drain(self) -> None:
-        """Tell that the gateway is stopping."""
         self._put(DrainBegun())
 
     def ending(self, reply: Reply) -> Iterator[Event]:
-        """The last events of a call: what of its answer was not said yet, and the reply."""
+        """Return the last events of a call: the rest of the answer, and the reply."""
         texts = _texts(reply)
         if "deadline" in reply.halted and len(texts) == 1 and not self._said.anything:
             reply = replace(reply, failure="deadline")
@@ -197,12 +192,12 @@ class EventChannel:
         yield Replied(reply)
 
     def close(self) -> None:
-        """The call is over; `events` ends once all was taken."""
+        """End `events` after the events so far."""
         self._closed = True
         self._something.set()
 
     async def events(self) -> AsyncGenerator[Event]:
-        """All that is told until `close`, in order."""
+        """Yield all events until `close`, in order."""
         while True:
             while self._waiting:
                 one = self._waiting.popleft()
@@ -213,7 +208,7 @@ class EventChannel:
             await self._something.wait()
 
     def _stream(self, payload: Payload) -> None:
-        if payload["kind"] not in (QUESTION, ANSWER):  # those are events of their own
+        if payload["kind"] not in (QUESTION, ANSWER):  # questions have events of their own
             self._put(Streamed(cleaned_data(payload)))
 
     def _text(self, text: str) -> None:
@@ -250,7 +245,7 @@ class _EventAsker:
 
 
 class _Said:
-    """What the served agent has said so far, to say all of it once. Each method gives what is to be said now."""
+    """The text of the served agent so far, so that each text is sent once. Each method returns the text to send now."""
 
     def __init__(self) -> None:
         self._turn = 0
@@ -259,11 +254,10 @@ class _Said:
 
     @property
     def anything(self) -> bool:
-        """True if anything was said at all."""
         return self._turn > 0
 
     def more(self, turn: int, text: str) -> str:
-        """A piece of a turn, as its model produces it."""
+        """Add a piece of a turn, as its model produces it."""
         if not text or turn == self._turn:
             self._of_turn.append(text)
             return text
@@ -272,12 +266,12 @@ class _Said:
         return text if is_first else TURN_BREAK + text
 
     def whole(self, turn: int, text: str) -> str:
-        """All of a turn, pieces of which may have been said."""
+        """Add the whole text of a turn, of which pieces may have been sent."""
         self._turns.append(text)
         return self.more(turn, _unsaid("".join(self._of_turn) if turn == self._turn else "", text))
 
     def answer(self, texts: Sequence[str]) -> str:
-        """The final answer: as a rule the last turn's text, with something added where the gateway stopped the call."""
+        """Add the final answer: the text of the last turn, with a note if the gateway has stopped the call."""
         said, whole = "".join(self._of_turn), "\n".join(texts)
         if whole.startswith(said):
             return whole.removeprefix(said)
@@ -286,7 +280,7 @@ class _Said:
 
 
 def _unsaid(said: str, whole: str) -> str:
-    """What of `whole` was not said; all of it, after a break, if something else was.
+    """Return the part of `whole` that was not sent; all of it, after a break, if another text was sent.
 
     A provider's second try after a broken stream says everything again, so `said` may end with the whole.
     """

@@ -31,7 +31,7 @@ _READ = "null"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a document, from the process `sender` to the process `to`; no text at all ends the exchange."""
+    """A part of a document, from the process `sender` to the process `to`; without a text, it ends the exchange."""
 
     to: str
     sender: str
@@ -41,7 +41,7 @@ class Part:
 
 
 class Exchange:
-    """One conversation with the process `peer`; `on_end` is called when that one ends it or is gone."""
+    """An exchange with the process `peer`; `on_end` is called when that process closes it or ends."""
 
     def __init__(self, id_: str, peer: str, exchanges: Exchanges) -> None:
         self.id = id_
@@ -54,7 +54,7 @@ class Exchange:
         self._was_read = asyncio.Event()
 
     async def send(self, document: ExchangeDocument) -> None:
-        """Send a document, unless the exchange has ended; each part once most of those before it were read."""
+        """Send a document, unless the exchange has ended; a part waits until most earlier parts were read."""
         text = json.dumps(document)
         for begin in range(0, len(text), LONGEST_PART):
             part = text[begin : begin + LONGEST_PART]
@@ -65,13 +65,13 @@ class Exchange:
             self._exchanges.pass_on(self, part, is_last=begin + LONGEST_PART >= len(text))
 
     async def documents(self) -> AsyncIterator[ExchangeDocument]:
-        """Yield what the other process sends, until the exchange has ended."""
+        """Yield the documents of the other process, until the exchange has ended."""
         while (document := await self._documents.get()) is not None:
             yield json.loads(document)
             self._exchanges.pass_on(self, _READ)
 
     def take(self, part: Part) -> None:
-        """Receive a part of a document, or that one was read."""
+        """Receive a part of a document, or the note that a part was read."""
         if part.text == _READ:
             self._unread.popleft()
             self._was_read.set()
@@ -84,7 +84,7 @@ class Exchange:
             self._exchanges.pass_on(self, _READ)
 
     def end(self) -> None:
-        """Note that nothing more comes."""
+        """End `documents`; no more parts come."""
         self._documents.put_nowait(None)
         self._was_read.set()
         self.on_end()
@@ -100,7 +100,7 @@ class Exchange:
 
 
 class Exchanges:
-    """The exchanges of this process, which the others know by the name `process`.
+    """The exchanges of this process, which other processes know by the name `process`.
 
     `send` passes a part on. `on_begun` receives each exchange that another process begins, and has to close it.
     """
@@ -135,7 +135,7 @@ class Exchanges:
             self.send(Part(exchange.peer, self.process, exchange.id, text, is_last))
 
     def take(self, part: Part) -> None:
-        """Receive a part; that of an unknown exchange begins it, unless this process began and ended that one."""
+        """Receive a part. The first part of an unknown exchange begins it, unless this process has ended it."""
         exchange = self._open.get(part.exchange)
         if not part.text:
             if exchange is not None:
@@ -155,5 +155,5 @@ class Exchanges:
             exchange.end()
 
     def forget(self, exchange: Exchange) -> None:
-        """Neither send nor receive parts of an exchange from here on."""
+        """Send and receive no more parts of an exchange."""
         self._open.pop(exchange.id, None)

@@ -1,8 +1,8 @@
 """Log levels that clients of the initialize era set by `logging/setLevel`, by the session id that the gateway gave out.
 
-Where several processes serve the same port, a call may reach another one than its `logging/setLevel` did, so each level
-is passed to the others. Another replica does not know it, nor does the gateway after a restart: such a call gets all
-messages, as one whose client has set no level.
+If several processes serve the same port, a call and its `logging/setLevel` may reach different processes, so each level
+is passed to the others. Another replica, and the gateway after a restart, do not know the level: the call gets all
+messages, as if its client had set no level.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class LogLevels:
         self._quiet: dict[str, None] = {}
 
     def set(self, session: str | None, level: str) -> None:
-        """Keep the level that the client of a session id has set; a client without one has nothing to set it for."""
+        """Keep the level that the client of a session has set; ignored without a session."""
         if session is None:
             return
         digest, shows_info = _digest(session), level in _SHOW_INFO

@@ -1,4 +1,4 @@
-"""Is an agent going in circles? Decided from what its tool rounds asked and got. Pure.
+"""Detects an agent that repeats itself, by the requests and results of its tool rounds. Pure.
 
 A round is all tool calls of one LLM turn, whatever their order. Two rounds are the same when every call asked the same
 tool with the same arguments *and* got the same result: polling something that changes is not a loop.
@@ -21,7 +21,7 @@ _ALTERNATING = 2
 
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
-    """One tool call of a round: what was asked and what came back, all of it in a canonical form.
+    """One tool call of a round, with its request and its result in a canonical form.
 
     `text` is what of the result a log line can show.
     """
@@ -33,7 +33,7 @@ class ToolOutcome:
 
 
 def signature(round_: Iterable[ToolOutcome]) -> str:
-    """Equal for rounds that asked the same and got the same, in any order."""
+    """Return a value that is equal for rounds with the same requests and results, in any order."""
     calls = sorted(json.dumps([one.tool, normalised(one.arguments), one.result]) for one in round_)
     return hashlib.sha256("\n".join(calls).encode()).hexdigest()
 
@@ -55,7 +55,7 @@ class LoopGuard:
         self._recent: deque[str] = deque(maxlen=max(1, _ALTERNATING * threshold))
 
     def after(self, round_: Iterable[ToolOutcome]) -> Reason | None:
-        """Take in one finished round; why the loop should halt now, None if it should go on."""
+        """Add a finished round; return the reason to halt the loop, None to continue."""
         self._recent.append(signature(round_))
         if self._threshold == 0:
             return None

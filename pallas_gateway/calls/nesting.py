@@ -30,7 +30,7 @@ _MOST = 1_000_000
 
 
 def stated(value: object) -> int:
-    """Return the number of calls above a call, as its client states it; 0 for what is no such number.
+    """Return the number of calls above a call, as its client states it; 0 for other values.
 
     It is a lower bound: by a number a client reaches the limit earlier. It never counts as a call of this gateway.
     """
@@ -66,13 +66,17 @@ class NestedRequest:
 
 
 class RunningCalls:
-    """The calls of this process: how many run, which their clients can cancel, and whether they are the last ones.
+    """The running calls of this process, and the state that their requests share.
 
-    `log_levels` are those that clients have set.
-    `answers` are those that clients send in requests of their own; `waiting` counts the calls that wait for one.
-    `open_calls` wait for a repeated request; their states are sealed by `state_key` unless the configuration has keys.
-    `exchanges` are those with other processes of the gateway; `process` is the name of this one.
-    Processes that share a port share `state_key`.
+    Attributes:
+        cancellations: calls that their clients can cancel.
+        log_levels: set by clients.
+        answers: of clients, in requests of their own.
+        waiting: the number of calls that wait for an answer.
+        open_calls: calls that wait for a repeated request; `state_key` seals their states unless the configuration has
+            keys. Processes that share a port share `state_key`.
+        exchanges: with other processes of the gateway; `process` is the name of this process.
+        draining: no new calls are accepted.
     """
 
     def __init__(self, state_key: bytes | None = None, process: str | None = None) -> None:
@@ -88,11 +92,11 @@ class RunningCalls:
         self._ends: list[Callable[[], object]] = []
 
     def __len__(self) -> int:
-        """Return the number of calls that hold a place."""
+        """Return the number of calls with an instance."""
         return self._count
 
     def drain(self) -> None:
-        """Begin to drain: calls that wait for their clients end, for those to go on with them in another process."""
+        """Begin to drain: calls that wait for their clients end, and their clients continue them in another process."""
         self.draining = True
         self._begin_of_drain = monotonic()
         self.open_calls.end()
@@ -100,7 +104,7 @@ class RunningCalls:
             end()
 
     def have_ended(self, seconds: float) -> bool:
-        """Return whether a call has ended since the drain began, or so many seconds before it."""
+        """Return True if a call has ended during the drain, or in these seconds before it."""
         return self._latest_end >= self._begin_of_drain - seconds
 
     @contextmanager

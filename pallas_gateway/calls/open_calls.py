@@ -36,7 +36,7 @@ class _Open:
 
 
 class OpenCall:
-    """One call with its client, which may be away; the call's `EventSink` and `Asker`.
+    """One call with its client, which may have no request at present; the call's `EventSink` and `Asker`.
 
     `checkpoint` returns where the call waits for answers to these questions, for another process to resume it from
     there; None if it cannot be resumed.
@@ -76,7 +76,7 @@ class OpenCall:
 
     @property
     def can_be_resumed(self) -> bool:
-        """Return whether another process can go on with the call from where it waits."""
+        """True if another process can continue the call from where it waits."""
         return self.checkpoint(self.questions.keys()) is not None
 
     def answer(self, answers: Mapping[str, Answer], seconds: float) -> None:
@@ -93,7 +93,7 @@ class OpenCall:
     # the client
 
     def attach(self, client: EventSink) -> None:
-        """Send to `client` from here on, and what it has missed."""
+        """Send the kept events, and all later ones, to `client`."""
         if self._ending is not None:
             self._ending.cancel()
         self._client, missed, self._missed = client, self._missed, []
@@ -106,11 +106,11 @@ class OpenCall:
         return asyncio.create_task(asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED), name="next question")
 
     def leave(self) -> None:
-        """Keep events from here on: the request of the client ends."""
+        """Keep later events, because the request of the client ends."""
         self._client = None
 
     def detach(self, seconds: float, on_end: Callable[[], object]) -> str:
-        """Wait for a next request of the client, `seconds` at most; return the ticket that it has to bring.
+        """Wait for the next request of the client, at most `seconds`; return the ticket of its state.
 
         After that time the call ends and `on_end` is called.
         """
@@ -124,7 +124,7 @@ class OpenCall:
         return self.ticket
 
     def abandon(self) -> None:
-        """End the call, to which no client returns."""
+        """End the call, because its client has not returned."""
         self.end()
         self.work = None  # a task that was cancelled has the frames of the call, which refer to this object
 
@@ -140,32 +140,26 @@ class OpenCall:
 
     @property
     def asker(self) -> OpenCall:
-        """Return itself."""
         return self
 
     @property
     def options(self) -> StreamOptions:
-        """Return what the client asked for in its present request."""
         return self._client.options if self._client is not None else StreamOptions()
 
     def admitted(self) -> None:
-        """Call `on_admitted`; the first progress tells the client."""
         self.on_admitted()
 
     def progress(self, message: str, *, ended: bool = False) -> None:
-        """Pass it on; a client that is away misses it."""
         if self._client is not None:
             self._client.progress(message, ended=ended)
 
     def event(self, event: AssistantEvent) -> None:
-        """Pass it on; a client that is away gets it with its next request."""
         if self._client is not None:
             self._client.event(event)
         elif len(self._missed) < LONGEST_BACKLOG:
             self._missed.append(event)
 
     def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
-        """Pass it on; a client that is away misses it."""
         if self._client is not None:
             self._client.live_text(emitter, iteration, text)
 
@@ -180,7 +174,7 @@ class Sealing:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where a call of another process waited, by the state with this ticket."""
+    """The place where a call of another process has waited, by the ticket of its state."""
 
     call_id: str
     ticket: str
@@ -188,7 +182,7 @@ class Checkpoint:
 
 
 class OpenCalls:
-    """The calls of this process whose clients have been asked and have to repeat their request.
+    """The calls of this process that wait until their clients repeat the request with answers.
 
     `sealing` says how their states are sealed; `own_key` is the key of a gateway without `state_keys`;
     `process` names this process in them. `used` has the states that were used, in all processes of the gateway.
@@ -204,19 +198,17 @@ class OpenCalls:
         self.used = UsedStates()
 
     def __len__(self) -> int:
-        """Return the number of such calls."""
         return len(self._calls)
 
     def works(self) -> list[asyncio.Task[Reply]]:
-        """Return the tasks of the calls."""
         return [call.work for call in self._calls.values() if call.work is not None]
 
     def seal_with(self, keys: Collection[str], seconds: float) -> None:
-        """Seal by these keys from here on; without keys, by one of the gateway's own."""
+        """Use these keys for later states; without keys, a key of the gateway."""
         self.sealing = Sealing(tuple(key.encode() for key in keys) or (self._own_key,), seconds)
 
     def detach(self, call: OpenCall) -> str:
-        """Keep a call for the next request of its client, and its reply; return the state that leads back to it."""
+        """Keep a call for the next request of its client; return the state that identifies it."""
         call_id = call.call.call_id
         ticket = call.detach(self.sealing.seconds, lambda: self._calls.pop(call_id, None))
         state = f"{self._process}.{call_id}.{ticket}.{call.checkpoint(call.questions.keys()) or ''}"
@@ -227,20 +219,20 @@ class OpenCalls:
         return state
 
     def end(self) -> None:
-        """End calls that wait for their clients, now and from here on; another process may resume them."""
+        """End calls that wait for their clients, now and later; another process may resume them."""
         self._is_over = True
         for call in self._calls.values():
             call.abandon()
         self._calls.clear()
 
     def attach(self, call: OpenCall, answers: Mapping[str, Answer]) -> None:
-        """Go on with a call, its questions answered; its state is used up."""
+        """Continue a call with answers to its questions; its state cannot be used again."""
         del self._calls[call.call.call_id]
         self.used.note(call.ticket, self.sealing.seconds)
         call.answer(answers, self.sealing.seconds)
 
     async def resume(self, state: str) -> Checkpoint | None:
-        """Use up a state of another process; return where its call waited, None for a call that cannot be resumed.
+        """Use a state of another process; return where its call has waited, None for a call that cannot be resumed.
 
         The state is good again if the call is not admitted.
 
@@ -256,11 +248,11 @@ class OpenCalls:
         return Checkpoint(call_id, ticket, checkpoint)
 
     def admit(self, ticket: str) -> None:
-        """Note that a resumed call has its place: its state is used up."""
+        """Note that a resumed call runs: its state cannot be used again."""
         self._unadmitted.discard(ticket)
 
     def give_back(self, ticket: str) -> None:
-        """Accept a state once more if the call that it resumes was not admitted."""
+        """Accept a state again if its call was not admitted."""
         if ticket in self._unadmitted:
             self._unadmitted.discard(ticket)
             self.used.give_back(ticket)

@@ -70,12 +70,12 @@ class Parameters:
     cleared: frozenset[str] = frozenset()
 
     def given(self) -> dict[str, Any]:
-        """Those that have a value, by name."""
+        """Return the parameters that have a value, by name."""
         return {name: value for name in PARAMETERS if (value := getattr(self, name)) is not None}
 
     @property
     def tool_lists(self) -> tuple[tuple[str, ...], ...]:
-        """The allow-lists of tools, all of which hold; none: every tool is allowed."""
+        """The allow-lists of tools, which all apply; without one, every tool is allowed."""
         return tuple(one for one in (self.tools_allowlist, self.tools_limit) if one is not None)
 
 
@@ -93,7 +93,7 @@ class BadParametersError(CallRefusedError):
 
 
 def parse(asked: object, settings: AgentSettings) -> Parameters:
-    """The `params` of a call, as far as the agent lets its callers set them; None and `{}` set none.
+    """Return the `params` of a call that the agent allows its callers to set; None and `{}` set none.
 
     Raises:
         BadParametersError: the message names what is wrong and lists what this agent's callers may set.
@@ -118,7 +118,7 @@ def parse(asked: object, settings: AgentSettings) -> Parameters:
 
 
 def resolved(asked: Parameters, defaults: DefaultParameters) -> Parameters:
-    """`asked`, completed by the agent's defaults but for those that it clears; the keys of `extra` one by one."""
+    """Return `asked` with the agent's defaults, except those that it clears; the keys of `extra` are merged."""
     default = replace(of_settings(defaults), tools_allowlist=None)
     missing = {name: value for name, value in default.given().items() if getattr(asked, name) is None}
     filled = {name: value for name, value in missing.items() if name not in asked.cleared}
@@ -156,7 +156,7 @@ def listed_schema(settings: AgentSettings) -> JsonObject | None:
 
 
 def params_schema(settings: AgentSettings) -> JsonObject | None:
-    """The JSON Schema of `params` for this agent: exactly what its callers may set; None if that is nothing.
+    """Return the JSON Schema of the `params` that callers of this agent may set; None if they may set none.
 
     A call may also have null there.
     """
@@ -239,7 +239,7 @@ _RANGES = {
 
 
 def _refuse_unsendable(asked: Mapping[str, Any], settings: AgentSettings) -> None:
-    """Refuse values that a provider's client could not encode: no JSON, no UTF-8 text, nested too deep."""
+    """Refuse values that a provider's client could not encode: not JSON, not UTF-8, or nested too deeply."""
     if _has_more_levels(asked, MOST_LEVELS):
         raise _refused(f"Argument 'params' is nested more than {MOST_LEVELS} levels deep.", settings)
     try:

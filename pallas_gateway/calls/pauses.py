@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class Pausable(Protocol):
-    """Something of a call that pauses while its caller is asked."""
+    """A deadline or a slot of a call that pauses while its caller is asked."""
 
     def pause(self) -> None:
-        """A question is open from here on."""
+        """The first question is open."""
 
     def resume(self) -> None:
-        """No question is open any more."""
+        """The last question is closed."""
 
 
 class Pauses:
@@ -29,7 +29,7 @@ class Pauses:
 
     @contextmanager
     def including(self, member: Pausable) -> Iterator[None]:
-        """Pause `member` while questions are open; once the block has ended, it is left as it is."""
+        """Pause `member` while questions are open. After the block it is not changed."""
         self._members[member] = None
         if self.questions:
             member.pause()
@@ -55,7 +55,7 @@ class Pauses:
 
 
 class PausableDeadline:
-    """A deadline that does not count the time of its pauses; to be used within the deadline's own block."""
+    """A deadline that does not count the time of its pauses. Use it within the deadline's own block."""
 
     def __init__(self, deadline: asyncio.Timeout) -> None:
         self._deadline = deadline

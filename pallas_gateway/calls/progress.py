@@ -35,7 +35,7 @@ class ProgressCounter:
         self._last = 0
 
     def event(self, message: str, *, ended: bool = False) -> ProgressEvent:
-        """The next event; `ended` says that the sub-task of the message has ended."""
+        """Return the next event; `ended` if the sub-task of the message has ended."""
         self._last += 1
         return ProgressEvent(float(self._last), float(self._last) if ended else None, message)
 
@@ -51,7 +51,7 @@ def tool_ended(server: str, tool: str, *, ok: bool) -> str:
 
 
 def agent_step(agent: str, number: int, kind: Literal["llm", "tool"]) -> str:
-    """An agent asks its model, or runs the tools its model asked for; `number` counts both from 1."""
+    """An agent calls its model, or runs the tools of its answer; `number` counts both from 1."""
     return f"{agent} step {number} ({kind})"
 
 
@@ -79,5 +79,5 @@ def is_ours(message: str) -> bool:
 
 
 def heartbeat(agent: str, seconds: float) -> str:
-    """Nothing else happened for a while; `seconds` since the call began."""
+    """The heartbeat: no other progress for a while; `seconds` since the call began."""
     return f"{agent} working ({seconds:.0f}s)"

@@ -1,4 +1,4 @@
-"""States of calls that were used, of which each is accepted once."""
+"""Used states of calls; each state is accepted once."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ class UsedStates:
         return True
 
     def give_back(self, ticket: str) -> None:
-        """Accept the state with this ticket once more."""
+        """Accept the state with this ticket again."""
         if (end := self._ends.pop(ticket, None)) is not None:
             end.cancel()
