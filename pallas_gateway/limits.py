@@ -111,7 +111,6 @@ class ThreadLimits:
         first_try_seconds: A start waits so long for the database; agents do not need it.
         try_again_seconds: Pause between further tries.
         busy_seconds: A writer waits so long for another one of the same SQLite file.
-        answers_seconds: Pause between two looks for answers that came to other processes, while a question is open.
         expired_seconds: What calls of killed processes have left is deleted so long after it expired,
         clean_seconds: and looked for so often.
     """
@@ -123,7 +122,6 @@ class ThreadLimits:
     first_try_seconds: float = 10.0
     try_again_seconds: float = 3.0
     busy_seconds: float = 10.0
-    answers_seconds: float = 0.5
     expired_seconds: float = 600.0
     clean_seconds: float = 60.0
 

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from pallas_gateway.threads.question_store import QuestionKey, Waits
     from pallas_gateway.threads.records import Lease
 
+LOOK_SECONDS = 0.5
+"""Pause between two looks for answers that came to other processes, while a question is open."""
 _log = logging.getLogger("pallas.threads")
 
 
@@ -56,7 +58,7 @@ class Threads:
         self._changes = ThreadChanges(self._database, limits.copied_bytes, self.quota)
         self._turns = Turns(self._store, lease_seconds)
         self._question_store = QuestionStore(self._database)
-        self._questions = ThreadQuestions(self._question_store, limits.answers_seconds)
+        self._questions = ThreadQuestions(self._question_store)
         self._keeping = TaskOwner(close_seconds=0)
         self._is_open = False
 
@@ -145,9 +147,8 @@ class Threads:
 class ThreadQuestions:
     """Waits for answers; looks into the database only while a question is open."""
 
-    def __init__(self, store: QuestionStore, look_seconds: float) -> None:
+    def __init__(self, store: QuestionStore) -> None:
         self._store = store
-        self._look_seconds = look_seconds
         self._waiting: dict[QuestionKey, asyncio.Future[Answer]] = {}
         self._tasks = TaskOwner(close_seconds=0)
         self._looking: asyncio.Task[None] | None = None
@@ -190,7 +191,7 @@ class ThreadQuestions:
 
     async def _look(self) -> None:
         while self._waiting:
-            await asyncio.sleep(self._look_seconds)
+            await asyncio.sleep(LOOK_SECONDS)
             with suppress(ThreadsUnavailableError):
                 given = await self._store.given({thread_id for thread_id, _ in self._waiting})
                 new = {key: answer for key, answer in given.items() if self._waits_for(key)}
