@@ -33,12 +33,10 @@ _UNSORTED = {
     "runtime/downstreams/connections/connecting.py": REPAIRS,
     "runtime/downstreams/shutdown.py": REPAIRS,
     "runtime/downstreams/unused_listings.py": REPAIRS,
-    "runtime/downstreams/connections/stateless_servers.py": FAST_PATHS,
     "runtime/fast_paths/": FAST_PATHS,
     "runtime/settings/provider_addresses.py": REPAIRS,
     "telemetry/exposition.py": FAST_PATHS,
     "web/guards.py": REPAIRS,
-    "json_size.py": REPAIRS,
 }
 """Modules of 91736d5 that today's folders do not sort, each by the larger part of it, and where it stood."""
 _COMMANDS_BEFORE = {
