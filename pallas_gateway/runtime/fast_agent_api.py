@@ -1,4 +1,4 @@
-"""fast-agent's functions that the gateway calls in other ways than fast-agent; `patches` checks their names."""
+"""fast-agent's functions that the gateway calls in other ways than fast-agent; `seams` checks their names."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.identity.token_exchanger import TokenExchanger
 from pallas_gateway.limits import RuntimeLimits
-from pallas_gateway.runtime import fast_agent_api, patches
+from pallas_gateway.runtime import fast_agent_api, preparation
 from pallas_gateway.runtime.downstreams.listings.listing_cache import ListingCache
 from pallas_gateway.runtime.downstreams.programs.all_programs import Programs
 from pallas_gateway.runtime.failures import is_about_the_model, start_reason
@@ -81,7 +81,7 @@ class FastAgentRuntime:
         Raises:
             PlatformError: the installed fast-agent does not fit.
         """
-        patches.prepare()
+        preparation.prepare()
         await self._open.enter_async_context(self._exchanger)
         await self._open.enter_async_context(self._programs)
         return self
@@ -90,7 +90,7 @@ class FastAgentRuntime:
         """Delete all exchanged tokens, end all programs and fast-agent's process-wide parts."""
         self._factory.give_up()
         await self._open.aclose()
-        await patches.shut_down()
+        await preparation.shut_down()
 
     def llm_providers(self) -> tuple[LlmProvider, ...]:
         """The providers that preflight asks; none if fast-agent's settings cannot be read, which is logged."""

@@ -68,7 +68,8 @@ def collect() -> Misfits:
     for module in _imported(misfits):
         relied_on = getattr(module, "RELIED_ON", ())
         check_names(tuple(one for one in relied_on if not isinstance(one, Name)), module.__name__)
-        _check_names(module.__name__, "hypercorn", relied_on, misfits)
+        entered = (name for name, _ in getattr(module, "SEAMS", ()))
+        _check_names(module.__name__, "fast-agent-mcp", (*relied_on, *entered), misfits)
     for path in PATHS:
         check_names(path.requires, path.module)
     composition.use_changes()
@@ -145,9 +146,12 @@ def _prepare(misfits: Misfits) -> None:
         from fast_agent.llm.model_factory import ModelFactory  # noqa: PLC0415  likewise
         from fast_agent.llm.provider_types import Provider  # noqa: PLC0415  likewise
 
-        from pallas_gateway.runtime import patches  # noqa: PLC0415  likewise
+        from pallas_gateway.runtime import preparation  # noqa: PLC0415  likewise
 
-        patches.prepare()
+        preparing: Any = preparation
+        preparing.check_seams = lambda: None
+        with suppress(AttributeError):  # a name of `SEAMS` is missing, which is reported already
+            preparation.prepare()
         for provider in Provider:
             with misfits.of(f"{PACKAGE}.runtime.platform"), suppress(ModelConfigError):  # it serves no such model
                 ModelFactory._load_provider_class(provider)

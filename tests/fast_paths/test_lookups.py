@@ -15,12 +15,12 @@ from mcp_types import TextContent
 from typing_extensions import get_protocol_members
 
 from pallas_gateway.fast_paths import lookups
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 
 
 @pytest.mark.parametrize("key", ["a-key", None])
 def test_a_providers_key_is_found_in_the_settings(key: str | None) -> None:
-    patches.prepare()
+    preparation.prepare()
 
     found = ProviderKeyManager.get_config_file_key("generic", Settings(generic=GenericSettings(api_key=key)))
 
@@ -30,7 +30,7 @@ def test_a_providers_key_is_found_in_the_settings(key: str | None) -> None:
 
 
 def test_the_settings_are_not_dumped_for_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.prepare()
+    preparation.prepare()
     dumped: list[object] = []
     monkeypatch.setattr(Settings, "model_dump", lambda self, **_: dumped.append(self))
 
@@ -39,7 +39,7 @@ def test_the_settings_are_not_dumped_for_a_key(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_known_class_fulfils_its_protocol() -> None:
-    patches.prepare()
+    preparation.prepare()
     instances = [McpAgent(AgentConfig("agent")), Settings(), TextContent(type="text", text="")]
 
     for name, known in lookups.IMPLEMENTATIONS.items():
@@ -52,7 +52,7 @@ def test_a_known_class_fulfils_its_protocol() -> None:
 
 @pytest.mark.parametrize("text", ["You help.", "Reply {this}.", "It is {{where}}.", r"Write \{{name\}}.", r"End \}}."])
 async def test_an_instruction_has_the_text_that_fast_agent_makes(text: str) -> None:
-    patches.prepare()
+    preparation.prepare()
     ours, theirs = (InstructionBuilder(text).set("where", "here") for _ in range(2))
 
     assert await ours.build() == await inspect.unwrap(InstructionBuilder.build)(theirs)

@@ -9,7 +9,7 @@ from fast_agent import FastAgent
 from fast_agent.config import Settings
 
 from pallas_gateway.fast_paths.model_factories import remembering
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 
 
 def test_a_model_is_looked_for_once_and_one_with_parameters_each_time() -> None:
@@ -28,7 +28,7 @@ def test_a_model_is_looked_for_once_and_one_with_parameters_each_time() -> None:
 
 
 def test_an_agent_looks_for_its_model_once() -> None:
-    patches.prepare()
+    preparation.prepare()
 
     started: Any = SimpleNamespace(context=SimpleNamespace(config=Settings()))
     find = FastAgent._build_model_factory_func(started, None, None)

@@ -29,7 +29,7 @@ _UNSORTED = {
     "runtime/llm/sockets.py": FAST_PATHS,
     "runtime/llm/warm_up.py": FAST_PATHS,
     "runtime/compat/": REPAIRS,
-    "runtime/patches.py": REPAIRS,
+    "runtime/preparation.py": REPAIRS,
     "runtime/downstreams/connections/connecting.py": REPAIRS,
     "runtime/downstreams/shutdown.py": REPAIRS,
     "runtime/downstreams/unused_listings.py": REPAIRS,

@@ -10,9 +10,10 @@ import fast_agent.config
 from fast_agent.config import MCPSettings, Settings
 from pydantic import ValidationError
 
+from pallas_gateway.changes.change import Name
+from pallas_gateway.changes.names import incompatible, misfit
 from pallas_gateway.config.loading.error_messages import without, wrong_places
 from pallas_gateway.config.loading.fastagent_file import SERVERS, servers_at, settings_files
-from pallas_gateway.runtime.compat.requirements import check_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
     from pallas_gateway.config.loading.error_messages import Location
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
 
-RELIED_ON: ReliedOn = ((fast_agent.config, "_settings_from_sources", ("sources",)),)
+RELIED_ON = (Name("fast_agent.config:_settings_from_sources", ("sources",)),)
 _ROUNDS = 5
 """Without a wrong value, another one may be found."""
 _STAND_INS = {"default_model": "passthrough"}
@@ -44,7 +44,8 @@ def wrong_values_left_out(config_file: Path | None, known: Iterable[Location] = 
     Raises:
         PlatformError: the installed fast-agent does not fit.
     """
-    check_names(RELIED_ON)
+    if (why := misfit(RELIED_ON)) is not None:
+        raise incompatible("fast-agent-mcp", why)
     original = fast_agent.config._settings_from_sources
     project = {path.absolute() for path in settings_files(config_file)}
     places = list(known)

@@ -10,7 +10,7 @@ from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider.bedrock import bedrock_utils
 from fast_agent.llm.provider_types import Provider
 
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.settings.model_names import provider_of
 from tests.e2e.provider_matrix import OPENROUTER
 from tests.e2e.providers import serving
@@ -71,5 +71,5 @@ async def test_aws_is_not_asked_about_a_model_of_another_provider(
     ],
 )
 def test_a_model_of_bedrock_without_its_provider_is_known_by_its_form(name: str, provider: Provider | None) -> None:
-    patches.prepare()
+    preparation.prepare()
     assert provider_of(name) is provider

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.runtime import fast_agent_api, patches
+from pallas_gateway.runtime import fast_agent_api, preparation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def test_the_default_is_what_follows_the_dash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, written: str, value: str | None, read: str
 ) -> None:
-    patches.prepare()
+    preparation.prepare()
     monkeypatch.delenv("MODEL_OF_A_TEST", raising=False)
     if value is not None:
         monkeypatch.setenv("MODEL_OF_A_TEST", value)

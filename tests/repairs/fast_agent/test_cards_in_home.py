@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fast_agent.core.fastagent import FastAgent
 
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_card_in_the_home_is_no_agent_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.prepare()
+    preparation.prepare()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fastagent.config.yaml").write_text("default_model: passthrough\n")
     cards = tmp_path / ".fast-agent" / "agent-cards"

@@ -16,7 +16,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.repairs.fast_agent.half_answers import WholeStream
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from tests.e2e.provider_matrix import ANTHROPIC, GEMINI, GENERIC, OPENAI, RESPONSES
 from tests.e2e.providers import serving
 from tests.support.calling import ask
@@ -139,7 +139,7 @@ async def test_the_providers_own_word_that_this_is_all_is_enough() -> None:
 
 @pytest.mark.parametrize(("body", "is_done"), [(CHUNK + b"data: [DONE]\n\n", True), (CHUNK, False)])
 async def test_streams_of_openais_library_say_whether_their_provider_said_so(body: bytes, is_done: bool) -> None:
-    patches.prepare()
+    preparation.prepare()
     ModelFactory._load_provider_class(Provider.GENERIC)
     response = httpx2.Response(200, content=body, request=httpx2.Request("POST", "http://127.0.0.1"))
     async with AsyncOpenAI(api_key="key") as client:

@@ -14,7 +14,7 @@ from fast_agent.mcp_server_registry import ServerRegistry
 
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.repairs.fast_agent import session_ends
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
 from pallas_gateway.runtime.instance import Connections
@@ -33,7 +33,7 @@ PATIENT = 20.0
 
 @pytest.fixture(autouse=True)
 def prepared() -> None:
-    patches.prepare()
+    preparation.prepare()
 
 
 def connections(attach_seconds: float = 0.5) -> Connections:

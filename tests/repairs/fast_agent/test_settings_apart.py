@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import fast_agent.config
 from fast_agent.core.fastagent import FastAgent
 
-from pallas_gateway.runtime import fast_agent_api, patches
+from pallas_gateway.runtime import fast_agent_api, preparation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ def test_settings_are_read_while_calls_go_on_finding_the_process_wide_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that looks while a module is imported in another thread must find settings."""
-    patches.prepare()
+    preparation.prepare()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fastagent.config.yaml").write_text("default_model: passthrough")
     present = fast_agent.config.Settings()

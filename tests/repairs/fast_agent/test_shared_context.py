@@ -8,7 +8,7 @@ from fast_agent import context
 from fast_agent.core.fastagent import FastAgent
 
 from pallas_gateway.repairs.fast_agent import shared_context
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def test_the_context_stays_as_long_as_the_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.prepare()
+    preparation.prepare()
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fastagent.config.yaml").write_text("default_model: passthrough\n")
     async with made("one").harness():

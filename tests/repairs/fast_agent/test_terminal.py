@@ -11,11 +11,11 @@ PROGRAM = """
 import sys
 
 from pallas_gateway import composition
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 
 sys.argv = ["pallas-gateway", "serve", "--per-port"]
 composition.use_changes()
-patches.prepare()
+preparation.prepare()
 
 from fast_agent import FastAgent
 from fast_agent.ui import console

@@ -12,7 +12,7 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 from fastmcp import FastMCP
 
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.downstreams.connections import connecting
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
@@ -58,7 +58,7 @@ def attached(*, app: bool = False) -> AbstractAsyncContextManager[tuple[MCPAggre
 
 @asynccontextmanager
 async def attached_to(server: FastMCP, era: Era = "modern") -> AsyncIterator[tuple[MCPAggregator, Downstream]]:
-    patches.prepare()
+    preparation.prepare()
     downstream = Downstream(server, stateless=era == "modern", era=era)
     async with downstream.serve():
         settings = Settings(mcp=MCPSettings(servers={"tools": MCPServerSettings(transport="http", url=downstream.url)}))

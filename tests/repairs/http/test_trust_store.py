@@ -8,7 +8,7 @@ import httpx
 import httpx2
 import pytest
 
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_clients_share_one_context_unless_their_settings_differ(
     library: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patches.prepare()
+    preparation.prepare()
     shared = library.create_ssl_context()
     assert library.create_ssl_context() is shared
     assert library.create_ssl_context(verify=False) is not shared

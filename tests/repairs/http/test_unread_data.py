@@ -8,14 +8,14 @@ from contextlib import suppress
 import httpx2
 import pytest
 
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n%b"
 
 
 @pytest.fixture(autouse=True)
 def prepared() -> None:
-    patches.prepare()
+    preparation.prepare()
 
 
 @pytest.mark.parametrize("more", [b"", ANSWER % b"other", ANSWER[:20], b"\0"])

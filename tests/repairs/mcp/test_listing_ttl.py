@@ -10,13 +10,13 @@ from fastmcp import FastMCP
 from mcp.client.session import ClientSession
 
 from pallas_gateway.repairs.mcp.listing_ttl import changed
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from tests.repairs.fast_agent.test_unused_listings import attached_to
 
 
 @pytest.mark.parametrize(("ttl", "kept"), [(5, 5.0), (None, None)])
 async def test_a_session_has_the_ttl_of_its_latest_listing(ttl: int | None, kept: float | None) -> None:
-    patches.prepare()
+    preparation.prepare()
     server = FastMCP("tools", cache_ttl=ttl) if ttl else FastMCP("tools")
 
     @server.tool

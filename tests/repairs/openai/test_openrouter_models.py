@@ -12,7 +12,7 @@ from fast_agent.llm.provider_types import Provider as ProviderName
 from fast_agent.mcp.auth.context import request_bearer_token
 
 from pallas_gateway.repairs.openai import openrouter_models
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from tests.e2e.provider_matrix import OPENROUTER
 from tests.e2e.providers import KEY, serving
 from tests.support.asgi import respond_json
@@ -71,7 +71,7 @@ async def test_a_model_is_known_once_its_agent_has_started(tmp_path: Path) -> No
 
 
 async def test_an_unknown_model_is_looked_up_beside_the_calls() -> None:
-    patches.prepare()
+    preparation.prepare()
     models = ModelList("vendor/looked-up")
     async with serve_app(models) as listener:
         settings = Settings(openrouter=OpenRouterSettings(api_key=KEY, base_url=f"{listener.base_url}/v1"))
@@ -90,7 +90,7 @@ async def test_an_unknown_model_is_looked_up_beside_the_calls() -> None:
 
 
 async def test_a_callers_token_never_goes_where_the_list_is() -> None:
-    patches.prepare()
+    preparation.prepare()
     models = ModelList("vendor/another")
     models.gate.open()
     async with serve_app(models) as listener:

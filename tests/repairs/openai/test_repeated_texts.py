@@ -10,7 +10,7 @@ from fast_agent.llm.provider.openai.llm_openai import OpenAILLM
 from fast_agent.llm.provider_types import Provider
 from openai.types.chat import ChatCompletionChunk
 
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -43,7 +43,7 @@ ANSWERS = [
 @pytest.mark.parametrize("provider", [Provider.GENERIC, Provider.OPENAI])
 @pytest.mark.parametrize(("chunks", "text"), ANSWERS)
 async def test_a_text_that_equals_all_before_it_is_kept(chunks: list[Any], text: str, provider: Provider) -> None:
-    patches.prepare()
+    preparation.prepare()
     ModelFactory._load_provider_class(Provider.GENERIC)
     heard: list[str] = []
     llm = OpenAILLM(provider=provider, model="m")

@@ -9,7 +9,7 @@ import pytest
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_types import Provider
 
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from pallas_gateway.runtime import patches
 def test_websockets_use_the_address_of_requests(
     monkeypatch: pytest.MonkeyPatch, configured: str | None, variable: str | None, address: str
 ) -> None:
-    patches.prepare()
+    preparation.prepare()
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     if variable is not None:
         monkeypatch.setenv("OPENAI_BASE_URL", variable)

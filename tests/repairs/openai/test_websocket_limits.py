@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from tests.e2e.provider_matrix import WEBSOCKET
 from tests.e2e.providers import serving
 from tests.support.calling import ask
@@ -31,7 +31,7 @@ TEXT = b"\x81\x7d" + b"t" * 125
 
 async def flooded_by(flood: Callable[[asyncio.Transport], Awaitable[None]], **limits: int) -> None:
     """Have a client with these limits be flooded by a server; returns when both have lost their connection."""
-    patches.prepare()
+    preparation.prepare()
     ModelFactory._load_provider_class(Provider.RESPONSES)
     is_lost = asyncio.Event()
     connection_class = client_module.ClientConnection

@@ -111,12 +111,12 @@ def load_each_provider() -> None:
 
 def main(folder: Path) -> None:
     """Print a line for each attribute."""
-    from pallas_gateway.runtime import patches  # noqa: PLC0415  after `use_changes`
+    from pallas_gateway.runtime import preparation  # noqa: PLC0415  after `use_changes`
     from pallas_gateway.serving.process import expect_calls  # noqa: PLC0415  likewise
 
     composition.use_changes()
     expect_calls()
-    patches.prepare()
+    preparation.prepare()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         load_each_provider()

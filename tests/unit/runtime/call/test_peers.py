@@ -20,7 +20,7 @@ from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.mcp_server.tools import health_tool, message_tool
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
@@ -70,7 +70,7 @@ async def nothing(_: MCPAggregator) -> None:
 
 async def seen_by(peer: OnePeer, *, attached: bool = False, agent: str = "research", **server: Any) -> list[str]:
     """The tools that an agent with this peer has, and what one of them brings."""
-    patches.prepare()
+    preparation.prepare()
     settings = Settings(mcp=MCPSettings(servers={"peer": MCPServerSettings(transport="http", url=URL, **server)}))
     downstreams = prepare_servers(settings, {URL: agent})
     servers = PeerServers(replace(a_spec("parent"), peer_calls=peer), downstreams, DownstreamLog("parent"))

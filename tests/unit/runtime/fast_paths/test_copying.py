@@ -24,7 +24,7 @@ from mcp_types import (
 )
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.fast_paths.deep_copies import OwnMessages, copying_tools, fast_deepcopy
 
 
@@ -156,7 +156,7 @@ def prepared(agent: LlmDecorator, messages: list[PromptMessageExtended]) -> list
 def test_a_turn_gets_the_messages_that_fast_agent_would_give_it(
     history: list[PromptMessageExtended], new: list[PromptMessageExtended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    patches.prepare()
+    preparation.prepare()
     agent = Silent(AgentConfig("agent"))
     agent.load_message_history(history)
     for message in new:
@@ -174,7 +174,7 @@ def test_a_turn_gets_the_messages_that_fast_agent_would_give_it(
 
 
 def test_a_turn_copies_each_message_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.prepare()
+    preparation.prepare()
     agent = Silent(AgentConfig("agent"))
     agent.load_message_history([said("user", "one"), said("assistant", "two")])
     copied = []
@@ -191,7 +191,7 @@ def test_a_turn_copies_each_message_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_messages_are_loaded_uncopied_if_they_are_the_agents_own() -> None:
-    patches.prepare()
+    preparation.prepare()
     agent, messages = Silent(AgentConfig("agent")), [said("user", "one")]
 
     agent.load_message_history(messages)
@@ -233,7 +233,7 @@ def test_a_copied_tool_is_equal_and_shares_nothing_that_can_change(update: dict[
 
 
 def test_tools_are_copied_without_a_look_at_how_each_value_wants_to_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.prepare()
+    preparation.prepare()
     tool = Tool(name="look", input_schema={"properties": {name: {"type": "string"} for name in "abcdefgh"}})
     copied: list[object] = []
     monkeypatch.setattr("pydantic.main.deepcopy", lambda value, memo=None: copied.append(value))
@@ -245,7 +245,7 @@ def test_tools_are_copied_without_a_look_at_how_each_value_wants_to_be_copied(mo
 
 
 def test_a_turn_gets_the_plain_messages_of_the_agents_own_history_uncopied() -> None:
-    patches.prepare()
+    preparation.prepare()
     agent = Silent(AgentConfig("agent"))
     asks = PromptMessageExtended(role="assistant", tool_calls={"1": a_call()})
     history = [said("user", "one"), asks, RESULTS, said("assistant", "two"), said("user", "last")]
@@ -259,7 +259,7 @@ def test_a_turn_gets_the_plain_messages_of_the_agents_own_history_uncopied() -> 
 
 
 def test_a_turn_without_history_gets_the_templates_of_the_agents_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.prepare()
+    preparation.prepare()
     agent, template = Silent(AgentConfig("agent")), said("user", "one")
     template.is_template = True
     agent.load_message_history(OwnMessages([template, said("user", "two"), said("assistant", "three")]))
@@ -273,7 +273,7 @@ def test_a_turn_without_history_gets_the_templates_of_the_agents_own(monkeypatch
 
 
 def test_a_turn_that_cannot_be_prepared_leaves_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.prepare()
+    preparation.prepare()
     agent, history = Silent(AgentConfig("agent")), [said("user", "one"), said("assistant", "two")]
     agent.load_message_history(OwnMessages(history))
     monkeypatch.delattr(Silent, "_require_llm")

@@ -13,7 +13,7 @@ from fast_agent.core.fastagent import FastAgent
 
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.limits import RuntimeLimits
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.downstreams.tool_filters import passes, why_withheld
 from pallas_gateway.runtime.loading import make_agent
 from pallas_gateway.runtime.loading.declared import make, tool_filters
@@ -26,7 +26,7 @@ KNOWS = "fast-agent knows no such model or provider; write provider.model, such 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    patches.prepare()
+    preparation.prepare()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)
     configure(default_model="passthrough", mcp={"servers": {"argos": {"url": "https://argos.example/mcp"}}})

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pallas_gateway.file_stamps import stamp
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint, SettingsDigests
 from pallas_gateway.runtime.protocols import AgentSpec, Declared
 from tests.support.memory_runtime import a_spec
@@ -21,7 +21,7 @@ RESEARCH = "http://localhost:24211/mcp"
 
 @pytest.fixture(autouse=True)
 def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.prepare()
+    preparation.prepare()
     monkeypatch.chdir(tmp_path)
     write(default_model="passthrough")
 

@@ -7,7 +7,7 @@ from fast_agent.agents.tool_runner import ToolRunner
 
 from pallas_gateway.changes.names import places
 from pallas_gateway.errors import PlatformError
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.seams.installation import SEAMS, check_seams
 from pallas_gateway.runtime.seams.relied_on import RELIED_ON
 
@@ -28,7 +28,7 @@ def test_the_product_enters_libraries_by_few_names_each_once() -> None:
 
 def test_the_installed_fast_agent_fits_and_still_does_once_it_is_entered() -> None:
     check_seams()
-    patches.prepare()
+    preparation.prepare()
     check_seams()
 
 

@@ -12,7 +12,7 @@ from fast_agent.core.fastagent import FastAgent
 from pydantic import BaseModel, Field
 
 from pallas_gateway.config.loading.fastagent_file import read_fastagent_file
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.settings.hosting import settings_for_hosting, settings_of
 from pallas_gateway.runtime.settings.programmatic_tools import is_on
 from pallas_gateway.runtime.settings.review import review
@@ -38,7 +38,7 @@ class Settings(fast_agent.config.Settings):
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder, and a fast-agent that has the section, which the locked version may not have."""
-    patches.prepare()
+    preparation.prepare()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)
     if "ptc" not in fast_agent.config.Settings.model_fields:

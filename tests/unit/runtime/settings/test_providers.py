@@ -11,7 +11,7 @@ from fast_agent.llm.provider.openai import llm_azure
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.llm.provider_types import Provider
 
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.protocols import LlmProvider
 from pallas_gateway.runtime.runtime import FastAgentRuntime
 from pallas_gateway.runtime.settings import provider_addresses
@@ -22,7 +22,7 @@ KEY = "sk-hunter2"
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder, and an environment that knows no provider."""
-    patches.prepare()
+    preparation.prepare()
     monkeypatch.chdir(tmp_path)
     for provider in Provider:
         monkeypatch.delenv(ProviderKeyManager.get_env_key_name(provider.config_name) or "", raising=False)

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from fast_agent.config import MCPServerSettings
 
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.settings.review import review
 
 RESOURCES = Path(fast_agent.__file__).parent / "resources"
@@ -18,7 +18,7 @@ SERVER = {"url": "http://argos.example/mcp"}
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder."""
-    patches.prepare()
+    preparation.prepare()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)
 

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from fast_agent.config import MCPServerSettings
 
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.downstreams.connections.shared_clients import SharedClients
 from pallas_gateway.runtime.downstreams.connections.timeouts import allow_silence
 from pallas_gateway.tasks import TaskOwner
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def a_client(url: str) -> AsyncIterator[httpx2.AsyncClient]:
-    patches.prepare()
+    preparation.prepare()
     tasks = TaskOwner()
     clients = SharedClients(tasks, 1)
     try:

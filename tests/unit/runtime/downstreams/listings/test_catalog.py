@@ -18,7 +18,7 @@ from fast_agent.mcp_server_registry import ServerRegistry
 
 from pallas_gateway.calls.asking import declaring
 from pallas_gateway.limits import ListingLimits
-from pallas_gateway.runtime import patches
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.downstreams.connections.connection_manager import install
 from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
 from pallas_gateway.runtime.scope import CallScope, entered
@@ -41,7 +41,7 @@ LISTEN = "subscriptions/listen"
 
 @pytest.fixture(autouse=True)
 def prepared() -> None:
-    patches.prepare()
+    preparation.prepare()
 
 
 def settings_of(url: str) -> Settings:
