@@ -132,7 +132,7 @@ class Connections:
             self._log.went_down(name, one_line(error), of_caller=is_refused, for_others=for_others)
         else:
             self._is_there(name)
-            self._log.listed(name, tools_of(aggregator, name))
+            self._log.on_listed(name, tools_of(aggregator, name))
 
     def _known(self, name: str) -> Listing | None:
         return self._offers.of(name) or (self._programs.of(name) if self._programs is not None else None)

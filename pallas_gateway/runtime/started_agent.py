@@ -25,7 +25,7 @@ from pallas_gateway.runtime.downstreams.listings.known_tools import KnownTools
 from pallas_gateway.runtime.downstreams.listings.read_only import local_tools_only_read
 from pallas_gateway.runtime.downstreams.listings.tool_names import tool_names
 from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
-from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
+from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
 from pallas_gateway.runtime.loading.agent_choice import served_agent
 from pallas_gateway.runtime.protocols import ModelFacts, ServerTools
@@ -88,7 +88,7 @@ class StartedAgent:
         mcp = settings_of(fast).mcp
         servers = mcp.servers if mcp else {}
         self._configs = [data["config"] for data in fast.agents.values()]
-        self._filters = UnmatchedFilters(spec.name, self._configs, _varying(self._downstreams.values()))
+        self._filters = FilterReport(spec.name, self._configs, _varying(self._downstreams.values()))
         self._log = DownstreamLog(
             spec.name, self._filters, outage_seconds=limits.outage_seconds, report=spec.on_downstream
         )

@@ -15,9 +15,8 @@ from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 from pallas_gateway.config.model.processes import ProcessSettings
 from pallas_gateway.limits import ProgramLimits
 from pallas_gateway.runtime.downstreams.programs.all_programs import Programs
-from pallas_gateway.runtime.downstreams.programs.program_greeting import Greeting
 from pallas_gateway.runtime.downstreams.programs.program_process import ProgramProcess
-from pallas_gateway.runtime.downstreams.programs.program_transport import MOST_UNREAD, connection
+from pallas_gateway.runtime.downstreams.programs.program_transport import MOST_UNREAD, Greeting, connection
 from pallas_gateway.runtime.protocols import StdioProgram
 from tests.e2e.stdio_world import holding, world
 from tests.support.commands import started

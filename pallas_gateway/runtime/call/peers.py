@@ -65,7 +65,7 @@ class PeerServers:
             listing = Listing(tuple(_namespaced(peer.name, tool) for tool in tools))
             self._listings[peer.name] = tools, listing
             if peer.peer != ALL_AGENTS or caller.grants.everything:  # other callers may see fewer tools
-                self._log.listed(peer.name, [tool.name for tool in tools])
+                self._log.on_listed(peer.name, [tool.name for tool in tools])
         return listing
 
 

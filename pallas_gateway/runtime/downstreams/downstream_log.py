@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from pallas_gateway import child_processes
-from pallas_gateway.runtime.downstreams.outages import Outages
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.protocols import not_reported
 from pallas_gateway.runtime.scope import current_scope
@@ -18,7 +18,7 @@ from pallas_gateway.runtime.scope import current_scope
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
+    from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
     from pallas_gateway.runtime.protocols import Downstream, OnDownstream
 
 CONNECT_SECONDS = 5.0
@@ -36,7 +36,7 @@ class DownstreamLog:
     def __init__(
         self,
         agent: str,
-        filters: UnmatchedFilters | None = None,
+        filters: FilterReport | None = None,
         *,
         outage_seconds: float = 60.0,
         report: OnDownstream = not_reported,
@@ -68,10 +68,10 @@ class DownstreamLog:
         if self._outages.up(name):
             _log.info("downstream available again", extra={"agent": self._agent, "server": name})
 
-    def listed(self, name: str, tools: Iterable[str]) -> None:
+    def on_listed(self, name: str, tools: Iterable[str]) -> None:
         """Compare the tools that `name` offers to callers like that of the current call with the agent's filters."""
         if self._filters is not None:
-            self._filters.listed(name, tools, current_scope.get().questions.modes)
+            self._filters.on_listed(name, tools, current_scope.get().questions.modes)
 
     async def look_for(self, downstreams: Iterable[Downstream]) -> None:
         """Log downstreams whose program is not installed or whose port accepts no connection.
@@ -105,3 +105,44 @@ def _is_behind_proxy(url: SplitResult) -> bool:
     """True if requests use a proxy of the environment; the host may be known only to the proxy."""
     proxies = getproxies()
     return bool({url.scheme, "all"} & proxies.keys()) and not proxy_bypass(url.hostname or "")
+
+
+@dataclass(slots=True)
+class _Server:
+    is_down: bool = False
+    is_said: bool = True  # that it is down
+    said_at: float = float("-inf")
+    unsaid: int = 0
+
+
+class Outages:
+    """The state of each server; decides which changes are logged, at most one pair a minute for each.
+
+    Times are seconds of one monotonic clock.
+    """
+
+    def __init__(self, quiet_seconds: float = 60.0) -> None:
+        """Of a server that flaps, one outage is logged in `quiet_seconds`."""
+        self._quiet_seconds = quiet_seconds
+        self._servers: dict[str, _Server] = {}
+
+    def down(self, name: str, now: float) -> int | None:
+        """Record an outage. Return None if it is not logged, else the number of changes before it that were not."""
+        server = self._servers.setdefault(name, _Server())
+        if not server.is_down:
+            server.is_down, server.is_said = True, False
+            server.unsaid += 1
+        if server.is_said or now - server.said_at < self._quiet_seconds:
+            return None
+        before, server.unsaid = server.unsaid - 1, 0
+        server.is_said, server.said_at = True, now
+        return before
+
+    def up(self, name: str) -> bool:
+        """Record a connection. Return True if it is logged, which is so if the outage was."""
+        server = self._servers.get(name)
+        if server is None or not server.is_down:
+            return False
+        server.is_down = False
+        server.unsaid += not server.is_said
+        return server.is_said

@@ -51,7 +51,7 @@ def may_use(configs: Iterable[AgentConfig], server: str, tool: str) -> bool:
     return any(server in config.servers and passes(config.tools or {}, name) for config in configs)
 
 
-class UnmatchedFilters:
+class FilterReport:
     """The filters of a hosted agent that match no tool, known once all servers that they are for have been listed.
 
     Attributes:
@@ -79,7 +79,7 @@ class UnmatchedFilters:
         self._tools: dict[str, dict[frozenset[Mode], list[str]]] = {}
         self._unmatched: dict[str, str] = {}
 
-    def listed(self, server: str, tools: Iterable[str], modes: Collection[Mode] = ()) -> None:
+    def on_listed(self, server: str, tools: Iterable[str], modes: Collection[Mode] = ()) -> None:
         """Set the tools of `server` for callers that can be asked in `modes`; log each filter that matches none."""
         if server in self._varying:
             return

@@ -104,7 +104,7 @@ class Inquiry:
         before, self.listing = self.listing, now
         self._listed_at = request.sent_at
         self._say_what_changed(before, now)
-        self._log.listed(self._server, tools_of(aggregator, self._server))
+        self._log.on_listed(self._server, tools_of(aggregator, self._server))
 
     async def _ask_and_listen(self) -> None:
         try:

@@ -171,7 +171,7 @@ class _Listed:
                     found, program=pool, connect_seconds=self._limits.start_seconds + self._limits.list_seconds
                 )
                 self._of.log.is_up(self._server)
-                self._of.log.listed(self._server, tools_of(aggregator, self._server))
+                self._of.log.on_listed(self._server, tools_of(aggregator, self._server))
                 return self._listing
         except Exception as error:
             pool.is_of_initialize_era = False  # it may be another program now

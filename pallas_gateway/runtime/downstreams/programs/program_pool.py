@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from pallas_gateway.runtime.downstreams.programs.program_greeting import DISCOVER, INITIALIZE, Greeting
 from pallas_gateway.runtime.downstreams.programs.program_process import ProgramBusyError, ProgramError, ProgramProcess
+from pallas_gateway.runtime.downstreams.programs.program_transport import DISCOVER, INITIALIZE, Greeting
 from pallas_gateway.runtime.protocols import ProgramState
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.tasks import TaskOwner

@@ -26,7 +26,7 @@ from mcp_types import (
 from pallas_gateway import child_processes
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.json_size import MOST_VALUES_OF_SERVERS, has_too_many_values
-from pallas_gateway.runtime.downstreams.programs.program_greeting import DISCOVER, INITIALIZE, INITIALIZED
+from pallas_gateway.runtime.downstreams.programs.program_transport import DISCOVER, INITIALIZE, INITIALIZED
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mcp_types import JSONRPCMessage, RequestId
 
     from pallas_gateway.child_processes import ChildProcess
-    from pallas_gateway.runtime.downstreams.programs.program_greeting import Greeting
+    from pallas_gateway.runtime.downstreams.programs.program_transport import Greeting
     from pallas_gateway.runtime.protocols import StdioProgram
 
     type ProgramAnswer = JSONRPCResponse | JSONRPCError

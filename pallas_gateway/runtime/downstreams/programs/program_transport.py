@@ -6,15 +6,15 @@ has answered already. So the client has the callbacks and the context of its own
 
 from __future__ import annotations
 
+import json
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
-
-from pallas_gateway.runtime.downstreams.programs.program_greeting import DISCOVER, INITIALIZE, INITIALIZED, Greeting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -26,8 +26,35 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.downstreams.programs.program_pool import ProgramPool
     from pallas_gateway.runtime.downstreams.programs.program_process import ProgramAnswer, ProgramProcess
 
+DISCOVER = "server/discover"
+INITIALIZE = "initialize"
+INITIALIZED = "notifications/initialized"
 MOST_UNREAD = 64
 """Messages that the client has not read, before the process has to wait; a shared one does not wait for one client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """The first request of a connection: `initialize` or `server/discover`.
+
+    `key` is equal for connections that may take the same process. `initialize` declares what its client supports, so
+    that its key has all parameters. `server/discover` declares nothing that lasts.
+    """
+
+    method: str
+    params: dict[str, Any]
+    key: str
+
+    @classmethod
+    def of(cls, request: JSONRPCRequest, *, shared: bool) -> Greeting:
+        """Return the greeting without marks of the call, and for a shared process without what a caller supports."""
+        params = dict(request.params or {})
+        if request.method == INITIALIZE:
+            params.pop("_meta", None)
+            if shared:
+                params["capabilities"] = {}
+            return cls(request.method, params, json.dumps(params, sort_keys=True))
+        return cls(request.method, params, DISCOVER)
 
 
 @asynccontextmanager

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 from fast_agent.agents.agent_types import AgentConfig
 
-from pallas_gateway.runtime.downstreams.tool_filters import UnmatchedFilters
+from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def filters(servers: Sequence[str], varying: Sequence[str] = (), **patterns: list[str]) -> UnmatchedFilters:
-    return UnmatchedFilters("lead", [AgentConfig("lead", servers=list(servers), tools=patterns)], varying)
+def filters(servers: Sequence[str], varying: Sequence[str] = (), **patterns: list[str]) -> FilterReport:
+    return FilterReport("lead", [AgentConfig("lead", servers=list(servers), tools=patterns)], varying)
 
 
 @pytest.mark.parametrize(
@@ -29,31 +29,31 @@ def filters(servers: Sequence[str], varying: Sequence[str] = (), **patterns: lis
 )
 def test_a_filter_is_compared_with_the_tools_of_its_server(pattern: str, problem: str | None) -> None:
     one = filters(["n", "other"], n=[pattern])
-    one.listed("other", ["anything"])
+    one.on_listed("other", ["anything"])
     assert not one.problems
-    one.listed("n", ["weather", "news"])
+    one.on_listed("n", ["weather", "news"])
     assert one.problems == (() if problem is None else (problem,))
-    one.listed("n", ["weather", "wether", "xyz_1"])
+    one.on_listed("n", ["weather", "wether", "xyz_1"])
     assert not one.problems
 
 
 def test_every_tool_is_allowed_by_a_star_of_a_server_without_tools() -> None:
     one = filters(["n"], n=["*"])
-    one.listed("n", [])
+    one.on_listed("n", [])
     assert not one.problems
 
 
 def test_servers_that_share_the_beginning_of_their_names_are_judged_together() -> None:
     one = filters(["n__a", "n__b"], n=["b__*", "c__*"])
-    one.listed("n__a", ["x"])
+    one.on_listed("n__a", ["x"])
     assert not one.problems
-    one.listed("n__b", ["x"])
+    one.on_listed("n__b", ["x"])
     assert one.problems == ("'n__c__*' matches no tool (did you mean 'n__b__x'?)",)
 
 
 def test_filters_of_servers_that_differ_by_caller_are_not_judged() -> None:
     one = filters(["n"], ["n"], n=["wether"])
-    one.listed("n", ["weather"])
+    one.on_listed("n", ["weather"])
     assert not one.problems
 
 
@@ -62,7 +62,7 @@ def test_a_filter_is_logged_when_it_is_found_to_match_nothing_and_again_only_aft
 ) -> None:
     one = filters(["n"], n=["wether"])
     for tools in (["weather"], ["weather", "news"], ["wether"], ["weather"]):
-        one.listed("n", tools)
+        one.on_listed("n", tools)
     assert [record.getMessage() for record in caplog.records] == ["tool filter matches no tool"] * 2
     assert vars(caplog.records[0])["problem"] == "'n__wether' matches no tool (did you mean 'n__weather'?)"
 
@@ -75,10 +75,10 @@ def test_a_filter_for_tools_that_only_some_callers_are_offered_is_judged_when_th
         return True
 
     one.look_further = look_further
-    one.listed("n", ["weather"])
+    one.on_listed("n", ["weather"])
     assert (one.problems, set(looked)) == ((), {"n"})
-    one.listed("n", ["weather", "confirm"], ["form"])
+    one.on_listed("n", ["weather", "confirm"], ["form"])
     assert one.problems == ("'n__news' matches no tool",)
     looked.clear()
-    one.listed("n", ["weather"])
+    one.on_listed("n", ["weather"])
     assert (one.problems, looked) == (("'n__news' matches no tool",), [])
