@@ -1,1 +1,1 @@
-"""The ASGI app: routes, guards, the registry and the probes. What an agent answers is decided below."""
+"""The ASGI app: routes, guards, registry and probes."""

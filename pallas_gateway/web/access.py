@@ -114,13 +114,13 @@ def _refusal_to_run(gateway: Gateway, name: str | None, request: McpRequest) -> 
         case Decision.NO_GRANT:
             gateway.refuse_call(agent, caller)
             return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", ALL_AGENTS)
-        case Decision.HIDDEN if agent in hosted:  # passed on, and answered as an unknown tool
+        case Decision.HIDDEN if agent in hosted:  # passed on: the server answers that it has no such tool
             refusals.record(gateway, scope, "no_grant", f"the token has no grant for agent '{agent}'", caller)
     return None
 
 
 async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None) -> Caller:
-    """The caller of a request.
+    """Return the caller of a request.
 
     Args:
         gateway: has the authentication.
@@ -165,7 +165,7 @@ def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *
 
 
 async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:
-    """The grants that decide what a caller sees in the registry.
+    """Return the grants that decide which agents a caller sees in the registry.
 
     Raises:
         TokenError: as `caller_of`; not with an open registry.
@@ -177,9 +177,9 @@ async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:
 
 
 async def informed_of(gateway: Gateway, scope: Scope) -> Grants:
-    """The caller's own grants: why an agent is not up is for those who may view it, also where the registry is open.
+    """Return the caller's own grants, which decide who sees the reason why an agent is not up.
 
-    None with a token that is not accepted: probes and pages that anyone may read answer nevertheless.
+    With a token that is not accepted there are no grants, because public probes and pages answer such requests, too.
     """
     try:
         return (await caller_of(gateway, scope)).grants
@@ -188,7 +188,7 @@ async def informed_of(gateway: Gateway, scope: Scope) -> Grants:
 
 
 async def refusal_without(grant: str, gateway: Gateway, scope: Scope) -> JSONResponse | None:
-    """Return the refusal of a request that requires a grant for no agent; None if the caller has it.
+    """Return the refusal of a request that requires a grant other than those for agents; None if the caller has it.
 
     Raises:
         TokenError: as `caller_of`.

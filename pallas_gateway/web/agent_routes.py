@@ -48,13 +48,13 @@ def is_own_port_path(path: str) -> bool:
 
 
 def named_by_path(path: str) -> str | None:
-    """The agent's name in a path, hosted or not; None for other paths."""
+    """Return the name of the agent of a path, hosted or not; None for other paths."""
     match = _AGENT_PATH.fullmatch(path)
     return match[1] if match else None
 
 
 def is_agent_path(path: str, *, on_own_port: bool) -> bool:
-    """Return true for a path of an agent, hosted or not; `/mcp` is one on an agent's own port only."""
+    """Return True for a path of an agent, hosted or not; `/mcp` is one on an agent's own port only."""
     return path.startswith("/agents/") or (on_own_port and is_own_port_path(path))
 
 

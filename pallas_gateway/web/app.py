@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def create_app(gateway: Gateway, servers: McpServers, ports: Mapping[int, PortRoutes]) -> ASGIApp:
-    """The app behind all listeners.
+    """Return the app behind all listeners.
 
     Args:
         gateway: opened by the server; the app has no lifespan of its own.
@@ -87,7 +87,7 @@ class _Table:
             await self._app_at(scope)(scope, receive, send)
 
     def _app_at(self, scope: Scope) -> ASGIApp:
-        """The app of the request's path, with its own guards."""
+        """Return the app of the request's path, with its own guards."""
         path = scope["path"]
         if self._for_openai_clients is not None and openai.is_path(path):
             return self._for_openai_clients
@@ -102,7 +102,7 @@ class _Table:
         return refusals.not_found(scope, refusals.NOTHING_HERE)
 
     def _enabled_at(self, path: str) -> ASGIApp | None:
-        """The app of a path that only a setting enables."""
+        """Return the app of a path that a setting enables; None for other paths, and if it is disabled."""
         if self._threads is not None and path.startswith(THREADS_PREFIX):
             return self._threads
         if is_console_api(path):
@@ -121,7 +121,7 @@ class _Table:
         )
 
     def _why_not_here(self, scope: Scope, name: str | None) -> str | None:
-        """The error for an agent that this port does not serve, None if it does."""
+        """Return the error for an agent that this port does not serve; None if it does."""
         configuration = self._gateway.configuration
         if self._routes.agent is not None:
             is_here = agent_routes.is_own_port_path(scope["path"])
@@ -139,7 +139,7 @@ class _Table:
 
 
 def _is_main(gateway: Gateway, routes: PortRoutes) -> bool:
-    """Return true for the port of all agents, which is the registry's, or of the only agent."""
+    """Return True for the port of the registry, which has all agents, and for the port of a single agent."""
     return routes.registry or (routes.agent is not None and gateway.configuration.only_agent is not None)
 
 
@@ -152,7 +152,7 @@ def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
 
 
 def _console(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGIApp | None]:
-    """The console's page, and its endpoints."""
+    """Return the apps of the console's page and of its endpoints."""
     if not routes.registry or not gateway.configuration.serves_console:
         return None, None
     from pallas_gateway.web.console import api  # noqa: PLC0415  imported only when enabled
@@ -173,7 +173,7 @@ def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
 
 
 def _not_stored(app: ASGIApp) -> ASGIApp:
-    """Have no cache keep the responses of an app: they are of one caller, and hold conversations."""
+    """Forbid caches to store the responses of an app, which hold conversations of one caller."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         async def stamp(message: Message) -> None:
@@ -198,7 +198,7 @@ async def _answer(gateway: Gateway, endpoint: Endpoint, scope: Scope, receive: R
 
 
 async def _accept_lifespan(receive: Receive, send: Send) -> None:
-    """Confirm the server's lifespan messages; the gateway is opened and closed elsewhere."""
+    """Confirm the server's lifespan messages; `serving/server.py` opens and closes the gateway."""
     while True:
         message = await receive()
         await send({"type": f"{message['type']}.complete"})

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def is_json(headers: Headers) -> bool:
-    """Return true if a body is sent as JSON; a page of another origin needs a preflight to send that (CORS)."""
+    """Return True if a body is sent as JSON, which requires a CORS preflight from pages of other origins."""
     return headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
 
 
@@ -55,7 +55,7 @@ class AnswerAfterBody:
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on one request; 408 if its body is late."""
+        """Answer one request; with 408 if its body is late."""
         body, tasks, has_begun = _Body(receive, self._limits), TaskOwner(), False
 
         async def late_send(message: Message) -> None:
@@ -72,7 +72,7 @@ class AnswerAfterBody:
         try:
             await self._app(scope, body.receive, late_send)
         except ClientDisconnect:
-            pass  # before its request was complete
+            pass  # the request was not complete
         finally:
             await tasks.cancel_all()
         if body.is_late and not has_begun:
@@ -91,7 +91,7 @@ class _Body:
         self._latest = asyncio.get_running_loop().time() + limits.seconds
 
     async def receive(self) -> Message:
-        """The next message of the request."""
+        """Return the next message of the request."""
         if self.is_late:
             return {"type": "http.disconnect"}
         if not self.is_unread:

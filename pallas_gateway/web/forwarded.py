@@ -68,7 +68,6 @@ class TrustedProxies:
         self._logged: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on one request."""
         await self._app(self._seen(scope) if scope["type"] == "http" else scope, receive, send)
 
     def _seen(self, scope: Scope) -> Scope:
@@ -90,7 +89,7 @@ class TrustedProxies:
         return seen
 
     def _sender(self, connected: Sender, headers: Sequence[tuple[bytes, bytes]]) -> Sender:
-        """The client before the trusted proxies.
+        """Return the client before the trusted proxies.
 
         A proxy writes one of the two kinds of headers and may pass on the other from the client. Which one
         is the proxy's is unknown, so kinds that disagree are both ignored.
@@ -134,7 +133,7 @@ def _peer(scope: Scope) -> Address | None:
 
 
 def _plain(address: Address) -> Address:
-    """An IPv4-mapped address such as `::ffff:10.0.0.1`, from a listener on `::`, as IPv4."""
+    """Return an IPv4-mapped address such as `::ffff:10.0.0.1`, from a listener on `::`, as IPv4."""
     return address.ipv4_mapped or address if isinstance(address, IPv6Address) else address
 
 
@@ -148,7 +147,7 @@ def _listed(headers: Sequence[tuple[bytes, bytes]], wanted: bytes) -> list[str]:
 
 
 def _forwarded(lines: Sequence[str]) -> Iterator[Hop]:
-    """The hops of `Forwarded`, nearest first; each line is parsed when its hops are needed."""
+    """Yield the hops of `Forwarded`, nearest first; a line is parsed when its hops are needed."""
     for line in reversed(lines):
         for element in reversed(_elements(line)):
             yield Hop(_node(element.get("for")), _scheme(element.get("proto")))
@@ -173,7 +172,7 @@ def _elements(line: str) -> list[dict[str, str]]:
 
 
 def _x_forwarded(clients: Sequence[str], schemes: Sequence[str]) -> Iterator[Hop]:
-    """The hops of `X-Forwarded-*`, nearest first; many proxies replace the scheme and append the address."""
+    """Yield the hops of `X-Forwarded-*`, nearest first; many proxies replace the scheme and append the address."""
     for client, scheme in zip_longest(reversed(clients), reversed(schemes)):
         yield Hop(_node(client), _scheme(scheme))
 

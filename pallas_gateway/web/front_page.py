@@ -44,7 +44,7 @@ _HEADERS = {
 
 
 def respond(gateway: Gateway, routes: PortRoutes, request: Request, viewer: Grants, informed: Grants) -> Response:
-    """The page, or its content as JSON for a client that accepts JSON and no HTML."""
+    """Return the page, or its content as JSON for a client that accepts JSON and no HTML."""
     content = document(gateway, routes, viewer, informed)
     if wants_json(request):
         return JSONResponse(content, headers=_HEADERS)
@@ -52,7 +52,7 @@ def respond(gateway: Gateway, routes: PortRoutes, request: Request, viewer: Gran
 
 
 def document(gateway: Gateway, routes: PortRoutes, viewer: Grants, informed: Grants) -> dict[str, Any]:
-    """The agents of a port that the viewer may view, and the shared addresses, None for disabled ones.
+    """Return the agents of a port that the viewer may view, and the shared addresses; None for disabled ones.
 
     Agents have the reason for their state if `informed` may view them.
     """
@@ -72,12 +72,12 @@ def document(gateway: Gateway, routes: PortRoutes, viewer: Grants, informed: Gra
 
 @cache
 def documents() -> dict[str, Path]:
-    """The files of the documentation, by URL path."""
+    """Return the files of the documentation, by URL path."""
     return {f"/docs/{file.relative_to(_DOCUMENTS)}": file for file in sorted(_DOCUMENTS.rglob("*.md"))}
 
 
 def respond_document(path: str) -> Response:
-    """One document as plain text."""
+    """Return a document as plain text."""
     return PlainTextResponse(documents()[path].read_text(encoding="utf-8"), headers=_HEADERS)
 
 

@@ -158,7 +158,7 @@ def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
 
 
 def _console_origins(configuration: Configuration) -> Iterator[str]:
-    """The origins of the console where agents have other ports, and so other origins than it has."""
+    """Yield the origins of the console if agents have other ports, and so other origins."""
     if configuration.per_port and configuration.serves_console:
         hosts = dict.fromkeys((configuration.deployment.host, *sorted(_LOOPBACK)))
         yield from (authority(configuration.scheme, host, configuration.gateway_port) for host in hosts)

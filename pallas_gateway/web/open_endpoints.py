@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def open_endpoints(gateway: Gateway, routes: PortRoutes) -> dict[str, Endpoint]:
-    """The endpoints of one port, by path."""
+    """Return the endpoints of one port, by path."""
     documents = dict.fromkeys(front_page.documents(), _document)
     endpoints = {**_ON_EVERY_PORT, **documents, **(_WITH_REGISTRY if routes.registry else {})}
     return {path: partial(endpoint, gateway, routes) for path, endpoint in endpoints.items()}
@@ -57,7 +57,7 @@ async def _live(_gateway: Gateway, _routes: PortRoutes, _request: Request) -> Re
 
 
 async def _ready(gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
-    """200 once every agent was tried and the gateway is not draining; `?strict=1` requires all agents to be ready.
+    """Answer 200 if every agent was tried and the gateway is not draining; `?strict=1` requires ready agents.
 
     An agent that a reload adds counts once it was tried. The body lists agents that the viewer may view, with reasons
     for those who may view them by a grant; the status is the same for every caller.
@@ -82,7 +82,7 @@ async def _ready(gateway: Gateway, _routes: PortRoutes, request: Request) -> Res
 
 
 async def _metrics(gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
-    """The metrics as text 0.0.4, or in the format of the scraper's `Accept`."""
+    """Return the metrics as text 0.0.4, or in the format of the scraper's `Accept`."""
     if (refused := await refusal_without(VIEW_METRICS, gateway, request.scope)) is not None:
         return refused
     for name, is_on in {**fast_paths.states(), **changes.registry().states()}.items():

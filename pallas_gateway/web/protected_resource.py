@@ -31,12 +31,12 @@ _SCOPE_CLAIMS = ("scope", "scp")
 
 
 def is_metadata_path(path: str) -> bool:
-    """Return true for the path of a metadata document."""
+    """Return True for the path of a metadata document."""
     return path.startswith(f"{WELL_KNOWN}/")
 
 
 def audiences(addresses: Addresses, agent: str | None) -> tuple[str, ...]:
-    """The audiences accepted at an agent (or at the gateway itself), besides the configured ones."""
+    """Return the audiences accepted at an agent, or at the gateway itself, in addition to the configured ones."""
     names = [addresses.configuration.public_base_url]
     if agent is not None:
         names.append(addresses.resource(agent))
@@ -44,7 +44,7 @@ def audiences(addresses: Addresses, agent: str | None) -> tuple[str, ...]:
 
 
 def scopes(gateway: Gateway, agent: str) -> list[str]:
-    """The scopes that a client should request; none where grants are not scopes."""
+    """Return the scopes that a client should request; none if grants are not scopes."""
     auth = gateway.configuration.deployment.gateway.auth
     if auth is None or auth.jwt is None:
         return []
@@ -54,7 +54,7 @@ def scopes(gateway: Gateway, agent: str) -> list[str]:
 
 
 def scope_for(gateway: Gateway, grant: str) -> str | None:
-    """The scope to request for a missing grant, None if grants are not scopes."""
+    """Return the scope to request for a missing grant; None if grants are not scopes."""
     auth = gateway.configuration.deployment.gateway.auth
     if auth is None or auth.jwt is None:
         return grant
@@ -62,7 +62,7 @@ def scope_for(gateway: Gateway, grant: str) -> str | None:
 
 
 def metadata_url(gateway: Gateway, agent: str | None) -> str | None:
-    """The URL of an agent's metadata; None if it has none."""
+    """Return the URL of an agent's metadata; None if it has none."""
     auth = gateway.configuration.deployment.gateway.auth
     if agent is None or auth is None or auth.jwt is None:
         return None
@@ -73,7 +73,7 @@ def metadata_url(gateway: Gateway, agent: str | None) -> str | None:
 
 
 def respond(gateway: Gateway, own_agent: str | None, path: str) -> Response:
-    """The metadata document at `path`; `own_agent` is the agent of the port, None on the gateway's port."""
+    """Return the metadata document at `path`; `own_agent` is the agent of the port, None on the gateway's port."""
     auth = gateway.configuration.deployment.gateway.auth
     agent = _agent_of(gateway, own_agent, path)
     if auth is None or auth.jwt is None or agent is None:
@@ -92,12 +92,12 @@ def respond(gateway: Gateway, own_agent: str | None, path: str) -> Response:
 
 
 def preflight() -> Response:
-    """The CORS preflight: pages of any origin may read metadata (RFC 9728), which holds no secrets."""
+    """Return the response to a CORS preflight: pages of any origin may read metadata (RFC 9728)."""
     return Response(status_code=204, headers=_PREFLIGHT)
 
 
 def _agent_of(gateway: Gateway, own_agent: str | None, path: str) -> str | None:
-    """The agent (or all agents) of a metadata path.
+    """Return the agent of a metadata path, or `ALL_AGENTS`.
 
     RFC 9728 puts the well-known part before the resource's whole path, so a prefix of `public_url` follows it, unless
     an ingress has removed the prefix.

@@ -28,7 +28,7 @@ NOTHING_HERE = "nothing here"
 
 
 def of_token(gateway: Gateway, error: TokenError, scope: Scope, *, agent: str | None = None) -> JSONResponse:
-    """The response to a request whose token is not accepted, or cannot be verified now."""
+    """Return the response to a request whose token is not accepted, or cannot be verified now."""
     body = {"error": error.reason, "error_description": str(error)}
     if isinstance(error, TokenRejectedError):
         record(gateway, scope, "invalid_token", str(error))
@@ -38,7 +38,7 @@ def of_token(gateway: Gateway, error: TokenError, scope: Scope, *, agent: str | 
 
 
 def without_token(gateway: Gateway, scope: Scope, agent: str | None = None) -> JSONResponse:
-    """401 for a request without a required token, with the metadata of `agent`."""
+    """Return 401 for a request without a required token, with the metadata of `agent`."""
     record(gateway, scope, "no_token", "a bearer token is needed")
     body = {"error": "unauthorized", "error_description": "a bearer token is needed"}
     return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, {}, agent)
@@ -51,24 +51,24 @@ def record(gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Cal
 
 
 def insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONResponse:
-    """403 with the missing grant, and with a scope if one can be requested for it."""
+    """Return 403 with the missing grant, and with its scope if grants are scopes."""
     body = {"error": "insufficient_scope", "error_description": f"this needs the grant {grant}"}
     scope = protected_resource.scope_for(gateway, grant)
     return _refused(gateway, HTTPStatus.FORBIDDEN, body, {**body, **({"scope": scope} if scope else {})}, agent)
 
 
 def draining() -> JSONResponse:
-    """503 for a call while the gateway drains."""
+    """Return 503 for a call while the gateway drains."""
     return JSONResponse({"error": STOPPING}, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
 def not_found(scope: Scope, why: str) -> JSONResponse:
-    """A 404 response as JSON."""
+    """Return 404 as JSON."""
     return JSONResponse({"error": why, "path": scope["path"]}, status_code=404)
 
 
 def no_agent(name: str | None) -> str:
-    """The error for a path without a hosted agent."""
+    """Return the error for a path without a hosted agent."""
     return f"no agent {quoted(name)}" if name else NOTHING_HERE
 
 

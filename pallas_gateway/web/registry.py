@@ -28,17 +28,17 @@ LONGEST_TEXT = 100  # the schema's limit for `title` and `description`
 
 
 def well_known_document(gateway: Gateway, viewer: Grants = EVERYTHING) -> dict[str, Any]:
-    """The document of `/.well-known/mcp/server.json`, with the agents that the viewer may view."""
+    """Return the document of `/.well-known/mcp/server.json`, with the agents that the viewer may view."""
     return {"servers": entries(gateway, viewer)}
 
 
 def entries(gateway: Gateway, viewer: Grants) -> list[dict[str, Any]]:
-    """The entries of the agents that the viewer may view, in the order of the configuration."""
+    """Return the entries of the agents that the viewer may view, in the order of the configuration."""
     return [entry(gateway, agent) for agent in gateway.agents.values() if viewer.may_view(agent.name)]
 
 
 def entry(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
-    """One agent's entry; failed agents are listed too."""
+    """Return the entry of an agent; failed agents have one, too."""
     published, updated = (
         time.isoformat(timespec="seconds").replace("+00:00", "Z") for time in (gateway.started_at, gateway.loaded_at)
     )
@@ -74,7 +74,7 @@ def _server(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
 
 
 def _remote(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
-    """The agent's URL, with the required header if it requires a token."""
+    """Return the agent's URL, with the header for a token if it requires one."""
     remote: dict[str, Any] = {"type": "streamable-http", "url": gateway.addresses.public(agent.name)}
     auth = gateway.configuration.deployment.gateway.auth
     if auth is not None and not Grants.of(auth.anonymous).may_run(agent.name):
@@ -106,7 +106,7 @@ def _capabilities(gateway: Gateway, agent: HostedAgent) -> dict[str, Any] | None
 
 
 def model_of(gateway: Gateway, agent: HostedAgent) -> str | None:
-    """The model that the agent uses, without its provider; until it has started, the configured one."""
+    """Return the agent's model without its provider; before the first start, the configured one."""
     if agent.model is not None:
         return agent.model.name
     configured = agent.settings.model or gateway.configuration.fastagent.default_model or ""
@@ -114,12 +114,12 @@ def model_of(gateway: Gateway, agent: HostedAgent) -> str | None:
 
 
 def clamped(text: str) -> str:
-    """The text, cut to `LONGEST_TEXT` characters with an ellipsis."""
+    """Return the text, cut to `LONGEST_TEXT` characters with an ellipsis."""
     return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1].rstrip() + "…"
 
 
 def respond(request: Request, document: dict[str, Any]) -> Response:
-    """The document with an `ETag`, or 304 if the client has it (RFC 9110, weak comparison)."""
+    """Return the document with an `ETag`, or 304 if the client has it (RFC 9110, weak comparison)."""
     body = json.dumps(document).encode()
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     # `Vary`: a filtered registry depends on the caller.

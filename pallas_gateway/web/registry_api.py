@@ -44,7 +44,7 @@ class Query(BaseModel):
     limit: Annotated[int, Field(ge=1)] | None = None
 
     def matches(self, entry: Entry) -> bool:
-        """Return true for an entry that the client asked for, whatever its page."""
+        """Return True for an entry that the client asked for, on any page."""
         texts = (entry["server"]["name"], entry["server"]["_meta"][PUBLISHER]["description"])
         if not any(self.search.casefold() in text.casefold() for text in texts):
             return False
@@ -75,7 +75,7 @@ def respond(gateway: Gateway, request: Request, viewer: Grants) -> Response:
 
 
 def page(entries: Sequence[Entry], query: Query) -> dict[str, Any]:
-    """Return the matching entries behind the cursor, as many as the limit allows (without one: all).
+    """Return the matching entries after the cursor, up to the limit; all without a limit.
 
     Args:
         entries: sorted by name.

@@ -19,7 +19,7 @@ THREADS_PREFIX = "/api/v1/"
 
 
 def reason_for(configuration: Configuration, path: str) -> str | None:
-    """A sentence on the setting that enables a path on the shared port; None if there is no such setting."""
+    """Return a sentence about the setting that enables a path on the shared port; None without such a setting."""
     gateway = configuration.deployment.gateway
     if openai.is_path(path) and not gateway.openai_api:
         return "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"

@@ -1,4 +1,4 @@
-"""The console's own endpoints: what it shows of an agent and of the gateway, and other clients have no use for.
+"""The console's own endpoints: details of agents and of the gateway that no other client needs.
 
 `GET /api/agents/{name}` returns the model and the instruction of an agent, the tools of its downstreams, and `may_run`:
 True if the caller may run it. `GET /api/gateway` returns the last reload, with its problems.
@@ -64,7 +64,7 @@ async def _agent(gateway: Gateway, request: Request) -> Response:
 
 
 def _details(agent: HostedAgent, caller: Caller, model: str | None) -> dict[str, Any]:
-    """The details of an agent that a caller may see; null for those that are unknown before the agent is up."""
+    """Return the details of an agent that a caller may see; null for those that are unknown before its start."""
     runtime = agent.runtime
     may_run = decide(caller, agent.name, Action.RUN, exists=True) is Decision.ALLOWED
     details: dict[str, Any] = {"name": agent.name, "model": model, "servers": None, "may_run": may_run}

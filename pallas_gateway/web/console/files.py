@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 STATIC = Path(__file__).parent / "static"
 _PAGE = "index.html"
 _UNVERSIONED = "static/"
-"""Where the page in the repository finds its files; the served page has the version instead."""
+"""The folder of files in the page of the repository; the served page has the version in its place."""
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -45,7 +45,7 @@ _YEAR_SECONDS = 365 * 24 * 3600
 
 
 def security_headers(configuration: Configuration) -> dict[str, str]:
-    """The headers of every response of the console."""
+    """Return the headers of every response of the console."""
     connect = " ".join(["'self'", *_other_origins(configuration)])
     policy = (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -90,7 +90,7 @@ class _File:
 
 @cache
 def version() -> str:
-    """The version of all files: a hash of their names and contents."""
+    """Return the version of all files: a hash of their names and contents."""
     digest = hashlib.sha256()
     for name, file in _files().items():
         digest.update(f"{name}\0{file.etag}\0".encode())
@@ -119,7 +119,7 @@ def _response(scope: Scope) -> Response:
     if scope["method"] not in ("GET", "HEAD"):
         return JSONResponse({"error": "use GET"}, status_code=405, headers={"Allow": "GET, HEAD"})
     if not path.startswith(CONSOLE):
-        return RedirectResponse(CONSOLE[1:])  # relative, so that it holds below the prefix of a proxy
+        return RedirectResponse(CONSOLE[1:])  # relative: a proxy may add a prefix
     name = path.removeprefix(CONSOLE)
     if not name:
         return _unless_known(_page(), Headers(scope=scope), "no-cache")
@@ -131,7 +131,7 @@ def _response(scope: Scope) -> Response:
 
 
 def _unless_known(file: _File, request: Headers, caching: str) -> Response:
-    """The file, or 304 if the client has it (RFC 9110, weak comparison)."""
+    """Return the file, or 304 if the client has it (RFC 9110, weak comparison)."""
     headers = {"ETag": file.etag, "Cache-Control": caching, "Vary": "Accept-Encoding"}
     known = [tag.strip().removeprefix("W/") for tag in request.get("if-none-match", "").split(",")]
     if file.etag.removeprefix("W/") in known or "*" in known:
@@ -142,14 +142,14 @@ def _unless_known(file: _File, request: Headers, caching: str) -> Response:
 
 
 def _accepts_gzip(request: Headers) -> bool:
-    # A client that lists gzip with the weight 0 refuses it; none that asks for a page does.
+    # `gzip;q=0` refuses gzip; no client that asks for a page sends it.
     return "gzip" in [
         coding.partition(";")[0].strip().lower() for coding in request.get("accept-encoding", "").split(",")
     ]
 
 
 def _other_origins(configuration: Configuration) -> list[str]:
-    """The origins besides the page's own: of agents on ports of their own, and of other registries."""
+    """Return the other origins that the page uses: of agents on their own ports, and of other registries."""
     agents = [configuration.agent_url(name) for name in configuration.hosted_agents] if configuration.per_port else []
     return list(dict.fromkeys(map(_origin, [*agents, *configuration.deployment.gateway.console_registries])))
 

@@ -17,21 +17,21 @@ _CUT_SHORT = frozenset({"maxTokens", "maxIterations"})
 
 
 def model(agent: HostedAgent, *, created: int, owner: str) -> Json:
-    """One agent as a model. `name` and `description` are not OpenAI's keys; chat UIs show them."""
+    """Return an agent as a model. `name` and `description` are not keys of OpenAI; chat UIs show them."""
     title = agent.settings.shown_title(agent.name)
     shown = {"name": title, "description": agent.settings.description or title}
     return {"id": agent.name, "object": "model", "created": created, "owned_by": owner, **shown}
 
 
 def finish_reason(reply: Reply) -> str:
-    """`length` for an answer that a limit cut short, the deadline included."""
+    """Return the finish reason: `length` for an answer that a limit or the deadline has cut."""
     if reply.stop_reason in _CUT_SHORT or "deadline" in reply.halted:
         return "length"
     return "content_filter" if reply.stop_reason == "safety" else "stop"
 
 
 def usage(used: Usage) -> Json:
-    """Tokens of all turns of the call; cache reads and writes are part of the prompt."""
+    """Return the tokens of all turns of the call; cache reads and writes are part of the prompt."""
     prompt = used.input + used.cache_read + used.cache_write
     return {
         "prompt_tokens": prompt,
@@ -56,21 +56,19 @@ class Answers:
     ignored: tuple[str, ...] = ()
 
     def completion(self, text: str, reply: Reply) -> Json:
-        """The whole answer."""
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(reply)}
         return {**self._head("chat.completion"), "choices": [choice], "usage": usage(reply.usage), **self._notes(reply)}
 
     def first(self) -> Json:
-        """The first chunk: the role."""
+        """Return the first chunk: the role."""
         return self._chunk({"role": "assistant", "content": "", "refusal": None})
 
     def more(self, text: str) -> Json:
-        """A chunk of text."""
         return self._chunk({"content": text})
 
     def last(self, reply: Reply) -> list[Json]:
-        """The last chunks: the finish reason, and the usage if it was requested."""
+        """Return the last chunks: the finish reason, and the usage if it was requested."""
         ended = {**self._chunk({}, finish_reason(reply)), **self._notes(reply)}
         if not self.with_usage:
             return [ended]

@@ -91,7 +91,7 @@ class OpenAiApi:
         return await self._chat(caller, scope, receive, send) if path == CHAT else self._models(path, runnable)
 
     def _models(self, path: str, runnable: Iterable[HostedAgent]) -> Response:
-        """The agents that the caller may run, or the one that the path names."""
+        """Return the agents that the caller may run, or the one of the path."""
         deployment = self._gateway.configuration.deployment
         created, owner = int(self._gateway.loaded_at.timestamp()), deployment.namespace or deployment.name
         models = {agent.name: answers.model(agent, created=created, owner=owner) for agent in runnable}
@@ -102,7 +102,7 @@ class OpenAiApi:
         return JSONResponse(models[name])
 
     async def _chat(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> Response | None:
-        """Run a chat completion; returns a refusal that is still to be sent."""
+        """Run a chat completion; return a refusal that was not sent yet."""
         headers = Headers(scope=scope)
         if not bodies.is_json(headers):
             message = "Send the body as application/json (Content-Type)."

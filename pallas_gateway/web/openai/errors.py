@@ -66,46 +66,44 @@ class ApiError(Exception):
     headers: Mapping[str, str] = field(default_factory=dict)
 
     def body(self) -> dict[str, Any]:
-        """The error object, also sent as an event if a stream has begun."""
+        """Return the error object, which is an event if a stream has begun."""
         default = "server_error" if self.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
         kind = _TYPES.get(self.status, default)
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
     def response(self) -> JSONResponse:
-        """The error as a response."""
         return JSONResponse(self.body(), status_code=self.status, headers=dict(self.headers))
 
 
 def of_refusal(refusal: GatewayError) -> ApiError:
-    """The error of a call that was not started."""
+    """Return the error of a call that was not started."""
     status, headers = _NOT_STARTED.get(refusal.reason, (HTTPStatus.BAD_REQUEST, {}))
     return ApiError(status, str(refusal), refusal.reason, getattr(refusal, "param", None), headers)
 
 
 def of_failure(reason: str, message: str) -> ApiError:
-    """The error of a call that was started; clients do not repeat it."""
+    """Return the error of a call that was started; clients do not repeat it."""
     return ApiError(_FAILED.get(reason, HTTPStatus.INTERNAL_SERVER_ERROR), message, reason, headers=_NOT_AGAIN)
 
 
 def no_such_model(model: str) -> ApiError:
-    """The error for an agent that does not exist or that the caller may not run."""
+    """Return the error for an agent that does not exist or that the caller may not run."""
     message = f"The model {quoted(model)} does not exist, or you may not use it. GET /v1/models lists those you may."
     return ApiError(HTTPStatus.NOT_FOUND, message, "model_not_found", "model")
 
 
 def too_large(message: str) -> ApiError:
-    """The error for a body over a limit."""
+    """Return the error for a body that exceeds a limit."""
     return ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "too_large")
 
 
 class InOpenAiForm:
-    """Translates the refusals of the gateway's guards into this API's form; status, headers and text stay."""
+    """Converts refusals of the gateway's guards into the form of this API; status, headers and text stay."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on one request."""
         start: Message | None = None
         body = b""
 
@@ -127,7 +125,7 @@ class InOpenAiForm:
 
 
 def _translated(status: HTTPStatus, body: bytes) -> bytes:
-    """`body` in this API's form. Guards send `{"error": …}`, `web/access.py` also an `error_description`."""
+    """Return `body` in this API's form. Guards send `{"error": …}`, `web/access.py` also an `error_description`."""
     refusal = json.loads(body)
     error = refusal["error"]
     if isinstance(error, dict):

@@ -41,7 +41,7 @@ _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 """Fields that are refused if the test of their value is true, with the reason."""
 _CLIENTS_TOOLS = ("tools", "functions")
-"""Tools of the client, which are ignored: chat UIs send theirs with every message, and do not need them called."""
+"""Tools of the client, which are ignored, because chat UIs send them with every message and do not need their calls."""
 _PASSED_ON = (
     "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop", "response_format",
     "tool_choice",
@@ -67,7 +67,7 @@ class ChatRequest:
 
 
 def document_of(body: bytes) -> tuple[Json, str]:
-    """The body as JSON, and its model.
+    """Return the body as JSON, and its model.
 
     Raises:
         BadRequestError: it is not a JSON object, or has no model.
@@ -85,7 +85,7 @@ def document_of(body: bytes) -> tuple[Json, str]:
 
 
 def conversation_of(document: Json) -> str | None:
-    """`metadata.conversation_id`, the client's name for the conversation in the log; None if it is not valid."""
+    """Return `metadata.conversation_id`, which names the conversation in the log; None if missing or invalid."""
     metadata = document.get("metadata")
     return conversation_id_of(metadata) if isinstance(metadata, dict) else None
 
@@ -118,7 +118,7 @@ def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -
 
 
 def _conversation(messages: object, max_entries: int) -> tuple[list[Message], list[str]]:
-    """The turns, which end with the user's new one, and the system texts.
+    """Return the turns, of which the last is the user's new one, and the system texts.
 
     Tool calls and results of earlier turns are left out: they belong to tools of the client or of another model.
     """
@@ -175,7 +175,7 @@ def _assistant_text(row: Json, where: str) -> str:
 
 
 def _text(content: object, where: str) -> str:
-    """The text of a content: a string, or a list of parts."""
+    """Return the text of a content: a string, or a list of parts."""
     if isinstance(content, list):
         return "\n".join(_text_of_part(part, where) for part in content)
     if not isinstance(content, str):
@@ -209,7 +209,7 @@ def _images(parts: Sequence[Json], where: str) -> tuple[Image, ...]:
 
 
 def _data_uri(image: object, where: str) -> Json:
-    """An image in the form of `send_message`. URLs are not fetched: callers may not reach those hosts."""
+    """Return an image in the form of `send_message`. URLs are refused: callers must not reach hosts by the gateway."""
     url = image.get("url") if isinstance(image, dict) else image
     head, comma, data = url.partition(",") if isinstance(url, str) else ("", "", "")
     mime_type, _, encoding = head.removeprefix("data:").partition(";")
@@ -238,7 +238,7 @@ def _parameters(document: Json, system: Sequence[str], settings: AgentSettings) 
 
 
 def _field_of(parameter: str | None, document: Json) -> str | None:
-    """The request's field of a parameter."""
+    """Return the field of a parameter in requests."""
     if parameter == "max_tokens" and "max_completion_tokens" in document:
         return "max_completion_tokens"
     return "messages" if parameter == "system_append" else parameter
