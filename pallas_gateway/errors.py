@@ -1,4 +1,4 @@
-"""The gateway's exceptions, cut by what somebody can do about them.
+"""The gateway's exceptions, divided by what can be done about them.
 
 Every `GatewayError` carries a `reason`: one short snake_case word that is the log field, the label of the metrics
 that have one, and what tests assert. The message is a sentence for a person (or a model) that says what happened and
@@ -97,7 +97,7 @@ class AgentStartError(GatewayError):
 
 
 class TokenExchangeError(GatewayError):
-    """No token for a downstream could be had; its authorization server or the configuration has to be mended."""
+    """No token for a downstream was obtained. Correct the authorization server or the configuration."""
 
     reason = "token_exchange_failed"
 

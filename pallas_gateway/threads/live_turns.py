@@ -25,7 +25,7 @@ class RunningTurn(Protocol):
 
 
 class LiveTurns[T: RunningTurn]:
-    """The turns by thread and number, as far as they are stored."""
+    """Stored turns whose calls run in this process, by thread and number."""
 
     def __init__(self, tasks: TaskOwner) -> None:
         """`tasks` owns the calls."""

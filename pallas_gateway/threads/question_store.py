@@ -135,7 +135,7 @@ async def used_checkpoint(sql: AsyncConnection, thread_id: str, number: int) -> 
     """Return where the call of a turn waited; delete that and its questions, which the call puts again.
 
     Raises:
-        QuestionNotOpenError: there is none.
+        QuestionNotOpenError: the question is not open.
     """
     of_turn = and_(checkpoints.c.thread_id == thread_id, checkpoints.c.turn == number)
     found = (await sql.execute(select(checkpoints).where(of_turn, checkpoints.c.valid_until > now()))).one_or_none()

@@ -99,7 +99,7 @@ class Store:
         """Find the owner's thread of that id.
 
         Raises:
-            ThreadNotFoundError: there is none, or it has another owner.
+            ThreadNotFoundError: the thread does not exist, or has another owner.
         """
         wanted = select(*SHOWN).where(threads.c.id == thread_id, threads.c.owner == owner)
         row = (await connection.execute(wanted)).one_or_none()

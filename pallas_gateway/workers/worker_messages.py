@@ -92,14 +92,14 @@ class UsedBefore:
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """From a worker: it has not used a state after all."""
+    """From a worker: it returns a state that it did not use."""
 
     ticket: str
 
 
 @dataclass(frozen=True, slots=True)
 class Passed(Part):
-    """From a worker, and on to the one that it names: a part of an exchange between them."""
+    """From a worker, for another one: part of an exchange between them, which the parent forwards."""
 
     @classmethod
     def of(cls, part: Part) -> Passed:
@@ -109,7 +109,7 @@ class Passed(Part):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """To a worker: a worker has ended, or the one that it sent a part to is none of this gateway."""
+    """To a worker: another worker has ended, or the receiver of a part is unknown."""
 
     process: str
 

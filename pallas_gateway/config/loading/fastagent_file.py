@@ -178,7 +178,7 @@ def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile
 
 
 def _valid_part(data: object, wrong: list[Location]) -> _File:
-    """Return the file without the values at `wrong`, to which those are added that are wrong without the others."""
+    """Remove the values at `wrong`, and those that are wrong only without them; add the latter to `wrong`."""
     file = None
     while file is None:
         file, errors = validated(_File, without(data, wrong))
