@@ -39,4 +39,4 @@ def changed(original: Any, holder: Any) -> Any:
     def is_bedrock_id(model_name: str) -> bool:
         return _BEDROCK_ID.fullmatch(model_name) is not None
 
-    return staticmethod(is_bedrock_id)
+    return is_bedrock_id

@@ -17,8 +17,12 @@ from mcp_types import CallToolResult, ListToolsResult, TextContent
 from pallas_gateway.calls.current import current_turn
 from pallas_gateway.runtime import fast_agent_api
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
-from pallas_gateway.runtime.call.provider_parameters import ParameterMapping, parameter_mapping_of
-from pallas_gateway.runtime.llm.provider_requests import seen_in, sent_max_tokens, watch_requests
+from pallas_gateway.runtime.call.provider_parameters import (
+    ParameterMapping,
+    parameter_mapping_of,
+    seen_in,
+    sent_max_tokens,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -69,20 +73,15 @@ class AppliedParameters:
         if runner.request_params is None or "[" in agent.name:  # a clone, which works as another agent's tool
             return
         mapping = parameter_mapping_of(agent.llm)
-        self._watch(agent.llm, mapping)
+        if id(agent.llm) not in self._watched:
+            self._watched.add(id(agent.llm))
+            mapping.watch(agent.llm, partial(self._saw, mapping))
         self._instruct(agent, runner.request_params)
         is_first = runner.iteration == 0 and runner.last_message is None
         fields = mapping.request_params(self._parameters, runner.request_params, is_first_turn=is_first)
         for name, value in fields.items():
             setattr(runner.request_params, name, value)
         answer_in_last_turn(runner)
-
-    def _watch(self, llm: Any, mapping: ParameterMapping) -> None:
-        """Watch the final requests: some provider classes drop parameters that their model does not accept."""
-        if id(llm) in self._watched:
-            return
-        self._watched.add(id(llm))
-        watch_requests(llm, partial(self._saw, mapping))
 
     def _saw(self, mapping: ParameterMapping, request: Mapping[str, Any]) -> None:
         self._changed |= current_turn().changed

@@ -1,4 +1,4 @@
-"""A call's parameters in the form of each provider of fast-agent. Pure.
+"""A call's parameters in the form of each provider of fast-agent, and found again in its requests.
 
 fast-agent's `RequestParams` has fields for some of them, which its provider classes send or drop. Others go into the
 request by `extra_body`, which the SDKs of OpenAI and Anthropic merge into the body. (`RequestParams.metadata` passes
@@ -8,11 +8,11 @@ requests with them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from fast_agent.types import RequestParams
 
@@ -22,21 +22,64 @@ _FIELDS = {"stop": "stop_sequences"}
 """fast-agent's fields whose name differs from the parameter's."""
 
 
+_ON_THE_WIRE = {
+    "temperature": ("temperature",),
+    "top_p": ("top_p",),
+    "top_k": ("top_k",),
+    "max_tokens": ("max_tokens", "max_completion_tokens", "max_output_tokens"),
+    "stop": ("stop", "stop_sequences"),
+    "presence_penalty": ("presence_penalty",),
+    "frequency_penalty": ("frequency_penalty",),
+    "seed": ("seed",),
+    "response_format": ("response_format",),
+    "tool_choice": ("tool_choice",),
+}
+_WITHOUT_TOOLS = ("auto", "none")
+"""Choices that hold without being sent if there is no tool."""
+_SCHEMA_TOOL = "return_structured_output"
+"""fast-agent's tool for models of Anthropic without schemas; its arguments are the answer."""
+
+
 @dataclass(frozen=True, slots=True)
 class ParameterMapping:
-    """One protocol: the parameters in fields of `RequestParams` and in the body, and the form of the choice of tools.
+    """One protocol of providers.
 
-    With `schema_field`, a JSON schema for the answer is passed as fast-agent's `structured_schema`, which it
-    translates (with `schema_in_prompt`, into words); otherwise `response_format` is passed unchanged. `runs_tools`: the
-    provider may run tools by itself. `one_tool` returns the choice of one tool.
+    Attributes:
+        builder: the method of fast-agent's class that builds a request.
+        read: returns the parameters in what it has built.
+        fields: parameters that are passed in fields of `RequestParams`.
+        body: parameters that are passed in the body.
+        schema_field: a JSON schema for the answer is passed as fast-agent's `structured_schema`, which it translates;
+            otherwise `response_format` is passed unchanged.
+        schema_in_prompt: it translates the schema into words.
+        runs_tools: the provider may run tools by itself.
+        one_tool: returns the choice of one tool.
     """
 
+    builder: str = ""
+    read: Callable[[Any], JsonObject] = dict
     fields: frozenset[str] = frozenset()
     body: frozenset[str] = frozenset()
     schema_field: bool = False
     schema_in_prompt: bool = False
     runs_tools: bool = True
     one_tool: Callable[[str], JsonObject] | None = None
+
+    def watch(self, llm: Any, seen: Callable[[Mapping[str, Any]], None]) -> None:
+        """Have `seen` called with the parameters of every request of one LLM.
+
+        These are the final requests: the provider's class has removed parameters that the model does not accept.
+        """
+        original = getattr(llm, self.builder, None) if self.builder else None
+        if original is None:
+            return
+
+        def build(*arguments: Any, **options: Any) -> Any:
+            built = original(*arguments, **options)
+            seen(self.read(built))
+            return built
+
+        setattr(llm, self.builder, build)
 
     def said_in_prompt(self, parameters: Parameters) -> set[str]:
         """The parameters that the model reads in its messages; the request has no field for them."""
@@ -84,33 +127,105 @@ def _schema_of(parameters: Parameters) -> JsonObject | None:
     return schema
 
 
+def seen_in(request: Mapping[str, Any], parameters: Parameters) -> set[str]:
+    """The parameters that a request holds."""
+    found = {name for name, keys in _ON_THE_WIRE.items() if any(request.get(key) is not None for key in keys)}
+    if isinstance(parameters.tool_choice, dict) and isinstance(request.get("tool_choice"), str):
+        found.discard("tool_choice")  # a word for all tools, and the request has only tools of the provider
+    if parameters.tool_choice in _WITHOUT_TOOLS and not request.get("tools"):
+        found.add("tool_choice")
+    if parameters.response_format == {"type": "text"}:
+        found.add("response_format")
+    if parameters.extra is not None and parameters.extra.keys() <= request.keys():
+        found.add("extra")
+    return found & parameters.given().keys()
+
+
+def sent_max_tokens(request: Mapping[str, Any]) -> int | None:
+    """The longest answer that a request asks for, in tokens."""
+    return next((request[key] for key in _ON_THE_WIRE["max_tokens"] if request.get(key) is not None), None)
+
+
+def _of_arguments(arguments: Mapping[str, Any]) -> JsonObject:
+    """Merge `extra_body` into the body, as OpenAI's SDK does."""
+    return {**arguments, **(arguments.get("extra_body") or {})}
+
+
+def _of_responses(arguments: Mapping[str, Any]) -> JsonObject:
+    body = _of_arguments(arguments)
+    return {**body, "response_format": (body.get("text") or {}).get("format")}
+
+
+def _of_anthropic(arguments: Mapping[str, Any]) -> JsonObject:
+    body = _of_arguments(arguments)
+    wanted = (body.get("output_config") or {}).get("format")
+    if (body.get("tool_choice") or {}).get("name") == _SCHEMA_TOOL:
+        wanted, body["tool_choice"] = _SCHEMA_TOOL, None
+    return {**body, "response_format": wanted}
+
+
+def _of_google(config: Any) -> JsonObject:
+    calling = config.tool_config and config.tool_config.function_calling_config
+    choice = calling.mode.value if calling else None
+    return {**vars(config), "response_format": config.response_schema, "tool_choice": choice}
+
+
+def _of_bedrock(attempt: Any) -> JsonObject:
+    """Read the request's fields. A schema is in the messages, where it cannot be told from user text."""
+    request = attempt.converse_args
+    inference, tools = request.get("inferenceConfig", {}), request.get("toolConfig", {})
+    (choice,) = tools.get("toolChoice") or (None,)
+    return {
+        "temperature": inference.get("temperature"),
+        "top_p": inference.get("topP"),
+        "max_tokens": inference.get("maxTokens"),
+        "stop_sequences": inference.get("stopSequences"),
+        "tools": tools,
+        "tool_choice": choice,
+    }
+
+
 _SAMPLING = frozenset({"temperature", "top_p", "max_tokens"})
 _PENALTIES = frozenset({"presence_penalty", "frequency_penalty"})
 _CHAT = ParameterMapping(
+    "_prepare_api_request",
+    _of_arguments,
     fields=_SAMPLING | _PENALTIES | {"response_format"},
     body=frozenset({"stop", "seed", "extra"}),
     one_tool=lambda name: {"type": "function", "function": {"name": name}},
 )
-_CHAT_WITH_TOP_K = ParameterMapping(_CHAT.fields, _CHAT.body | {"top_k"}, one_tool=_CHAT.one_tool)
+_CHAT_WITH_TOP_K = replace(_CHAT, body=_CHAT.body | {"top_k"})
 _RESPONSES = ParameterMapping(
+    "_build_response_args",
+    _of_responses,
     fields=_SAMPLING | {"response_format"},
     body=frozenset({"extra"}),
     one_tool=lambda name: {"type": "function", "name": name},
 )
-_CODEX = ParameterMapping(_RESPONSES.fields - {"max_tokens"}, _RESPONSES.body)
+_CODEX = replace(_RESPONSES, fields=_RESPONSES.fields - {"max_tokens"}, one_tool=None)
 """Its API accepts no token limit, and fast-agent raises an error for one; it sends the choice of tools as a word."""
-_OPEN_RESPONSES = ParameterMapping(
-    _RESPONSES.fields, _RESPONSES.body | _PENALTIES | {"top_k"}, one_tool=_RESPONSES.one_tool
-)
+_OPEN_RESPONSES = replace(_RESPONSES, body=_RESPONSES.body | _PENALTIES | {"top_k"})
 _MESSAGES = ParameterMapping(
+    "prepare_provider_arguments",
+    _of_anthropic,
     fields=_SAMPLING | {"top_k", "stop", "response_format"},
     body=frozenset({"extra"}),
     schema_field=True,
     one_tool=lambda name: {"type": "tool", "name": name},
 )
-_GOOGLE = ParameterMapping(_SAMPLING | _PENALTIES | {"top_k", "stop", "response_format"}, schema_field=True)
+_GOOGLE = ParameterMapping(
+    "_google_generate_content_config",
+    _of_google,
+    fields=_SAMPLING | _PENALTIES | {"top_k", "stop", "response_format"},
+    schema_field=True,
+)
 _BEDROCK = ParameterMapping(
-    _SAMPLING | {"stop", "response_format"}, schema_field=True, schema_in_prompt=True, runs_tools=False
+    "_prepare_bedrock_attempt",
+    _of_bedrock,
+    fields=_SAMPLING | {"stop", "response_format"},
+    schema_field=True,
+    schema_in_prompt=True,
+    runs_tools=False,
 )
 _NONE = ParameterMapping()
 """fast-agent's test models, and providers that are newer than this table."""

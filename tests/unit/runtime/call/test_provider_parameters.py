@@ -10,8 +10,7 @@ from fast_agent.llm.internal.passthrough import PassthroughLLM
 from fast_agent.types import RequestParams
 
 from pallas_gateway.calls.parameters import Parameters
-from pallas_gateway.runtime.call.provider_parameters import parameter_mapping_of
-from pallas_gateway.runtime.llm.provider_requests import REQUEST_BUILDERS, seen_in, watch_requests
+from pallas_gateway.runtime.call.provider_parameters import parameter_mapping_of, seen_in
 
 WHERE = {
     "ResponsesLLM": "openai.responses",
@@ -43,14 +42,13 @@ def an_llm(name: str) -> Any:
 
 @pytest.mark.parametrize("name", WHERE)
 def test_the_places_where_requests_are_watched_are_there(name: str) -> None:
-    assert WHERE.keys() == REQUEST_BUILDERS.keys()
     kind = getattr(importlib.import_module(f"fast_agent.llm.provider.{WHERE[name]}"), name)
-    assert callable(getattr(kind, REQUEST_BUILDERS[name][0]))
+    assert callable(getattr(kind, parameter_mapping_of(an_llm(name)).builder))
 
 
 def test_of_other_models_no_request_is_seen() -> None:
     llm = PassthroughLLM.__new__(PassthroughLLM)
-    watch_requests(llm, lambda _: None)
+    parameter_mapping_of(llm).watch(llm, lambda _: None)
     assert vars(llm) == {}
     assert parameter_mapping_of(llm).said_in_prompt(EVERYTHING) == set()
 
