@@ -24,7 +24,8 @@ _FOLDERS = {
 }
 _UNSORTED = {
     "runtime/llm/": REPAIRS,
-    "runtime/llm/requests.py": PRODUCT,
+    "runtime/llm/attempts.py": PRODUCT,
+    "runtime/llm/loading.py": PRODUCT,
     "runtime/llm/client_cache.py": FAST_PATHS,
     "runtime/llm/sockets.py": FAST_PATHS,
     "runtime/llm/warm_up.py": FAST_PATHS,

@@ -21,7 +21,6 @@ OF_NO_MODULE = {
             "runtime/llm/test_openai_client.py",
             "runtime/llm/test_openai_requests.py",
             "runtime/llm/test_runs.py",
-            "runtime/llm/test_tool_calls.py",
         ),
         "of a repair or fast path that is still among the product",
     ),
