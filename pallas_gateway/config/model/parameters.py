@@ -279,7 +279,7 @@ class DefaultParameters(Section):
     """-2 to 2: above 0, tokens become less likely the more often they have occurred."""
 
     seed: Seed | None = None
-    """Makes answers repeatable, if the provider supports it."""
+    """For answers that can be repeated, as far as the provider can."""
 
     response_format: ResponseFormat | None = None
     """Format of the answer, as in OpenAI's API: `text`, `json_object` or `json_schema` with a schema."""
