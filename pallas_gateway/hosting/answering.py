@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.calls.call import Call, Message, new_call_id
 from pallas_gateway.calls.events import text_of
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
+from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.telemetry import redaction, traces
 from pallas_gateway.telemetry.current_call import working_on
@@ -125,7 +126,7 @@ async def serve_call[T](
         with records_of(asked, bearer):
             try:
                 # Checked again: `web/access.py` parses the body separately, and nested calls do not pass it.
-                if not incoming.caller.grants.may_run(agent.name):
+                if decide(incoming.caller, agent.name, Action.RUN, exists=True) is not Decision.ALLOWED:
                     raise CallRefusedError(f"You may not call agent '{agent.name}'.", reason="insufficient_scope")
                 call = await parse(asked)
             except GatewayError as refusal:

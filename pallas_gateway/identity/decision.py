@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from pallas_gateway.identity.grants import Grants
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pallas_gateway.identity.caller import Caller
 
 
@@ -41,6 +43,14 @@ def decide(caller: Caller, agent: str | None, action: Action, *, exists: bool) -
     if not _GRANTED[action](grants, agent):
         return Decision.NO_GRANT if caller.authenticated else Decision.TOKEN_NEEDED
     return Decision.ALLOWED
+
+
+def decide_on_all(caller: Caller, agents: Iterable[str]) -> Decision:
+    """Return what a caller may do with the endpoint of all `agents`: it requires a grant for one of them."""
+    grants, agents = caller.grants, [*agents]
+    if all(map(grants.may_run, agents)) or any(map(grants.may_view, agents)):
+        return Decision.ALLOWED
+    return Decision.NO_GRANT if caller.authenticated else Decision.TOKEN_NEEDED
 
 
 _GRANTED = {

@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
-from pallas_gateway.identity.decision import Action, Decision, decide
+from pallas_gateway.identity.decision import Action, Decision, decide, decide_on_all
 from pallas_gateway.identity.errors import TokenError, TokenRejectedError
 from pallas_gateway.identity.grants import EVERYTHING, NOTHING, RUN_AGENTS, Grants
 from pallas_gateway.identity.secret import bearer_of
@@ -74,12 +74,12 @@ async def admitted(gateway: Gateway, endpoint: RequestedEndpoint, http: Request)
 
 def _refusal_to_view(gateway: Gateway, endpoint: RequestedEndpoint, scope: Scope) -> Response | None:
     if endpoint.name == ALL_AGENTS:
-        caller, hosted = scope[CALLER_KEY], gateway.agents
-        if not all(map(caller.grants.may_run, hosted)) and not any(map(caller.grants.may_view, hosted)):
-            if not caller.authenticated:
+        match decide_on_all(caller := scope[CALLER_KEY], gateway.agents):
+            case Decision.TOKEN_NEEDED:
                 return refusals.without_token(gateway, scope, ALL_AGENTS)
-            refusals.record(gateway, scope, "no_grant", "the token has no grant for any agent", caller)
-            return refusals.insufficient(gateway, RUN_AGENTS, ALL_AGENTS)
+            case Decision.NO_GRANT:
+                refusals.record(gateway, scope, "no_grant", "the token has no grant for any agent", caller)
+                return refusals.insufficient(gateway, RUN_AGENTS, ALL_AGENTS)
     elif (refused := refusal(gateway, scope, endpoint.name, Action.VIEW, shown=endpoint.shown)) is not None:
         return refused
     absent = endpoint.absent()

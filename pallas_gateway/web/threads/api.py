@@ -143,7 +143,7 @@ class ThreadsApi:
         return Response(status_code=204)
 
     async def _changing(self, request: Request, thread_id: str) -> ThreadRecord:
-        """The caller's own thread of that id, whose agent it may run; a reload may have removed the agent."""
+        """Return the caller's own thread of that id, if it may run the agent; a reload may have removed the agent."""
         requests.no_parameters(request)
         caller, thread = await self._owned(request, thread_id)
         if thread.agent in self._gateway.agents or not caller.grants.may_run(thread.agent):
@@ -189,7 +189,7 @@ class ThreadsApi:
         return Services(self._threads, self._gateway.running, self._gateway.live_turns, *limits)
 
     async def _owned(self, request: Request, thread_id: str) -> tuple[Caller, ThreadRecord]:
-        """The caller, and its own thread of that id, whose agent it may view."""
+        """Return the caller, and its own thread of that id, if it may view the agent."""
         caller = await access.caller_of(self._gateway, request.scope)
         if not caller.authenticated and not caller.grants.everything and not caller.grants.names:
             raise _RefusedError(refusals.without_token(self._gateway, request.scope))
@@ -217,7 +217,7 @@ class ThreadsApi:
         return [agent for agent in self._gateway.agents.values() if viewer.may_view(agent.name)]
 
     async def _admitted(self, request: Request, name: str, *, runs: bool) -> tuple[Caller, HostedAgent]:
-        """The caller and the agent, if the caller may view it, or run it if `runs`."""
+        """Return the caller and the agent, if the caller may view it; with `runs`, if it may run it."""
         caller = await access.caller_of(self._gateway, request.scope, agent=name)
         return caller, self._agent_for(request, caller, name, Action.RUN if runs else Action.VIEW)
 

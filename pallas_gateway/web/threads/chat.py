@@ -42,7 +42,7 @@ class Chat:
     _turn: ShownTurn = field(default_factory=ShownTurn)
 
     async def parse(self, asked: Call) -> Call:
-        """Return the call with what the body says; `conversation_id` is its thread.
+        """Return the call with the content of the body; `conversation_id` is its thread.
 
         Raises:
             CallRefusedError: the body is invalid.

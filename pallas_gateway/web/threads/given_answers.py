@@ -1,4 +1,4 @@
-"""A request with answers to the questions of a turn; its response is that of the turn from there on."""
+"""A request with answers to the questions of a turn; its response is the rest of the turn's response."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class GivenAnswers:
     _turn: LiveTurn | StoredTurn | None = None  # None before the answers were given
 
     async def parse(self, asked: Call) -> Call:
-        """Give the answers; return the call of the turn.
+        """Pass the answers to the turn; return its call.
 
         Raises:
             GatewayError: a question is not open, an answer does not fit it, or the database is not available.
@@ -86,7 +86,7 @@ class GivenAnswers:
         await self.response.end(answered, self._turn or ShownTurn(self.thread.id))
 
     def _resumed(self, call: Call, number: int) -> LiveTurn:
-        """Go on in this process with a turn that another one has left."""
+        """Continue a turn in this process after another process has left it."""
         in_background, as_assistant = (requests.flag(self.body, one) for one in requests.SWITCHES)
         turn = LiveTurn(self.thread.id, is_first=False, in_background=in_background)
         is_streamed = self.response.events is not None

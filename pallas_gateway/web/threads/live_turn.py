@@ -29,7 +29,7 @@ INPUT_NEEDED = Reply((), "input_needed")
 
 @dataclass(slots=True)
 class ShownTurn:
-    """A turn as far as its responses show it.
+    """The part of a turn that its responses show.
 
     Attributes:
         thread_id: None before the request was checked.
@@ -46,13 +46,13 @@ class ShownTurn:
     questions: dict[str, Question] = field(default_factory=dict)
 
     def about(self) -> answers.Json:
-        """Return `threadId` and `turnIndex`, as far as a client can use them."""
+        """Return `threadId` and `turnIndex`, if a client can use them."""
         if self.number is not None:
             return {"threadId": self.thread_id, "turnIndex": self.number}
         return {} if self.is_first or self.thread_id is None else {"threadId": self.thread_id}
 
     def answered(self, question_ids: Collection[str]) -> None:
-        """Take questions off the open ones: requests wait for the next ones from here on."""
+        """Remove questions from the open ones: requests wait for later questions only."""
         for question_id in question_ids:
             self.questions.pop(question_id, None)
 
@@ -91,20 +91,20 @@ class LiveTurn(ShownTurn):
             reader.put(event)
 
     def ask(self, question: Question) -> None:
-        """Tell all clients of an open question."""
+        """Send an open question to all clients."""
         self.questions[question.id] = question
         self._asked.set()
         for reader in self._readers:  # a client that comes later is told of all that are open
             reader.put({"type": "question", **answers.question(question)})
 
     def answered(self, question_ids: Collection[str]) -> None:
-        """Take questions off the open ones; `reply` waits for the next one from here on."""
+        """Remove questions from the open ones; `reply` waits for later questions only."""
         super().answered(question_ids)
         if not self.questions:
             self._asked.clear()
 
     def close(self, question_id: str, action: Action) -> None:
-        """Tell all clients that a question is closed."""
+        """Send all clients the end of a question."""
         self.answered([question_id])
         for reader in self._readers:
             reader.put({"type": "answer", "id": question_id, "action": action})
@@ -131,7 +131,7 @@ class LiveTurn(ShownTurn):
         return self._result() if self._work.done() else INPUT_NEEDED
 
     async def stream(self, events: ServerSentEvents) -> Reply:
-        """Send the events from here on, and what no client has read; in the background, all; return the reply."""
+        """Send the unread and all later events, in the background all events; return the reply."""
         outbox, self._missed = self._missed, self._missed.copy() if self.in_background else Outbox()
         self._readers.append(outbox)
         if self.number is not None and not self.in_background:

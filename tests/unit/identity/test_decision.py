@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
-from pallas_gateway.identity.decision import Action, Decision, decide
+from pallas_gateway.identity.decision import Action, Decision, decide, decide_on_all
 from pallas_gateway.identity.grants import Grants
 
 ALLOWED, TOKEN_NEEDED, HIDDEN, NO_GRANT = Decision
@@ -67,3 +67,18 @@ def test_an_instruction_requires_the_grant_to_view_its_agent_too(grants: tuple[s
     assert decide(caller(*grants), "echo", READ_INSTRUCTION, exists=True) is decision
     without_token = ALLOWED if decision is ALLOWED else TOKEN_NEEDED
     assert decide(caller(*grants, authenticated=False), "echo", READ_INSTRUCTION, exists=True) is without_token
+
+
+@pytest.mark.parametrize(
+    ("who", "of_both", "of_none"),
+    [
+        (ANONYMOUS, ALLOWED, ALLOWED),
+        (STRANGER, TOKEN_NEEDED, ALLOWED),  # without agents there is nothing to refuse
+        (caller(), NO_GRANT, ALLOWED),
+        (VIEWER, ALLOWED, ALLOWED),
+        (RUNNER, ALLOWED, ALLOWED),
+        (caller("view:agents:gone"), NO_GRANT, ALLOWED),
+    ],
+)
+def test_all_agents_require_a_grant_for_one_of_them(who: Caller, of_both: Decision, of_none: Decision) -> None:
+    assert (decide_on_all(who, ["echo", "other"]), decide_on_all(who, [])) == (of_both, of_none)
