@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from pallas_gateway.runtime.llm import identities
+from pallas_gateway import cloud_logins
 from tests.e2e.provider_matrix import ANTHROPIC_VERTEX, AZURE, GEMINI_VERTEX
 from tests.e2e.providers import KEY, Provider, serving
 from tests.support.asgi import respond_json
@@ -35,7 +35,7 @@ on_vertex = pytest.mark.parametrize("provider", [GEMINI_VERTEX, ANTHROPIC_VERTEX
 
 @pytest.fixture(autouse=True)
 def no_identity_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities, "_kept", {})
+    monkeypatch.setattr(cloud_logins, "_kept", {})
 
 
 def done(_: LlmRequest) -> Turn:

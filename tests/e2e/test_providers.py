@@ -11,11 +11,10 @@ import httpx
 import pytest
 
 from pallas_gateway.telemetry.logs import CallFields, HumanFormatter, JsonFormatter
-from tests.e2e.provider_matrix import BEDROCK, GEMINI, GENERIC, GROQ, HF, in_shared_gateways
+from tests.e2e.provider_matrix import BEDROCK, GENERIC, GROQ, HF, in_shared_gateways
 from tests.e2e.providers import KEY, Provider, deltas_of, serving
 from tests.support.calling import answer_of, ask
 from tests.support.gateway import until_idle
-from tests.support.providers.gemini import Gemini
 from tests.support.scripted_llm import Usage, call_tools, cut, error_event, garbage, hang, say, stream, text_of
 from tests.support.waiting import Gate
 
@@ -132,16 +131,6 @@ async def test_parallel_tool_calls_each_get_their_own_arguments(shared: Served) 
     results = "".join(second.tool_results.values())
     assert "Ann" in results
     assert "3" in results
-
-
-@pytest.mark.parametrize("dialect", [Gemini(a, b) for a in (True, False) for b in (True, False)], ids=str)
-async def test_gemini_parallel_tool_calls_in_every_form(dialect: Gemini, tmp_path: Path) -> None:
-    provider = Provider(GEMINI.name, GEMINI.model, dialect, GEMINI.config)
-    async with serving(tmp_path, provider, both_tools) as served:
-        answer = await ask(served.url)
-
-    assert answer.text == "done"
-    assert sorted(call.tool or "" for call in served.tools.recorder.calls()) == ["add", "echo"]
 
 
 def both_tools(request: LlmRequest) -> Turn:

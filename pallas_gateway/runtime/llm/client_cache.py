@@ -117,7 +117,7 @@ def _keep_azure(module: Any) -> None:
         return
     from openai import DefaultAioHttpClient  # noqa: PLC0415  not before an LLM is used
 
-    from pallas_gateway.runtime.llm.identities import azure_identity  # noqa: PLC0415
+    from pallas_gateway.cloud_logins import azure_identity  # noqa: PLC0415
 
     if (make_credential := module.DefaultAzureCredential) is not None:
         module.DefaultAzureCredential = partial(azure_identity, make_credential)

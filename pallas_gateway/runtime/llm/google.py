@@ -8,10 +8,10 @@ from functools import partial, wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
+from pallas_gateway.cloud_logins import google_identity
 from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.compat.requirements import check_names
 from pallas_gateway.runtime.llm.client_cache import lender
-from pallas_gateway.runtime.llm.identities import google_identity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,22 +26,17 @@ RELIED_ON: ReliedOn = (
     (_MODULE, "genai", ()),
     (_LLM, "_apply_prompt_provider_specific", ("self",)),
     (_LLM, "_vertex_cfg", ("self",)),
-    (_LLM, "_google_generate_content_config", ("self", "request_params")),
-    (_LLM, "_handle_google_function_call_part", ("self", "state", "part")),
-    (_LLM, "_close_google_active_tool", ("self", "state")),
     ("google.genai", "Client", ("api_key", "http_options", "vertexai", "project", "location", "credentials")),
 )
 
 
 def prepare(llm_class: type[Any]) -> None:
     """Repair fast-agent's class for Google; safe to call again."""
-    if llm_class.__name__ != "GoogleNativeLLM" or hasattr(llm_class._handle_google_function_call_part, "__wrapped__"):
+    if llm_class.__name__ != "GoogleNativeLLM" or hasattr(llm_class._apply_prompt_provider_specific, "__wrapped__"):
         return
     check_names(RELIED_ON)
     fast_paths.GOOGLE_CHUNKS.install()
     _keep_clients(llm_class, sys.modules[llm_class.__module__])
-    _send_vertex_what_it_takes(llm_class)
-    _keep_tool_calls_apart(llm_class)
 
 
 def _keep_clients(llm_class: Any, module: Any) -> None:
@@ -104,30 +99,3 @@ def share_trust_store(http_options: Any) -> None:
     trusted = httpx2.create_ssl_context()
     http_options.client_args = {"verify": trusted}
     http_options.async_client_args = {"verify": trusted, "ssl": trusted}
-
-
-def _send_vertex_what_it_takes(llm_class: Any) -> None:
-    """Remove a flag that fast-agent sets, for which the library refuses requests with tools at Vertex AI."""
-    original = llm_class._google_generate_content_config
-
-    @wraps(original)
-    def config_of(self: Any, *arguments: Any, **options: Any) -> Any:
-        config = original(self, *arguments, **options)
-        if config.tool_config is not None and self._vertex_cfg()[0]:
-            config.tool_config.include_server_side_tool_invocations = None
-        return config
-
-    llm_class._google_generate_content_config = config_of
-
-
-def _keep_tool_calls_apart(llm_class: Any) -> None:
-    """End a tool call before the next; fast-agent overwrites the arguments of the open one."""
-    original = llm_class._handle_google_function_call_part
-
-    @wraps(original)
-    def handle(self: Any, state: Any, part: Any) -> None:
-        if part.function_call is not None:
-            self._close_google_active_tool(state)  # each part contains a whole call
-        original(self, state, part)
-
-    llm_class._handle_google_function_call_part = handle

@@ -19,6 +19,7 @@ from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.changes.change import LOADED, Fault
 from pallas_gateway.changes.registry import registry
+from pallas_gateway.cloud_logins import google_identity
 from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError, ProviderError
 from pallas_gateway.runtime.llm import client_cache
@@ -94,8 +95,6 @@ def _load(providers: Iterable[Provider | None], settings: Settings) -> None:
 
 
 def _log_in_to_google(provider: Provider) -> None:
-    from pallas_gateway.runtime.llm.identities import google_identity  # noqa: PLC0415
-
     try:
         google_identity()
     except ProviderError as error:
@@ -104,7 +103,6 @@ def _log_in_to_google(provider: Provider) -> None:
 
 def _repaired(provider_class: type) -> None:
     from pallas_gateway.runtime.llm import (  # noqa: PLC0415  needed with the first model only
-        anthropic_vertex,
         google,
         logins,
     )
@@ -114,4 +112,3 @@ def _repaired(provider_class: type) -> None:
         client_cache.keep_clients_of(module)
         google.prepare(each)
         logins.prepare(each)
-        anthropic_vertex.prepare(each)

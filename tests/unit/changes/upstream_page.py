@@ -31,6 +31,7 @@ LIBRARIES = {
     "anthropic": "Anthropic",
     "google": "Google",
     "bedrock": "Amazon Bedrock",
+    "logins": "Logins at providers",
     "mcp": "The MCP SDK",
     "hypercorn": "Hypercorn",
     "http": "HTTP",

@@ -1,8 +1,7 @@
-"""Logins of providers with an identity of the cloud: Google's default credentials and Azure's.
+"""The gateway's own logins at clouds, with the identity of its environment: Google's and Azure's default credentials.
 
-Their libraries block, and fast-agent makes credentials for every turn, so every turn would log in again. Here the
-credentials are kept as long as the environment does not change, and tokens are fetched in a thread, once for all turns
-that wait.
+Credentials are kept for all calls as long as the environment does not change. Their libraries block, so tokens are
+fetched in a thread, once for all turns that wait.
 """
 
 from __future__ import annotations

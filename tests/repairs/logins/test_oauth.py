@@ -1,4 +1,4 @@
-"""Providers whose token comes from a login: read from the operator's file alone, and renewed without blocking."""
+"""Logins block the event loop, and may prompt."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import json
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
-import keyring
 import pytest
-from fast_agent.config import CopilotSettings
-from fast_agent.llm.provider.copilot import broker
 from fast_agent.llm.provider.openai import codex_oauth, xai_oauth
 
-from pallas_gateway.runtime.llm.logins import FILE
-from tests.e2e.provider_matrix import ANTHROPIC, CODEX, RESPONSES, XAI
+from pallas_gateway.repairs.logins._file import FILE
+from tests.e2e.provider_matrix import CODEX, XAI
 from tests.e2e.providers import Provider, codex_token, serving
 from tests.support.asgi import plain_lifespan, read_body, respond_json
 from tests.support.calling import answer_of, ask, health
@@ -25,36 +22,15 @@ from tests.support.scripted_llm import say
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
     from tests.support.asgi import Receive, Scope, Send
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 AT_V1 = {"base_url": "{url}/v1"}
 CODEX_BY_LOGIN = replace(CODEX, config=AT_V1)
 XAI_BY_LOGIN = replace(XAI, config=AT_V1)
-COPILOT = Provider("copilot", "copilot.gpt-6-astra", RESPONSES.dialect)
-VARIABLES = (FILE, "CODEX_API_KEY", "XAI_API_KEY", "COPILOT_GITHUB_TOKEN")
-LOGINS = [(CODEX_BY_LOGIN, "codex"), (XAI_BY_LOGIN, "xai"), (COPILOT, "copilot")]
-
-
-@pytest.fixture(autouse=True)
-def others_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Credentials in Codex's own file, and a keyring; neither may be used."""
-    for variable in VARIABLES:
-        monkeypatch.delenv(variable, raising=False)
-    home = tmp_path / "home"
-    (home / ".codex").mkdir(parents=True)
-    (home / ".codex" / "auth.json").write_text(
-        json.dumps({"tokens": {"access_token": codex_token("of-another-program")}})
-    )
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("CODEX_HOME", str(home / ".codex"))
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(keyring, "get_password", lambda service, name: asked.append((service, name)))
-    yield
-    assert asked == []
+LOGINS = [(CODEX_BY_LOGIN, "codex"), (XAI_BY_LOGIN, "xai")]
 
 
 def log_in(path: Path, login: str, name: str, *, expires_in: float = 3600) -> None:
@@ -96,7 +72,7 @@ async def test_a_file_without_a_login_is_named(
     assert f"failed to start: {reason}" in document["message"]
 
 
-@pytest.mark.parametrize(("provider", "login"), LOGINS[:2], ids=str)
+@pytest.mark.parametrize(("provider", "login"), LOGINS, ids=str)
 async def test_the_token_of_a_login_is_sent(
     provider: Provider, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,7 +84,7 @@ async def test_the_token_of_a_login_is_sent(
     assert [request.bearer for request in served.llm.requests] == [codex_token("ann")]
 
 
-@pytest.mark.parametrize(("provider", "login"), LOGINS[:2], ids=str)
+@pytest.mark.parametrize(("provider", "login"), LOGINS, ids=str)
 async def test_an_expired_token_is_renewed_while_the_gateway_answers_others(
     provider: Provider, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,7 +106,7 @@ async def test_an_expired_token_is_renewed_while_the_gateway_answers_others(
     assert [request.bearer for request in served.llm.requests] == [codex_token("new")] * 2
 
 
-@pytest.mark.parametrize(("provider", "login"), LOGINS[:2], ids=str)
+@pytest.mark.parametrize(("provider", "login"), LOGINS, ids=str)
 async def test_a_token_that_cannot_be_renewed_is_reported(
     provider: Provider, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,29 +129,6 @@ async def test_a_refused_key_by_websocket_starts_no_login(provider: Provider, tm
 
     reason = f"{provider.model}: its provider answered 401 (check its API key): wrong key"
     assert answer.text == f"The model could not answer: {reason}"
-
-
-@pytest.mark.parametrize(
-    ("model", "dialect"),
-    [("copilot.gpt-6-astra", RESPONSES.dialect), ("copilot.claude-sonnet-5", ANTHROPIC.dialect)],
-    ids=["responses", "messages"],
-)
-async def test_copilot_answers_with_the_token_of_a_variable_and_repeats_requests(
-    model: str, dialect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def script(request: LlmRequest) -> Turn:
-        return served.llm.refuse(429, retry_after="0.01") if request.number < 3 else say("At last.")
-
-    monkeypatch.setenv("COPILOT_GITHUB_TOKEN", "gho_token-of-ann")
-    async with serving(tmp_path, replace(COPILOT, model=model, dialect=dialect), script) as served:
-        # The setting takes https alone, and Copilot's clients trust no other authorities than the system's.
-        base_url = f"{served.llm.base_url}/v1"
-        settings = CopilotSettings.model_construct(**{**CopilotSettings().model_dump(), "base_url": base_url})
-        monkeypatch.setattr(broker, "copilot_settings", lambda _: settings)
-        answer = await ask(served.url)
-
-    assert (answer.text, len(served.llm.requests)) == ("At last.", 3)
-    assert {request.bearer for request in served.llm.requests} == {"gho_token-of-ann"}
 
 
 @asynccontextmanager

@@ -1,0 +1,41 @@
+"""No agent with Claude on Vertex AI starts.
+
+Symptom: `anthropic-vertex` fails at the start of every agent: `validate_provider_credentials` reads `api_key` of a
+client that has none.
+
+Reproduction: an agent with `anthropic-vertex.claude-haiku-4-5`, and a service account.
+
+Repair: the credentials are checked by making a client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MODULE = "fast_agent.llm.provider.anthropic.llm_anthropic_vertex"
+_LLM = f"{_MODULE}:AnthropicVertexLLM"
+CHANGE = Change(
+    "anthropic-vertex-start",
+    REPAIR,
+    ("fast-agent-mcp",),
+    seen_in="0.10.46",
+    when=Loaded(_MODULE),
+    replaces=(Name(f"{_LLM}.validate_provider_credentials", takes=("self",)),),
+    relies_on=(Name(f"{_LLM}._initialize_anthropic_client", takes=("self",)),),
+    gone_when="`anthropic-vertex` has a check of its own",
+)
+
+
+def changed(original: Any, holder: Any) -> Callable[[Any], None]:
+    """Check project and credentials; the inherited method requires a key."""
+    del original, holder
+
+    def validate_provider_credentials(self: Any) -> None:
+        self._initialize_anthropic_client()
+
+    return validate_provider_credentials

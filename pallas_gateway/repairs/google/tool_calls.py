@@ -1,0 +1,46 @@
+"""Gemini's parallel tool calls become one.
+
+Symptom: of `search("one")` and `echo("x")` in one answer, fast-agent runs `search("x")`, without an error.
+
+Reproduction: stream two parts with a `functionCall` each, in one event or in two, with ids or without.
+`GoogleNativeLLM._handle_google_function_call_part` writes into the call that is still open.
+
+Repair: the open call is closed first: each part holds a whole call. If fast-agent begins to ask for
+`streamFunctionCallArguments` (several parts for one call), the repair has to go at the same time.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_MODULE = "fast_agent.llm.provider.google.llm_google_native"
+_LLM = f"{_MODULE}:GoogleNativeLLM"
+CHANGE = Change(
+    "google-tool-calls",
+    REPAIR,
+    ("fast-agent-mcp",),
+    seen_in="0.10.46",
+    when=Loaded(_MODULE),
+    replaces=(Name(f"{_LLM}._handle_google_function_call_part", takes=("self", "state", "part")),),
+    relies_on=(Name(f"{_LLM}._close_google_active_tool", takes=("self", "state")),),
+    gone_when="fast-agent starts a new call for each part",
+)
+
+
+def changed(original: Callable[..., None], holder: Any) -> Callable[..., None]:
+    """End a tool call before the next; fast-agent overwrites the arguments of the open one."""
+    del holder
+
+    @wraps(original)
+    def handle(self: Any, state: Any, part: Any) -> None:
+        if part.function_call is not None:
+            self._close_google_active_tool(state)
+        original(self, state, part)
+
+    return handle

@@ -1,0 +1,1 @@
+"""Faults of providers' logins: Codex, xAI, GitHub Copilot and Azure."""

@@ -1,0 +1,21 @@
+"""No agent with Claude on Vertex AI starts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.e2e.provider_matrix import ANTHROPIC_VERTEX
+from tests.e2e.providers import serving
+from tests.support.calling import ask
+from tests.support.scripted_llm import say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def test_an_agent_with_tools_answers(tmp_path: Path) -> None:
+    async with serving(tmp_path, ANTHROPIC_VERTEX, [say("Done.")]) as served:
+        answer = await ask(served.url)
+
+    assert answer.text == "Done."
+    assert "tools__add" in served.llm.requests[0].tools

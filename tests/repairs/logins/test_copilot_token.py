@@ -1,0 +1,24 @@
+"""Copilot looks for its token in the keyring."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pallas_gateway.repairs.logins._file import FILE
+from tests.e2e.provider_matrix import RESPONSES
+from tests.e2e.providers import Provider, serving
+from tests.support.calling import ask
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COPILOT = Provider("copilot", "copilot.gpt-6-astra", RESPONSES.dialect)
+
+
+async def test_an_agent_without_a_token_does_not_start(tmp_path: Path) -> None:
+    async with serving(tmp_path, COPILOT, []) as served:
+        answer = await ask(served.url)
+
+    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "agent_unavailable")
+    assert "fast-agent auth provider login copilot" in answer.text
+    assert FILE in answer.text
