@@ -397,3 +397,17 @@ async def test_what_changes_hold_is_closed_the_last_first_also_where_one_fails(
     with pytest.raises(KeyError, match="b"):
         await registry.close()
     assert import_module("fakelib").__path__[1:] == ["c", "b", "a"]
+
+
+async def test_what_changes_do_in_the_background_is_waited_for_if_they_are_on(
+    changes: Callable[..., Registry], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CHANGES, "-off_")
+    shared = "from fakelib import __path__ as import_order\n"
+    settled = "async def settled(): import_order.append(NAME)"
+    registry = changes(
+        a=shared + repair("a") + settled, b=repair("b", more='needs=("a",)'), c=shared + repair("off_") + settled
+    )
+    registry.install(START)
+    await registry.settled()
+    assert import_module("fakelib").__path__[1:] == ["a"]
