@@ -18,7 +18,7 @@ from tests.support.providers.google_login import PROJECT
 from tests.support.providers.responses import Responses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
 AT_V1 = {"api_key": KEY, "base_url": "{url}/v1"}
 
@@ -143,25 +143,25 @@ UNTRIED: Mapping[str, str] = {
 
 def over_providers(capability: str, providers: Iterable[Provider] = PROVIDERS) -> pytest.MarkDecorator:
     """Run a test for each provider, in gateways of its own; those in `GAPS` must fail."""
-    return pytest.mark.parametrize("provider", _cells(capability, providers))
+    return pytest.mark.parametrize("provider", _cells((capability,), providers))
 
 
-def in_shared_gateways(capability: str, providers: Iterable[Provider] = PROVIDERS) -> pytest.MarkDecorator:
+def in_shared_gateways(*capabilities: str, providers: Iterable[Provider] = PROVIDERS) -> pytest.MarkDecorator:
     """Run a test for each provider, in the gateway that all tests of the module share; those in `GAPS` must fail.
 
     Its module needs `pytest.mark.asyncio(loop_scope="module")`. Most of a call's costs are those of its gateway, and
     pytest groups tests by the index of the parameter, so all of a module have the same providers.
     """
-    return pytest.mark.parametrize("shared", _cells(capability, providers), indirect=True, scope="module")
+    return pytest.mark.parametrize("shared", _cells(capabilities, providers), indirect=True, scope="module")
 
 
-def _cells(capability: str, providers: Iterable[Provider]) -> list[object]:
-    assert capability in CAPABILITIES
-    return [_cell(provider, capability) for provider in providers]
+def _cells(capabilities: Collection[str], providers: Iterable[Provider]) -> list[object]:
+    assert CAPABILITIES.keys() >= set(capabilities)
+    return [_cell(provider, capabilities) for provider in providers]
 
 
-def _cell(provider: Provider, capability: str) -> object:
-    reason = GAPS.get((provider.name, capability))
+def _cell(provider: Provider, capabilities: Iterable[str]) -> object:
+    reason = ", ".join(filter(None, (GAPS.get((provider.name, one)) for one in capabilities)))
     marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
     return pytest.param(provider, marks=marks, id=_id(provider))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import anthropic
 import openai
@@ -16,7 +16,9 @@ from pallas_gateway.limits import LlmLimits
 from tests.e2e.provider_matrix import (
     ANTHROPIC,
     BEDROCK,
+    CHAT,
     GEMINI,
+    GEMINI_VERTEX,
     GENERIC,
     RESPONSES,
     in_shared_gateways,
@@ -29,12 +31,12 @@ from tests.support.scripted_llm import Reply, cut, end_early, error_event, garba
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from tests.e2e.providers import Served
     from tests.support.gateway import Limits
-    from tests.support.scripted_llm import LlmRequest, Turn
+    from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SOON: Mapping[str, str] = {"retry_after": "0.01"}
@@ -45,36 +47,95 @@ def repeats(caplog: pytest.LogCaptureFixture) -> int:
     return [record.message for record in caplog.records].count(REPEATED)
 
 
-@in_shared_gateways("early end")
-async def test_an_answer_without_its_end_is_a_failure(shared: Served) -> None:
-    async with shared.playing([end_early(["Once ", "upon "])]) as served, served.in_flight() as call:
-        answer = answer_of(await call.reply())
+@dataclass(frozen=True)
+class Fault:
+    """An answer that is none: why the call failed, how many requests were sent, and the live text before it."""
 
-    text, reason = failure(answer)
-    assert text.endswith(": the provider's answer ended early")
-    assert (reason, served.outcomes) == ("llm_error", (0, 1))
-    assert "".join(deltas_of(call)) == "Once upon "
+    turn: Callable[[Served], Turn]
+    words: str
+    requests: int = 1
+    text: str = ""
+    agent: str = "solo"
+    reason: str = "llm_error"
 
-
-@in_shared_gateways("cut")
-async def test_a_connection_cut_off_within_an_answer_is_a_failure(shared: Served) -> None:
-    async with shared.playing([cut()]) as served:
-        answer = await ask(served.url)
-
-    text, reason = failure(answer)
-    assert (reason, served.outcomes) == ("llm_error", (0, 1))
-    assert text.endswith(f": {CUT_OFF}")
+    def script(self, served: Served) -> Script:
+        return lambda _: self.turn(served)
 
 
-@in_shared_gateways("error event")
-async def test_an_error_within_an_answer_is_a_failure(shared: Served) -> None:
-    async with shared.playing([error_event(f"too many for {shared.provider.key}")]) as served:
-        answer = await ask(served.url)
+PAGE = Reply(502, b"<html><body>Bad gateway</body></html>", "text/html", {"retry-after": "0.01"})
+FAULTS: Mapping[str, Fault] = {
+    "ended early": Fault(
+        lambda _: end_early(["Once ", "upon "]), "the provider's answer ended early", text="Once upon "
+    ),
+    "cut off": Fault(lambda _: cut(), CUT_OFF, text="once upon"),
+    "reported": Fault(
+        lambda served: error_event(f"too many for {served.provider.key}"),
+        "its provider reported: too many for ****",
+        text="once upon",
+    ),
+    "400": Fault(lambda served: served.llm.refuse(400, "no such"), "its provider answered 400: no such"),
+    "401": Fault(
+        lambda served: served.llm.refuse(401, f"wrong key {served.provider.key}"),
+        "its provider answered 401 (check its API key): wrong key ****",
+    ),
+    "403": Fault(
+        lambda served: served.llm.refuse(403, "not for you"),
+        "its provider answered 403 (check what its API key may use): not for you",
+    ),
+    "404": Fault(
+        lambda served: served.llm.refuse(404, "no such model"),
+        "its provider answered 404 (check the model's name and the provider's address): no such model",
+    ),
+    "429": Fault(
+        lambda served: served.llm.refuse(429, "slow down", **SOON),
+        "its provider answered 429 (try again later): slow down",
+        requests=3,
+    ),
+    "503": Fault(
+        lambda served: served.llm.refuse(503, "overloaded", **SOON),
+        "its provider answered 503 (try again later): overloaded",
+        requests=3,
+    ),
+    "a page": Fault(lambda _: PAGE, "its provider answered 502 (try again later)", requests=3),
+    "garbage": Fault(lambda _: garbage(), INCOMPLETE),
+    "silence": Fault(
+        lambda _: hang(Gate()), "its provider sent nothing for 0.5 s", agent="impatient", reason="llm_timeout"
+    ),
+}
+DIFFERENT: Mapping[tuple[str, str], dict[str, Any]] = {
+    **{(one.name, "garbage"): {"requests": 2} for one in CHAT},  # the second without a stream
+    **{
+        (one.name, "reported"): {"words": "its provider answered 503 (try again later): too many for ****"}
+        for one in (GEMINI, GEMINI_VERTEX)  # its events have a status
+    },
+    ("bedrock", "400"): {"requests": 2},  # fast-agent tries another form
+    ("bedrock", "a page"): {"words": "its provider answered 502 (try again later): Bad Gateway"},  # the library's words
+    ("responses by WebSocket", "a page"): {"words": INCOMPLETE, "requests": 1},  # not a status, but a frame
+}
+"""What is different of a fault (provider, fault)."""
 
-    text, reason = failure(answer)
-    assert (reason, served.outcomes) == ("llm_error", (0, 1))
-    assert "too many for" in text
-    assert shared.provider.key not in text
+
+@in_shared_gateways("early end", "cut", "error event", "attempts", "wrong key", "garbage", "silence")
+async def test_every_failure_is_reported_in_the_same_words(shared: Served, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="pallas.runtime")
+    name, model = shared.provider.name, shared.provider.model.partition("?")[0]
+    found, expected = {}, {}
+    for what, plain in FAULTS.items():
+        fault = replace(plain, **DIFFERENT.get((name, what), {}))
+        async with (
+            shared.playing(fault.script(shared)) as served,
+            served.in_flight(agent=fault.agent) as call,
+        ):
+            answer = answer_of(await call.reply())
+            said = answer.is_error, answer.text, answer.meta["stop_reason"], served.outcomes
+            found[what] = (*said, len(served.llm.requests), "".join(deltas_of(call)))
+        text = f"The model could not answer: {model}: {fault.words}"
+        expected[what] = (True, text, fault.reason, (0, 1), fault.requests, fault.text)
+
+    assert {what: (got, expected[what]) for what, got in found.items() if got != expected[what]} == {}
+    address = shared.llm.base_url.removeprefix("http://")
+    repeated = [record for record in caplog.records if record.message == REPEATED]
+    assert not [record for record in repeated if address in str(record.__dict__)]
 
 
 @in_shared_gateways("retries")
@@ -95,33 +156,12 @@ async def test_a_refusal_that_may_pass_is_repeated(
     assert steps == ["solo step 1 (llm)"] * 3
 
 
-@in_shared_gateways("attempts")
-async def test_no_more_than_three_requests_are_sent(shared: Served) -> None:
-    async with shared.playing(lambda _: shared.llm.refuse(429, "slow down", **SOON)) as served:
-        answer = await ask(served.url)
-
-    text, reason = failure(answer)
-    assert (reason, len(served.llm.requests), served.outcomes) == ("llm_error", 3, (0, 1))
-    assert "slow down" in text
-
-
 @pytest.mark.parametrize("provider", [GEMINI, BEDROCK], ids=str)
 async def test_a_provider_that_wants_a_long_pause_is_not_asked_again(provider: Provider, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, lambda _: served.llm.refuse(429, retry_after="3600")) as served:
         answer = await ask(served.url)
 
     assert (answer.is_error, len(served.llm.requests)) == (True, 1)
-
-
-@in_shared_gateways("wrong key")
-async def test_a_wrong_key_is_said_at_once_and_not_shown(shared: Served) -> None:
-    async with shared.playing(lambda _: shared.llm.refuse(401, f"wrong key {shared.provider.key}")) as served:
-        answer = await ask(served.url)
-
-    text, reason = failure(answer)
-    assert (reason, len(served.llm.requests), served.outcomes) == ("llm_error", 1, (0, 1))
-    assert "its provider answered 401 (check its API key): wrong key" in text
-    assert shared.provider.key not in text
 
 
 @over_providers("refused")
@@ -156,27 +196,6 @@ def addressed(provider: Provider, port: int) -> Provider:
     return replace(provider, config=config, environ=environ)
 
 
-@in_shared_gateways("garbage")
-async def test_garbage_is_a_failure(shared: Served) -> None:
-    async with shared.playing(lambda _: garbage()) as served:
-        answer = await ask(served.url)
-
-    text, reason = failure(answer)
-    assert text.endswith(f": {INCOMPLETE}")
-    assert (reason, served.outcomes) == ("llm_error", (0, 1))
-
-
-@in_shared_gateways("silence")
-async def test_a_silent_model_is_a_timeout(shared: Served) -> None:
-    gate = Gate()
-    async with shared.playing(lambda _: hang(gate)) as served:
-        answer = await ask(served.gateway.url("impatient"))
-
-    text, reason = failure(answer)
-    assert text.endswith(": its provider sent nothing for 0.5 s")
-    assert (reason, len(served.llm.requests), served.outcomes) == ("llm_timeout", 1, (0, 1))
-
-
 @in_shared_gateways("silence")
 async def test_a_model_that_falls_silent_is_a_timeout(shared: Served) -> None:
     gate = Gate()
@@ -192,7 +211,7 @@ async def test_a_model_that_falls_silent_is_a_timeout(shared: Served) -> None:
     assert deltas_of(call) == ["Once "]
 
 
-@in_shared_gateways("silence", [GENERIC, RESPONSES, ANTHROPIC])
+@in_shared_gateways("silence", providers=[GENERIC, RESPONSES, ANTHROPIC])
 async def test_a_model_that_sends_only_pings_is_a_timeout(shared: Served) -> None:
     async with shared.playing(lambda _: Reply(200, b"", "text/event-stream", pings=b": ping\n\n")) as served:
         answer = await ask(served.gateway.url("impatient"))
