@@ -33,6 +33,7 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from pallas_gateway.changes.change import Fault
 from pallas_gateway.mcp_server.envelope import SESSION_HEADER
 
 if TYPE_CHECKING:
@@ -46,6 +47,25 @@ if TYPE_CHECKING:
 
     type Expect = Callable[[Request], AbstractContextManager[tuple[str, asyncio.Future[Mapping[str, Any]]]]]
 
+FAULTS = (
+    Fault(
+        title="The MCP SDK runs a session for each stateless request",
+        text="""\
+Symptom: without sessions (`stateless=True`), each request of a client that uses `initialize` still gets a session: a
+server loop with its memory streams and tasks. For a call of an agent without tools this cost more than half of the
+gateway's CPU.
+
+Reproduction: a call makes 10 tasks with protocol version 2025-11-25, and 2 with 2026-07-28.
+
+Repair: calls of the older versions are answered by `serve_one`, as the SDK does for 2026-07-28. All other requests are
+left to the SDK's transport.
+""",
+        library="mcp",
+        gone_when="`StreamableHTTPSessionManager` answers stateless requests of all versions by `serve_one`",
+        script="mcp_stateless_session.py",
+        test="tests/unit/mcp_server/test_stateless_call.py",
+    ),
+)
 _VERSION_HEADER = "mcp-protocol-version"
 _HEADERS = [
     (b"cache-control", b"no-cache, no-transform"),

@@ -31,6 +31,7 @@ OURS = (PACKAGE, "tests", "agents_of_a_test", "__main__")
 def found() -> Iterator[tuple[str, str, str, bool]]:
     """Yield holder, attribute, module of the gateway, and True if the registry knows it."""
     loaded: list[object] = list(sys.modules.values())  # other objects, too, in a few libraries
+    registered = {id(one) for one in names.replaced.values()}  # some modules import what is replaced elsewhere
     for module in [one for one in loaded if isinstance(one, ModuleType)]:
         if module.__name__.partition(".")[0] in OURS:
             continue
@@ -38,9 +39,7 @@ def found() -> Iterator[tuple[str, str, str, bool]]:
         for holder in holders:
             for attribute, value in list(vars(holder).items()):
                 if (maker := maker_of(value)) is not None:
-                    key = (names.shown(holder), attribute)
-                    made = names.replaced.get(key)
-                    yield *key, maker, made is not None and made is getattr(holder, attribute)
+                    yield names.shown(holder), attribute, maker, id(getattr(holder, attribute)) in registered
 
 
 def _classes_of(module: ModuleType) -> list[type]:

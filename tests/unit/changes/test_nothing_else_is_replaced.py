@@ -23,18 +23,23 @@ ADAPTERS = {
     "google.genai.live.ClientConnection": "imports the class that `websocket-limits` has replaced",
     "google.genai.live_music.ClientConnection": "likewise",
 }
+_OLD_FAST_PATH = "a fast path in its former shape, `runtime/fast_paths/__init__.py`"
+_PREPARED = "a repair that `runtime/llm/loading.py` prepares for each provider"
 NOT_YET_MOVED = {
-    "runtime.fast_paths.deep_copies",
-    "runtime.fast_paths.google_chunks",
-    "runtime.fast_paths.openai_messages",
-    "runtime.fast_paths.openai_requests",
-    "runtime.fast_paths.openai_runs",
-    "runtime.llm.anthropic_vertex",
-    "runtime.llm.client_cache",
-    "runtime.llm.google",
-    "runtime.llm.logins",
+    **dict.fromkeys(
+        (
+            "runtime.fast_paths.deep_copies",
+            "runtime.fast_paths.google_chunks",
+            "runtime.fast_paths.openai_messages",
+            "runtime.fast_paths.openai_requests",
+            "runtime.fast_paths.openai_runs",
+            "runtime.llm.client_cache",
+        ),
+        _OLD_FAST_PATH,
+    ),
+    **dict.fromkeys(("runtime.llm.anthropic_vertex", "runtime.llm.google", "runtime.llm.logins"), _PREPARED),
 }
-"""Modules that replace names themselves, until what they mend is a change, and what is product enters by a seam."""
+"""Modules that replace names themselves, each with what it is; none is to be added."""
 
 
 def test_nothing_else_is_replaced(tmp_path: Path) -> None:
@@ -51,7 +56,8 @@ def test_nothing_else_is_replaced(tmp_path: Path) -> None:
     ]
     others = {name: maker.removeprefix("pallas_gateway.") for name, maker in unlisted if name not in ADAPTERS}
     assert {name: maker for name, maker in others.items() if maker not in NOT_YET_MOVED} == {}
-    assert NOT_YET_MOVED - set(others.values()) == set(), "delete them from the list"
+    there = {one for one in NOT_YET_MOVED if (ROOT / "pallas_gateway" / f"{one.replace('.', '/')}.py").is_file()}
+    assert there - set(others.values()) == set(), "delete them from the list"
     assert ADAPTERS.keys() - {name for name, _ in unlisted} == set()
 
 
