@@ -20,8 +20,6 @@ ROOT = Path(__file__).parents[3]
 SEAMS = "pallas_gateway.runtime.seams."
 ADAPTERS = {
     "hypercorn.asyncio.run.TCPServer": "Hypercorn's `serve` has no parameter for the class of its connections",
-    "google.genai.live.ClientConnection": "imports the class that `websocket-limits` has replaced",
-    "google.genai.live_music.ClientConnection": "likewise",
 }
 _OLD_FAST_PATH = "a fast path in its former shape, `runtime/fast_paths/__init__.py`"
 _PREPARED = "a repair that `runtime/llm/loading.py` prepares for each provider"
@@ -37,7 +35,7 @@ NOT_YET_MOVED = {
         ),
         _OLD_FAST_PATH,
     ),
-    **dict.fromkeys(("runtime.llm.anthropic_vertex", "runtime.llm.google", "runtime.llm.logins"), _PREPARED),
+    "runtime.llm.google": _PREPARED,
 }
 """Modules that replace names themselves, each with what it is; none is to be added."""
 
