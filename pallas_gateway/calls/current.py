@@ -69,6 +69,10 @@ class RunningCall:
     turn: LlmTurn | None = None
 
 
+class Unshared[T](list[T]):
+    """Values that only one instance of an agent has: what takes them may keep them uncopied."""
+
+
 running_call: ContextVar[RunningCall] = ContextVar("pallas_running_call", default=RunningCall())  # noqa: B039  frozen
 
 

@@ -35,11 +35,14 @@ LOADED = "loaded"
 """After libraries were imported: the changes whose `Loaded` names one of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Loaded:
-    """As soon as a module, or one below it, has been imported; the libraries of providers are imported late."""
+    """As soon as one of some modules, or one below it, has been imported; providers' libraries are imported late."""
 
-    module: str
+    modules: tuple[str, ...]
+
+    def __init__(self, *modules: str) -> None:
+        object.__setattr__(self, "modules", modules)
 
 
 type When = str | Loaded

@@ -166,13 +166,13 @@ class Registry:
                 _note_off(logging.WARNING, name, misfit)
         return self._settings[name]
 
-    def check_switches(self, also: Iterable[str] = ()) -> None:
-        """Check the values of `PALLAS_CHANGES` and `PALLAS_FAST_PATHS`; the fast paths of `also` are known, too.
+    def check_switches(self) -> None:
+        """Check the values of `PALLAS_CHANGES` and `PALLAS_FAST_PATHS`.
 
         Raises:
             ConfigurationError: one of them names an unknown change.
         """
-        fast_paths = [name for name, one in self.changes.items() if one.change.kind is FAST_PATH] + [*SETTINGS, *also]
+        fast_paths = [name for name, one in self.changes.items() if one.change.kind is FAST_PATH] + [*SETTINGS]
         problems = [
             Problem(CHANGES, None, "", f"'{part}' must begin with '-': changes can only be switched off")
             for part in _parts(CHANGES)
@@ -238,7 +238,7 @@ def _note_off(level: int, fast_path: str, reason: str) -> None:
 
 
 def _is_due(its: When, when: str) -> bool:
-    return when == LOADED and is_loaded(its.module) if isinstance(its, Loaded) else its == when
+    return when == LOADED and any(map(is_loaded, its.modules)) if isinstance(its, Loaded) else its == when
 
 
 def _require_order(changes: list[Change]) -> None:

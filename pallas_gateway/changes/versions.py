@@ -13,5 +13,7 @@ TESTED = {
 """Those of requirements.lock; a test compares them."""
 SETTINGS = ("event_loop", "garbage_collection", "kept_memory")
 """Settings of the process (`serving/process.py`), which are switched like fast paths."""
-GONE = frozenset({"stateless_servers", "anthropic_types", "openai_imports", "openai_types", "request_params"})
+GONE = frozenset(
+    {"anthropic_types", "openai_imports", "openai_runs", "openai_types", "request_params", "stateless_servers"}
+)
 """Fast paths of earlier releases: an environment that switches them off is still accepted."""

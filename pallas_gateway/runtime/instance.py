@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 
-from pallas_gateway.calls.current import running_call
+from pallas_gateway.calls.current import Unshared, running_call
 from pallas_gateway.calls.pauses import PausableDeadline
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.runtime import fast_agent_api
@@ -43,7 +43,6 @@ from pallas_gateway.runtime.downstreams.credentials import (
 )
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.failures import failure_of, one_line
-from pallas_gateway.runtime.fast_paths.deep_copies import OwnMessages
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry import traces
 
@@ -286,7 +285,7 @@ class FastAgentInstance:
             return await self._session.generate(messages, agent_name=self._served)
         with_history = cast("MessageHistoryAgentProtocol", agent)
         before = with_history.message_history  # of the agent's card
-        with_history.load_message_history(OwnMessages([*before, *messages[:-1]]))
+        with_history.load_message_history(Unshared([*before, *messages[:-1]]))
         return await self._session.generate(messages[-1], agent_name=self._served)
 
     async def dispose(self) -> None:

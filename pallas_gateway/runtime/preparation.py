@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pallas_gateway.changes.change import LOADED, START
 from pallas_gateway.changes.registry import registry
-from pallas_gateway.runtime import fast_paths
-from pallas_gateway.runtime.llm import client_cache
 from pallas_gateway.runtime.seams.installation import check_seams, install_seams
 
 _prepared = False
@@ -21,17 +19,14 @@ def prepare() -> None:
     global _prepared  # noqa: PLW0603  libraries are changed for the whole process
     if _prepared:
         return
-    registry().check_switches(also=[path.name for path in fast_paths.PATHS])
+    registry().check_switches()
     check_seams()
     registry().install(START)
     registry().install(LOADED)
     install_seams()
-    for fast_path in fast_paths.OF_FAST_AGENT:
-        fast_path.install()
     _prepared = True
 
 
 async def shut_down() -> None:
     """End fast-agent's process-wide logging and context after the last agent has stopped."""
-    await client_cache.close_clients()
     await registry().close()

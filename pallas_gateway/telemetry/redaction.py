@@ -125,6 +125,20 @@ def hiding(*secrets: str | None) -> Iterator[None]:
         current_call.reset(token)
 
 
+def holds(value: object, text: str) -> bool:
+    """Return True if a value, such as settings, contains a text. Strings are searched directly: `repr` escapes."""
+    if isinstance(value, str):
+        return text in value
+    if isinstance(value, bytes):
+        return text.encode(errors="surrogatepass") in value
+    if isinstance(value, Mapping):
+        return any(holds(one, text) for pair in value.items() for one in pair)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return any(holds(one, text) for one in value)
+    shown = repr(value)
+    return text in shown or repr(text)[1:-1] in shown
+
+
 def hide_in_this_call(secret: str) -> None:
     """Hide a token that the running call has received; without effect outside of calls."""
     known = current_call.get().secrets

@@ -15,7 +15,6 @@ from pallas_gateway.changes import registry as changes
 from pallas_gateway.hosting.agent_state import State
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING, VIEW_METRICS
-from pallas_gateway.runtime import fast_paths
 from pallas_gateway.urls import CONSOLE, WELL_KNOWN
 from pallas_gateway.web import front_page, registry, registry_api
 from pallas_gateway.web.access import informed_of, refusal_without, viewer_of
@@ -85,7 +84,7 @@ async def _metrics(gateway: Gateway, _routes: PortRoutes, request: Request) -> R
     """Return the metrics as text 0.0.4, or in the format of the scraper's `Accept`."""
     if (refused := await refusal_without(VIEW_METRICS, gateway, request.scope)) is not None:
         return refused
-    for name, is_on in {**fast_paths.states(), **changes.registry().states()}.items():
+    for name, is_on in changes.registry().states().items():
         gateway.metrics.fast_path.labels(name).set(is_on)
     try:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))

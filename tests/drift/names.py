@@ -21,7 +21,6 @@ from pallas_gateway.changes.names import incompatible, misfit
 from pallas_gateway.changes.registry import Registered, registry
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.runtime.compat import requirements as checks
-from pallas_gateway.runtime.fast_paths import PATHS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 PACKAGE = pallas_gateway.__name__
 NOT_IMPORTED = (f"{PACKAGE}.__main__", f"{PACKAGE}.example", f"{PACKAGE}.threads.migrations")
 """Modules that run something when they are imported, or that the gateway never imports."""
-FAST_PATHS = frozenset(path.module for path in PATHS)
-"""Modules that only make calls faster; the others are below `pallas_gateway.fast_paths`."""
-
 REQUIRED = "required"
 
 
@@ -70,8 +66,6 @@ def collect() -> Misfits:
         check_names(tuple(one for one in relied_on if not isinstance(one, Name)), module.__name__)
         entered = (name for name, _ in getattr(module, "SEAMS", ()))
         _check_names(module.__name__, "fast-agent-mcp", (*relied_on, *entered), misfits)
-    for path in PATHS:
-        check_names(path.requires, path.module)
     composition.use_changes()
     for one in registry().changes.values():
         names = (*one.change.replaces, *one.change.relies_on)
@@ -181,8 +175,7 @@ def _sentence(error: BaseException) -> str:
 
 
 def _kind(module: str) -> str:
-    is_fast_path = module in FAST_PATHS or module.startswith(f"{PACKAGE}.fast_paths.")
-    return "fast path off" if is_fast_path else REQUIRED
+    return "fast path off" if module.startswith(f"{PACKAGE}.fast_paths.") else REQUIRED
 
 
 def main() -> int:

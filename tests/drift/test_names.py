@@ -26,7 +26,7 @@ del client_gateway._http_timeout, client_gateway.sse_client
 del runner.serve_one, TaskGroup.spawn_app, MCPConnectionManager._suppress_mcp_sse_errors
 del llm_decorator.CONTROL_MESSAGE_SAVE_HISTORY
 FastAgent._build_model_factory_func = None
-AsyncOpenAI._process_response = ResponsesLLM._default_transport_setting = lambda this: None
+AsyncOpenAI._process_response_data = ResponsesLLM._default_transport_setting = lambda this: None
 ToolRunner._advance_iteration = advance
 
 from tests.drift.names import main
@@ -49,7 +49,7 @@ required: pallas_gateway.runtime.seams.installation: fast_agent.mcp.client_gatew
 is missing or has changed
 required: pallas_gateway.serving.http_connections.inbox: TaskGroup.spawn_app is missing or has changed
 fast path off: pallas_gateway.fast_paths.model_factories: FastAgent._build_model_factory_func is missing or has changed
-fast path off: pallas_gateway.runtime.fast_paths.openai_chunks: AsyncOpenAI._process_response is missing or has changed
+fast path off: pallas_gateway.fast_paths.openai_chunks: AsyncOpenAI._process_response_data is missing or has changed
 """
 
 

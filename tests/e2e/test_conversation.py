@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.calls.conversation import MOST_SKIPPED_SHOWN
+from pallas_gateway.fast_paths import _streamed_bodies as streamed_bodies
 from pallas_gateway.mcp_server import endpoint, message_calls
-from pallas_gateway.runtime.fast_paths import streamed_bodies
 from pallas_gateway.serving.http_connections import connection
 from pallas_gateway.tasks import give_way
 from pallas_gateway.web import bodies

@@ -11,13 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pallas_gateway.runtime.fast_paths import (
-    ALL,
-    DEEP_COPIES,
-    KEPT_CLIENTS,
-    OPENAI_CHUNKS,
-    VARIABLE,
-)
+from pallas_gateway.changes.registry import ALL, FAST_PATHS
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import say, scripted_llm
 
@@ -39,7 +33,7 @@ def test_calls_are_answered_with_every_fast_path_off() -> None:
     run = subprocess.run(
         command,
         cwd=folder.parents[1],
-        env={**environment, VARIABLE: ALL},
+        env={**environment, FAST_PATHS: ALL},
         capture_output=True,
         text=True,
         timeout=280,
@@ -54,6 +48,5 @@ async def test_the_metric_shows_which_fast_paths_are_on(tmp_path: Path) -> None:
         async with running(project) as served, httpx.AsyncClient(base_url=served.base_url) as http:
             text = (await http.get("/metrics")).text
     shown = {name: float(value) for name, value in re.findall(r'pallas_fast_path\{name="(\w+)"\} (\S+)', text)}
-    needed = {path.name for path in (DEEP_COPIES, KEPT_CLIENTS, OPENAI_CHUNKS)}
-    assert shown.keys() >= needed
-    assert set(shown.values()) == ({0} if os.environ.get(VARIABLE) == ALL else {1})
+    assert shown.keys() >= {"deep_copies", "kept_clients", "openai_texts"}
+    assert set(shown.values()) == ({0} if os.environ.get(FAST_PATHS) == ALL else {1})

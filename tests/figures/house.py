@@ -34,7 +34,6 @@ _UNSORTED = {
     "runtime/downstreams/connections/connecting.py": REPAIRS,
     "runtime/downstreams/shutdown.py": REPAIRS,
     "runtime/downstreams/unused_listings.py": REPAIRS,
-    "runtime/fast_paths/": FAST_PATHS,
     "runtime/settings/provider_addresses.py": REPAIRS,
     "telemetry/exposition.py": FAST_PATHS,
     "web/guards.py": REPAIRS,

@@ -14,16 +14,6 @@ OF_NO_MODULE = {
     "test_failure_reasons.py": "two documents",
     "telemetry/test_patterns.py": "the regular expressions of all modules",
     "test_layout.py": "the tests themselves",
-    **dict.fromkeys(
-        (
-            "runtime/fast_paths/test_copying.py",
-            "runtime/fast_paths/test_fast_paths.py",
-            "runtime/llm/test_openai_client.py",
-            "runtime/llm/test_openai_requests.py",
-            "runtime/llm/test_runs.py",
-        ),
-        "of a repair or fast path that is still among the product",
-    ),
 }
 
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from functools import partial, wraps
+from functools import wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from pallas_gateway.cloud_logins import google_identity
-from pallas_gateway.runtime import fast_paths
 from pallas_gateway.runtime.compat.requirements import check_names
-from pallas_gateway.runtime.llm.client_cache import lender
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pallas_gateway.runtime.compat.requirements import ReliedOn
 
 _MODULE = "fast_agent.llm.provider.google.llm_google_native"
@@ -35,23 +31,27 @@ def prepare(llm_class: type[Any]) -> None:
     if llm_class.__name__ != "GoogleNativeLLM" or hasattr(llm_class._apply_prompt_provider_specific, "__wrapped__"):
         return
     check_names(RELIED_ON)
-    fast_paths.GOOGLE_CHUNKS.install()
-    _keep_clients(llm_class, sys.modules[llm_class.__module__])
+    _make_clients(llm_class, sys.modules[llm_class.__module__])
 
 
-def _keep_clients(llm_class: Any, module: Any) -> None:
-    """Keep clients; fast-agent makes one for every turn: two TLS contexts, on the event loop, and a new connection."""
-    original, lend = module.genai.Client, lender()
+def _make_clients(llm_class: Any, module: Any) -> None:
+    """Make clients on an HTTP client like those of other providers; see `_Client`."""
+    original = module.genai.Client
 
-    def lent(**settings: Any) -> Any:
-        if settings.get("vertexai"):
-            identity = google_identity()
-            settings["credentials"], settings["project"] = identity.credentials, settings["project"] or identity.project
+    def with_identity(settings: dict[str, Any]) -> dict[str, Any]:
+        if not settings.get("vertexai") or "credentials" in settings:
+            return settings
+        identity = google_identity()
+        project = settings["project"] or identity.project
+        return {**settings, "credentials": identity.credentials, "project": project}
+
+    def client(**settings: Any) -> Any:
+        settings = with_identity(settings)
         if os.environ.get(_CLIENT_CERTIFICATE) == "true":
             return original(**settings)
-        return SimpleNamespace(aio=lend({"provider": "google", **settings}, partial(_Client, settings)))
+        return SimpleNamespace(aio=_Client(settings))
 
-    module.genai = SimpleNamespace(Client=lent)
+    module.genai = SimpleNamespace(Client=client, with_identity=with_identity)
     ask = llm_class._apply_prompt_provider_specific
 
     @wraps(ask)
@@ -69,14 +69,14 @@ class _Client:
     With its own HTTP client, the library sleeps up to 10 s when a connection is refused.
     """
 
-    def __init__(self, settings: dict[str, Any], prepare: Callable[[Any], Any]) -> None:
+    def __init__(self, settings: dict[str, Any]) -> None:
         from google import genai  # noqa: PLC0415  not before an LLM is used
         from openai import DefaultAioHttpClient  # noqa: PLC0415
 
-        self._http = prepare(DefaultAioHttpClient(timeout=None))
+        self.http = DefaultAioHttpClient(timeout=None)
         http_options = settings["http_options"] or genai.types.HttpOptions()
         share_trust_store(http_options)
-        http_options.httpx_async_client = self._http
+        http_options.httpx_async_client = self.http
         self._client = genai.Client(**{**settings, "http_options": http_options})
         self.models = self._client.aio.models
 
@@ -89,7 +89,7 @@ class _Client:
     async def close(self) -> None:
         """Close the client and its sockets."""
         self._client.close()
-        await self._http.aclose()
+        await self.http.aclose()
 
 
 def share_trust_store(http_options: Any) -> None:

@@ -19,10 +19,9 @@ from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.changes.change import LOADED, Fault
 from pallas_gateway.changes.registry import registry
-from pallas_gateway.cloud_logins import google_identity
+from pallas_gateway.cloud_logins import google_identity, use_azure_identity
 from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError, ProviderError
-from pallas_gateway.runtime.llm import client_cache
 from pallas_gateway.runtime.settings.model_names import default_model, provider_of
 
 if TYPE_CHECKING:
@@ -89,6 +88,7 @@ def _load(providers: Iterable[Provider | None], settings: Settings) -> None:
         with suppress(Exception):
             ProviderKeyManager.serve_oauth_requires_request_token(provider.config_name)  # imports a server for some
             warm_up.warm_up(cast("type", ModelFactory._load_provider_class(provider)))
+            registry().install(LOADED)  # what the library imports for a request
         uses_vertex = ProviderKeyManager._google_vertex_enabled(settings)
         if provider is Provider.ANTHROPIC_VERTEX or (provider is Provider.GOOGLE and uses_vertex):
             _log_in_to_google(provider)
@@ -102,13 +102,10 @@ def _log_in_to_google(provider: Provider) -> None:
 
 
 def _repaired(provider_class: type) -> None:
-    from pallas_gateway.runtime.llm import (  # noqa: PLC0415  needed with the first model only
-        google,
-        logins,
-    )
+    from pallas_gateway.runtime.llm import google  # noqa: PLC0415  needed with the first model only
 
     for each in inspect.getmro(provider_class):
         module = sys.modules[each.__module__]
-        client_cache.keep_clients_of(module)
+        if hasattr(module, "AsyncAzureOpenAI"):
+            use_azure_identity(module)
         google.prepare(each)
-        logins.prepare(each)

@@ -1,10 +1,8 @@
 """Events of a streamed chat completion that only continue its text, joined before they are parsed.
 
-Imported once an LLM is used.
-
 Events that were read together differ in a few letters. Those that have the bytes of an earlier event around another
 text become one event, so that the library and fast-agent handle one chunk for all of them. The first event of each form
-is parsed by itself, which shows that it is nothing but text. fast-agent takes a text that begins with all text before
+is parsed here, which shows that it is nothing but text. fast-agent takes a text that begins with all text before
 it for a repetition, so a text that is not shorter than that is left alone, unless its first letter is another one.
 """
 
@@ -14,17 +12,26 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from fast_agent.llm.provider.openai.llm_openai import OpenAILLM
-from openai.types.chat import ChatCompletionChunk
-
-from pallas_gateway.runtime.fast_paths.delta_events import INSIDE_OF_STRING
+from pallas_gateway.changes.change import FAST_PATH, Change, EachModule, Loaded, Name
+from pallas_gateway.fast_paths._json_text import INSIDE_OF_STRING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
-
-RELIED_ON: ReliedOn = ((OpenAILLM, "_extract_incremental_delta", ("delta", "cumulative")),)
+_PROVIDERS = "fast_agent.llm.provider"
+CHANGE = Change(
+    "openai_texts",
+    FAST_PATH,
+    ("fast-agent-mcp", "openai"),
+    when=Loaded(f"{_PROVIDERS}.openai.llm_openai"),
+    replaces=(EachModule(_PROVIDERS, "AsyncOpenAI"), EachModule(_PROVIDERS, "AsyncAzureOpenAI")),
+    relies_on=(Name(f"{_PROVIDERS}.openai.llm_openai:OpenAILLM._extract_incremental_delta", ("delta", "cumulative")),),
+    needs=("delta_events",),
+)
+LONG_BYTES = 65_536
+"""An answer with an event without an end after so many bytes is passed on as it is from then on."""
+_END = b"\n\n"
+_FIELD = b"data:"
 _CONTENT = re.compile(rb'"content"\s*:\s*"')
 _NAME = b'"content"'
 _TEXT = re.compile(INSIDE_OF_STRING)
@@ -34,41 +41,41 @@ _PADDED = b'"obfuscation"'
 _ROLES = (None, "assistant")
 
 
-def accelerate(stream_class: type[Any]) -> type[Any]:
-    """A class of streams that joins such events."""
-    return type(stream_class.__name__, (_Joining, stream_class), {})
+def changed(original: Callable[..., Any], _: Any) -> Callable[..., Any]:
+    """A client of OpenAI's library that joins texts of the answers that it receives."""
+    from pallas_gateway.fast_paths._joined_events import joining  # noqa: PLC0415  not before an LLM is used
 
-
-class _Joining:
-    """Goes before the class of a stream."""
-
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self._texts = Texts()
-
-    def _ended_by(self: Any, piece: bytes) -> Iterator[Any]:
-        events: Iterator[Any] = super()._ended_by(piece)  # type: ignore[misc]
-        joined: Iterator[Any] = self._texts.joined(events)
-        return joined
-
-    def _chunk(self: Any, event: Any) -> ChatCompletionChunk | None:
-        chunk: ChatCompletionChunk | None = super()._chunk(event)  # type: ignore[misc]
-        if chunk is not None:
-            self._texts.learn(event, chunk)
-        return chunk
+    return joining(original, Texts)
 
 
 class Texts:
     """The texts of one stream."""
 
     def __init__(self) -> None:
+        self._rest = b""  # of an event without its end
+        self._is_plain = True  # each event so far is one line of data, or a comment
         self._head: bytes | None = None  # of an event that is only text, up to its text
         self._tail = b""
-        self._unknown: object = None  # the latest event of another form
         self._characters = 0  # of the text so far, at least
         self._begin: bytes | None = None  # of the text so far, its first byte; empty if that is not known
 
-    def joined[T](self, events: Iterable[T]) -> Iterator[T | bytes]:
+    def joined(self, data: bytes) -> bytes:
+        """Return the events that end with the bytes of one read; those that only continue the text are one."""
+        if not self._is_plain:
+            return data
+        whole, end, rest = (self._rest + data).rpartition(_END)
+        if b"\r" in data or len(rest) > LONG_BYTES:
+            self._is_plain = False
+            return self.left() + data
+        self._rest = rest
+        return b"".join(event + _END for event in self._joined(whole.split(_END))) if end else b""
+
+    def left(self) -> bytes:
+        """Return the beginning of an event without its end."""
+        left, self._rest = self._rest, b""
+        return left
+
+    def _joined(self, events: Iterable[bytes]) -> Iterator[bytes]:
         """Yield the events, with those that follow each other and only continue the text as one."""
         run: list[bytes] = []
         length = 0
@@ -80,7 +87,7 @@ class Texts:
                 self._characters += length
                 run, length = [], 0
             if text is None or characters is None:
-                self._unknown = event
+                self._learn(event)
                 yield event
             elif run or characters < self._characters or self._differs(text):
                 run.append(text)
@@ -107,19 +114,18 @@ class Texts:
         if self._begin is None and text:
             self._begin = b"" if text[:1] == b"\\" else text[:1]
 
-    def learn(self, event: object, chunk: ChatCompletionChunk) -> None:
-        """Take the form of an event, if it has another one, from the chunk that it is."""
-        if event is not self._unknown or not isinstance(event, bytes):
+    def _learn(self, event: bytes) -> None:
+        """Take the form of an event of another form, if it is only text."""
+        if _NAME not in event and b"\\" not in event:  # which could write the name
             return
-        if (text := _only_text(chunk)) is None:
-            if any(choice.delta.content for choice in chunk.choices):
-                self._begin = self._begin or b""
+        text = _only_text(event)
+        if text is None:
+            self._begin = self._begin or b""
             return
         characters = len(text)
         self._characters = characters + (self._characters if characters < self._characters else 0)
         begin = _CONTENT.search(event)
-        is_known = begin is not None and event.count(_NAME) == 1 and self._take_form(event, begin.end(), text)
-        if not is_known:
+        if begin is None or event.count(_NAME) != 1 or not self._take_form(event, begin.end(), text):
             self._begin = self._begin or b""
 
     def _take_form(self, event: bytes, begin: int, text: str) -> bool:
@@ -131,9 +137,9 @@ class Texts:
         self._note_begin(inside)
         return True
 
-    def _text_of(self, event: object) -> bytes | None:
+    def _text_of(self, event: bytes) -> bytes | None:
         """The text of an event of the known form, as in JSON."""
-        if self._head is None or not isinstance(event, bytes) or not event.startswith(self._head):
+        if self._head is None or not event.startswith(self._head):
             return None
         begin = len(self._head)
         end = _end_of_text(event, begin)
@@ -161,13 +167,17 @@ def _characters(text: bytes) -> int | None:
     return len(characters if "\\" not in characters else json.loads(f'"{characters}"'))
 
 
-def _only_text(chunk: ChatCompletionChunk) -> str | None:
-    """The text of a chunk if it has nothing else that is used; None otherwise."""
-    if type(chunk) is not ChatCompletionChunk or len(chunk.choices) != 1:
+def _only_text(event: bytes) -> str | None:
+    """The text of an event that is a chunk with nothing else that is used; None of others."""
+    if b"\n" in event:  # JSON may have line ends; a line of an event has none
         return None
-    choice = chunk.choices[0]
-    delta = {**dict(choice.delta), **(choice.delta.model_extra or {})}
-    text, role = delta.pop("content"), delta.pop("role")
-    others = (choice.finish_reason, choice.logprobs, choice.index, *(choice.model_extra or {}).values())
-    is_plain = type(text) is str and role in _ROLES and not any(others) and not any(delta.values())
-    return text if is_plain else None
+    try:
+        chunk: Any = json.loads(event.removeprefix(_FIELD).decode())
+    except (ValueError, RecursionError):
+        return None
+    match chunk:
+        case {"choices": [{"index": 0, "delta": {"content": str(text), **delta}, **choice}]}:
+            role = delta.pop("role", None)
+            is_plain = role in _ROLES and not any(delta.values()) and not any(choice.values())
+            return text if is_plain and not chunk.get("error") else None
+    return None

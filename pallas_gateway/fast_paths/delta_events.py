@@ -9,17 +9,30 @@ from __future__ import annotations
 
 import re
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.changes.change import FAST_PATH, Change, EachModule, Loaded
+from pallas_gateway.fast_paths._json_text import INSIDE_OF_STRING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     type _Event = re.Match[bytes] | bytes
 
-_END = b"\n\n"
-INSIDE_OF_STRING = (
-    rb'[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u(?:[0-9a-ce-fA-CE-F][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2})'
-    rb'|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})[^"\\\x00-\x1f]*+)*+'
+_PROVIDERS = "fast_agent.llm.provider"
+CHANGE = Change(
+    "delta_events",
+    FAST_PATH,
+    ("anthropic", "fast-agent-mcp", "openai"),
+    when=Loaded(_PROVIDERS),
+    replaces=tuple(
+        EachModule(_PROVIDERS, name)
+        for name in ("AsyncOpenAI", "AsyncAzureOpenAI", "AsyncAnthropic", "AsyncAnthropicVertex")
+    ),
+    needs=("provider-limits",),
 )
-"""A pattern of what is between the quotes of a string in JSON, without half a pair of surrogates."""
+
+_END = b"\n\n"
 _ANTHROPIC = re.compile(
     rb'((?:event: content_block_delta\n)?data: \{ *"type": *"content_block_delta", *"index": *\d+, *"delta": *'
     rb'\{ *"type": *"(?:text_delta", *"text|thinking_delta", *"thinking)": *")(%b)(" *\}) *\}' % INSIDE_OF_STRING
@@ -36,6 +49,13 @@ _RESPONSES = re.compile(
 _EVENTS = {b'_delta"': _ANTHROPIC, b'_text.delta"': _RESPONSES}
 """Both kinds of events, by a name that they have."""
 _VARYING = re.compile(rb'(?<="sequence_number":) *\d+|(?<="obfuscation":) *"\w*"')
+
+
+def changed(original: Callable[..., Any], _: Any) -> Callable[..., Any]:
+    """A provider's client that joins events of the answers that it receives."""
+    from pallas_gateway.fast_paths._joined_events import joining  # noqa: PLC0415  not before an LLM is used
+
+    return joining(original, DeltaEvents)
 
 
 class DeltaEvents:
@@ -56,6 +76,10 @@ class DeltaEvents:
             events[:1] = blocks[:1]
         runs = (_as_one(list(run)) for _, run in groupby(events, _form))
         return _END.join((*runs, rest))
+
+    def left(self) -> bytes:
+        """Nothing is held back."""
+        return b""
 
 
 def _form(event: _Event) -> tuple[bytes, bytes] | None:

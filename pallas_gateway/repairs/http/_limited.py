@@ -1,9 +1,4 @@
-"""Limits of answers of providers' servers. Imported when an LLM is used.
-
-Libraries read error bodies of any length, decompress all that they receive, and follow redirects to any host with all
-headers but `Authorization`, so also with Anthropic's and Google's keys. A server that sends faster than its answer is
-processed would block the event loop for all other calls.
-"""
+"""Limits of answers of providers' servers. Imported when an LLM is used."""
 
 from __future__ import annotations
 
@@ -20,13 +15,9 @@ import httpx2
 from pallas_gateway.calls.provider_failures import incomplete, too_long
 from pallas_gateway.http_answers import decompressor, pieces
 from pallas_gateway.limits import BUSY_SECONDS, LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES
-from pallas_gateway.runtime import fast_paths
-from pallas_gateway.runtime.fast_paths.delta_events import DeltaEvents
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-
-_EVENTS = "text/event-stream"
 
 
 def limited(client: Any, *, busy_seconds: float = BUSY_SECONDS) -> Any:
@@ -34,6 +25,11 @@ def limited(client: Any, *, busy_seconds: float = BUSY_SECONDS) -> Any:
     client.headers["Accept-Encoding"] = "gzip"
     client.event_hooks["response"].append(partial(limit, busy_seconds=busy_seconds))
     return client
+
+
+def is_limited(client: Any) -> bool:
+    """True of an HTTP client whose answers are limited."""
+    return any(getattr(hook, "func", None) is limit for hook in client.event_hooks["response"])
 
 
 async def limit(response: httpx2.Response, *, busy_seconds: float = BUSY_SECONDS) -> None:
@@ -47,7 +43,6 @@ async def limit(response: httpx2.Response, *, busy_seconds: float = BUSY_SECONDS
         is_error=response.status_code >= HTTPStatus.MULTIPLE_CHOICES,
         gzip=decompressor(encoding),
         busy_seconds=busy_seconds,
-        is_events=response.headers.get("Content-Type", "").lower().startswith(_EVENTS),
     )
 
 
@@ -62,18 +57,14 @@ def _stays(response: httpx2.Response) -> bool:
 
 
 class _Limited(httpx2.AsyncByteStream):
-    """The decompressed pieces of a body, with events joined where a fast path does that.
+    """The decompressed pieces of a body. Over its limit, an error is cut off and an answer is refused."""
 
-    Over its limit, an error is cut off and an answer is refused.
-    """
-
-    def __init__(self, stream: Any, *, is_error: bool, gzip: Any, busy_seconds: float, is_events: bool) -> None:
+    def __init__(self, stream: Any, *, is_error: bool, gzip: Any, busy_seconds: float) -> None:
         self._busy_seconds = busy_seconds
         self._stream = stream
         self._left = LARGEST_ERROR_BYTES if is_error else LARGEST_ANSWER_BYTES
         self._is_error = is_error
         self._gzip = gzip
-        self._events = DeltaEvents() if is_events and fast_paths.DELTA_EVENTS.is_on else None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         busy = 0.0
@@ -86,7 +77,7 @@ class _Limited(httpx2.AsyncByteStream):
                             return
                         raise too_long()
                     began = monotonic()
-                    yield piece if self._events is None else self._events.joined(piece)
+                    yield piece
                     busy += monotonic() - began
                     if busy > self._busy_seconds:
                         busy = 0.0

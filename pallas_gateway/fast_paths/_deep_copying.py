@@ -1,11 +1,4 @@
-"""Deep copies of the messages of a conversation, which fast-agent makes when it loads them and twice in each turn.
-
-The history of a call is loaded uncopied. Its plain messages are passed to the model uncopied, because no provider of
-fast-agent changes a message before the last. A turn copies all others once. `copy.deepcopy` asks of each value how it
-wants to be copied; here a few types are known. The outcome is the same, with what occurs twice in the original
-occurring twice in the copy. Tools, which fast-agent copies twice in each turn that calls one, consist of JSON:
-nothing occurs twice in them.
-"""
+"""Copies of the messages of a conversation, and of tools. Imported when agents start."""
 
 from __future__ import annotations
 
@@ -15,67 +8,53 @@ from enum import Enum
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from fast_agent.agents.llm_decorator import LlmDecorator
-from fast_agent.types import LlmStopReason, PromptMessageExtended, RequestParams
+from fast_agent.types import LlmStopReason, PromptMessageExtended
 from mcp_types import TextContent, Tool
 from pydantic import BaseModel
+
+from pallas_gateway.calls.current import Unshared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fast_agent.agents.llm_decorator import _CallContext
+    from fast_agent.agents.llm_decorator import LlmDecorator, _CallContext
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
-
-RELIED_ON: ReliedOn = (
-    (Tool, "model_copy", ("self", "update", "deep")),
-    (LlmDecorator, "load_message_history", ("self", "messages", "clear_state")),
-    (LlmDecorator, "_prepare_llm_call", ("self", "messages", "request_params")),
-    (LlmDecorator, "_template_prefix_messages", ("self",)),
-    (LlmDecorator, "_merge_trailing_tool_result_turn", ("messages",)),
-)
 _NEVER_CHANGING = frozenset({str, int, float, bool, bytes, type(None), datetime, LlmStopReason})
 _set = object.__setattr__
 
 
-class OwnMessages(list[PromptMessageExtended]):
-    """Messages that only their agent uses, so that it can load them uncopied."""
-
-
-def install() -> None:
-    """Have the models of a conversation copied by `fast_deepcopy`, and tools field by field."""
-    for model in (PromptMessageExtended, TextContent, RequestParams):
-        model.__deepcopy__ = fast_deepcopy  # type: ignore[method-assign,assignment]
-    Tool.model_copy = copying_tools(Tool.model_copy)  # type: ignore[method-assign,assignment]
-    _load_own_messages()
-    _copy_once_a_turn()
-
-
-def _load_own_messages() -> None:
-    original = LlmDecorator.load_message_history
+def loading_uncopied(original: Callable[..., None]) -> Callable[..., None]:
+    """`load_message_history`, which takes messages that only its agent has as they are."""
 
     @wraps(original)
     def load(self: LlmDecorator, messages: list[PromptMessageExtended] | None, *, clear_state: bool = False) -> None:
-        is_own = isinstance(messages, OwnMessages)
+        is_own = isinstance(messages, Unshared)
         original(self, None if is_own else messages, clear_state=clear_state)
         if messages is not None and is_own:
             from fast_agent.history.compaction import normalize_compaction_notice  # noqa: PLC0415  no start needs it
 
-            self._message_history = OwnMessages(messages)
+            self._message_history = Unshared(messages)
             for message in messages:
                 if message.channels:  # which have the notice
                     normalize_compaction_notice(message)
 
-    LlmDecorator.load_message_history = load  # type: ignore[method-assign]
+    return load
 
 
-def _copy_once_a_turn() -> None:
+def merging_results(
+    merge: Callable[[list[PromptMessageExtended]], list[PromptMessageExtended]],
+) -> Callable[[list[PromptMessageExtended]], list[PromptMessageExtended]]:
     """To append the results of tools to a message, fast-agent copies all messages, also when there are no results."""
-    merge, prepare = LlmDecorator._merge_trailing_tool_result_turn, LlmDecorator._prepare_llm_call
 
     @wraps(merge)
     def merged(messages: list[PromptMessageExtended]) -> list[PromptMessageExtended]:
         return merge(messages) if any(one.tool_results for one in messages[-2:-1]) else messages
+
+    return merged
+
+
+def preparing(prepare: Callable[..., _CallContext]) -> Callable[..., _CallContext]:
+    """`_prepare_llm_call`, which copies each message once."""
 
     @wraps(prepare)
     def prepared(self: LlmDecorator, *given: Any, **options: Any) -> _CallContext:
@@ -92,8 +71,7 @@ def _copy_once_a_turn() -> None:
             messages[begin:] = [one.model_copy(deep=True) if id(one) in uncopied else one for one in messages[begin:]]
         return call
 
-    LlmDecorator._merge_trailing_tool_result_turn = staticmethod(merged)  # type: ignore[method-assign]
-    LlmDecorator._prepare_llm_call = prepared  # type: ignore[method-assign]
+    return prepared
 
 
 class _Uncopied:
@@ -111,7 +89,7 @@ class _Uncopied:
 
 def _to_copy(history: list[PromptMessageExtended]) -> list[Any]:
     """Return a history for fast-agent to copy; the last message may be changed."""
-    if not isinstance(history, OwnMessages):
+    if not isinstance(history, Unshared):
         return history
     return [*(_Uncopied(one) if _is_plain(one) else one for one in history[:-1]), *history[-1:]]
 

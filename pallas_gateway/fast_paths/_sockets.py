@@ -7,43 +7,15 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-from aiohttp.client_proto import ResponseHandler
-from aiohttp.connector import Connection
-
-from pallas_gateway.runtime import fast_paths
 
 if TYPE_CHECKING:
     import ssl
-
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
-
-RELIED_ON: ReliedOn = (
-    (aiohttp.TCPConnector, "_get", ("self", "key", "traces")),
-    (aiohttp.TCPConnector, "_create_connection", ("self", "req", "traces", "timeout")),
-    (aiohttp.TCPConnector, "_release", ("self", "key", "protocol", "should_close")),
-    (Connection, "protocol", ()),
-    (ResponseHandler, "should_close", ()),
-    ("httpx2:AsyncClient", "_transport", ()),
-    ("httpx2:AsyncClient", "_mounts", ()),
-    (aiohttp.ClientResponse, "start", ("self", "connection")),
-)
-_EVENTS = "text/event-stream"
 
 
 def session(ssl_context: ssl.SSLContext, keep_alive_seconds: float) -> aiohttp.ClientSession:
     """Make the session of one client: it keeps no cookies and does not limit the number of sockets."""
     connector = _Connector(limit=0, keepalive_timeout=keep_alive_seconds, ssl=ssl_context)
-    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), response_class=_Response)
-
-
-class _Response(aiohttp.ClientResponse):
-    """A response whose stream of events is read with less work."""
-
-    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
-        started = await super().start(connection)
-        if self.headers.get("Content-Type", "").lower().startswith(_EVENTS):
-            self.content = fast_paths.PACED_READS.accelerate(self.content)
-        return started
+    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
 
 class _Connector(aiohttp.TCPConnector):

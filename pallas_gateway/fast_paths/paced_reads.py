@@ -1,36 +1,51 @@
-"""Reads of streamed answers, with a pause between them. Imported when an LLM is used.
+"""Reads of streamed answers, with a pause between them.
 
 A piece of an answer is about a token. Read by itself it wakes the turn's task, and passes ten generators and timers on
-its way. What arrives during a pause is read at once. The end of an answer ends the pause, and `Observer.reading_pause`
-allows none before the first live text of a turn. A body that brings `LARGE_BYTES` in one pause holds images, or
+its way. What arrives during a pause is read at once. The end of an answer ends the pause, and the running turn allows
+none before its first live text. A body that brings `LARGE_BYTES` in one pause holds images, or
 arrives at once. The rest of it is read without pauses: while nothing is read, no more than 128 KB of it arrives.
 """
 
 from __future__ import annotations
 
 import asyncio
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
-from aiohttp.streams import AsyncStreamIterator
-
-from pallas_gateway.calls.current import current_turn
+from pallas_gateway.calls.current import current_turn, running_call
+from pallas_gateway.changes.change import FAST_PATH, Change, Loaded, Name
 
 if TYPE_CHECKING:
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
-RELIED_ON: ReliedOn = (
-    (aiohttp.StreamReader, "iter_chunked", ("self", "n")),
-    (aiohttp.StreamReader, "_read_nowait", ("self", "n")),
-    (aiohttp.StreamReader, "_eof_waiter", ()),
+CHANGE = Change(
+    "paced_reads",
+    FAST_PATH,
+    ("aiohttp",),
+    when=Loaded("fast_agent.llm.provider"),
+    replaces=(Name("aiohttp.client_reqrep:ClientResponse.start", ("self", "connection")),),
+    relies_on=(
+        Name("aiohttp:StreamReader.iter_chunked", ("self", "n")),
+        Name("aiohttp:StreamReader._read_nowait", ("self", "n")),
+        Name("aiohttp:StreamReader._eof_waiter"),
+    ),
 )
 LARGE_BYTES = 65_536
+_EVENTS = "text/event-stream"
 
 
-def accelerate(reader: Any) -> PacedReader:
-    """The reader of a stream of events, with pauses."""
-    return PacedReader(reader)
+def changed(original: Callable[[Any, Any], Awaitable[Any]], _: Any) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Read the events that answer an LLM turn with pauses."""
+
+    @wraps(original)
+    async def start(self: Any, connection: Any) -> Any:
+        started = await original(self, connection)
+        is_events = self.headers.get("Content-Type", "").lower().startswith(_EVENTS)
+        if is_events and running_call.get().turn is not None:
+            self.content = PacedReader(self.content)
+        return started
+
+    return start
 
 
 class PacedReader:
@@ -46,8 +61,10 @@ class PacedReader:
         """Forward to the reader."""
         return getattr(self._reader, name)
 
-    def iter_chunked(self, size: int) -> AsyncStreamIterator[bytes]:
+    def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
         """Yield what has arrived, at most `size` bytes at once."""
+        from aiohttp.streams import AsyncStreamIterator  # noqa: PLC0415  not before an LLM is used
+
         return AsyncStreamIterator(partial(self._read, size))
 
     async def _read(self, size: int) -> bytes:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import json
 from typing import Any
 
+import httpx2
 import pytest
 from anthropic._streaming import SSEDecoder
+from fast_agent.llm.provider_types import Provider
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.runtime.fast_paths.delta_events import DeltaEvents
+from pallas_gateway.changes.registry import registry
+from pallas_gateway.fast_paths.delta_events import DeltaEvents
+from tests.support.loaded_providers import http_of, make_client
 
 AT = {"item_id": "msg_1-a", "output_index": 0, "content_index": 0}
 
@@ -166,3 +171,21 @@ def test_half_pairs_of_surrogates_stay() -> None:
     data = delta("\ud83d") + delta("\ude00")
 
     assert joined(data) == data
+
+
+@pytest.mark.parametrize("provider", [Provider.RESPONSES, Provider.ANTHROPIC, Provider.AZURE])
+async def test_each_client_joins_the_events_that_it_receives(provider: Provider) -> None:
+    client = make_client(provider)
+    text = piece if provider is not Provider.ANTHROPIC else delta
+    response = httpx2.Response(
+        200,
+        headers={"Content-Type": "text/event-stream", "Content-Encoding": "gzip"},
+        stream=httpx2.ByteStream(gzip.compress(text("a") + text("b"), 0)),
+        request=httpx2.Request("POST", "http://llm.invalid"),
+    )
+
+    for hook in http_of(client).event_hooks["response"]:
+        await hook(response)
+
+    assert await response.aread() == text("ab")
+    await registry().close()

@@ -7,23 +7,25 @@ import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 from fast_agent.llm.provider.openai.llm_openai import OpenAILLM
 from fast_agent.llm.provider_types import Provider
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openai import APIError
+from openai import APIError, AsyncOpenAI, AsyncStream
 from openai.types.chat import ChatCompletionChunk
 
-from pallas_gateway.runtime.fast_paths.openai_chunks import ChunkStream
-from pallas_gateway.runtime.fast_paths.openai_texts import accelerate
+from pallas_gateway.changes.registry import registry
+from pallas_gateway.fast_paths._joined_events import JoinedEvents
+from pallas_gateway.fast_paths.openai_texts import LONG_BYTES, Texts
+from tests.support.loaded_providers import http_of, make_client
 from tests.support.model_values import taken_apart
-from tests.unit.runtime.llm.test_openai_client import CLIENT, Pieces, a_response
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
-JOINING = accelerate(ChunkStream)
+CLIENT = AsyncOpenAI(api_key="not-a-key")
 CALL = {"index": 0, "id": "a", "type": "function", "function": {"name": "search", "arguments": "{"}}
 USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 
@@ -92,15 +94,36 @@ class Heard(OpenAILLM):
         self.add_stream_listener(lambda chunk: (self.thoughts if chunk.is_reasoning else self.texts).append(chunk.text))
 
 
-async def read(stream_class: type[Any], pieces: Sequence[bytes]) -> list[ChatCompletionChunk]:
-    stream = stream_class(cast_to=ChatCompletionChunk, response=a_response(Pieces(pieces)), client=CLIENT)
-    return [chunk async for chunk in stream]
+class Pieces(httpx2.AsyncByteStream):
+    """A response's body, as it comes in."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self._pieces = pieces
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
 
 
-async def outcome(stream_class: type[Any], provider: Provider, pieces: Sequence[bytes]) -> Any:
+def a_stream(pieces: Sequence[bytes], *, joined: bool) -> AsyncStream[ChatCompletionChunk]:
+    """The library's stream of chunks."""
+    body: httpx2.AsyncByteStream = Pieces(pieces)
+    response = httpx2.Response(
+        200,
+        stream=JoinedEvents(body, Texts()) if joined else body,
+        request=httpx2.Request("POST", "http://llm.invalid/v1"),
+    )
+    return AsyncStream(cast_to=ChatCompletionChunk, response=response, client=CLIENT)
+
+
+async def read(pieces: Sequence[bytes], *, joined: bool) -> list[ChatCompletionChunk]:
+    return [chunk async for chunk in a_stream(pieces, joined=joined)]
+
+
+async def outcome(provider: Provider, pieces: Sequence[bytes], *, joined: bool) -> Any:
     """The completion that fast-agent makes of a stream, or its error; and what its listeners heard."""
     llm = Heard(provider)
-    stream = stream_class(cast_to=ChatCompletionChunk, response=a_response(Pieces(pieces)), client=CLIENT)
+    stream = a_stream(pieces, joined=joined)
     found: Any
     try:
         completion, reasoning = await llm._process_stream(stream, "m")
@@ -138,8 +161,8 @@ def test_fast_agent_makes_the_same_of_joined_events(
     pieces = [whole[begin:end] for begin, end in itertools.pairwise(at)]
 
     async def both() -> None:
-        theirs = await outcome(ChunkStream, provider, pieces)
-        assert await outcome(JOINING, provider, pieces) == theirs
+        theirs = await outcome(provider, pieces, joined=False)
+        assert await outcome(provider, pieces, joined=True) == theirs
 
     asyncio.run(both())
 
@@ -162,32 +185,32 @@ async def test_texts_that_were_read_together_are_one_chunk(form: dict[str, Any])
     read_first = [text("It begins. It goes on for a while, so that others are shorter. ", **form), text("x", **form)]
     together = b"".join(text(word, **form) for word in words)
 
-    assert texts_of(await read(JOINING, [*read_first, together]))[2:] == ["".join(words)]
+    assert texts_of(await read([*read_first, together], joined=True))[2:] == ["".join(words)]
 
 
 async def test_texts_with_a_role_in_each_are_joined() -> None:
     events = [event({"role": "assistant", "content": word}) for word in ("Once upon a time, ", "x", "a ", "b ")]
 
-    assert texts_of(await read(JOINING, [events[0], b"".join(events[1:])])) == ["Once upon a time, ", "xa b "]
+    assert texts_of(await read([events[0], b"".join(events[1:])], joined=True)) == ["Once upon a time, ", "xa b "]
 
 
 async def test_texts_of_one_length_are_joined_from_the_first_on() -> None:
     words = ["Bees", " can", " cou", "nt t", "o fo"]
 
-    assert texts_of(await read(JOINING, [b"".join(map(text, words))])) == ["Bees", " can count to fo"]
+    assert texts_of(await read([b"".join(map(text, words))], joined=True)) == ["Bees", " can count to fo"]
 
 
 @pytest.mark.parametrize("first", ["a", "\\", "\n"])
 async def test_a_text_that_begins_as_the_first_may_repeat_it(first: str) -> None:
     words = [first, first + "b", first + "bc"]
 
-    assert texts_of(await read(JOINING, [b"".join(map(text, words))])) == words
+    assert texts_of(await read([b"".join(map(text, words))], joined=True)) == words
 
 
 async def test_each_text_that_is_read_alone_is_a_chunk() -> None:
     words = ["Once upon a time ", "there ", "was ", "one."]
 
-    assert texts_of(await read(JOINING, [text(word) for word in words])) == words
+    assert texts_of(await read([text(word) for word in words], joined=True)) == words
 
 
 OTHER = [
@@ -202,9 +225,9 @@ OTHER = [
 async def test_what_is_more_than_text_stays_where_it_was(other: bytes) -> None:
     pieces = [text("Once upon a time "), b"".join([text("a"), text("b"), other, text("c"), text("d")])]
 
-    chunks = await read(JOINING, pieces)
+    chunks = await read(pieces, joined=True)
 
-    assert [chunk.model_dump() for chunk in await read(ChunkStream, [other])] == [chunks[2].model_dump()]
+    assert [chunk.model_dump() for chunk in await read([other], joined=False)] == [chunks[2].model_dump()]
     assert [texts_of(chunks)[at] for at in (0, 1, 3)] == ["Once upon a time ", "ab", "cd"]
 
 
@@ -225,20 +248,48 @@ MORE = [
 async def test_equal_events_with_more_than_text_are_not_joined(more: bytes) -> None:
     pieces = [text("Once upon a time "), more * 3]
 
-    chunks = await read(JOINING, pieces)
+    chunks = await read(pieces, joined=True)
 
     assert len(chunks) == 4
-    assert taken_apart(chunks) == taken_apart(await read(ChunkStream, pieces))
+    assert taken_apart(chunks) == taken_apart(await read(pieces, joined=False))
 
 
 async def test_a_text_that_repeats_all_before_it_is_not_joined() -> None:
     llm = Heard(Provider.GENERIC)
-    stream = JOINING(
-        cast_to=ChatCompletionChunk,
-        response=a_response(Pieces([text("ha"), b"".join(map(text, ["haha", "hahaha"])), END])),
-        client=CLIENT,
-    )
+    stream = a_stream([text("ha"), b"".join(map(text, ["haha", "hahaha"])), END], joined=True)
 
     await llm._process_stream(stream, "m")
 
     assert llm.texts == ["ha", "ha", "ha"]
+
+
+async def test_an_event_that_arrives_in_two_parts_is_joined() -> None:
+    data = b"".join(map(text, ["Once upon a time ", "there ", "was ", "one."]))
+
+    assert texts_of(await read([data[:-10], data[-10:]], joined=True)) == ["Once upon a time ", "there was ", "one."]
+
+
+@pytest.mark.parametrize("data", [b"data: {}\r\n\r\n", b"data: " + b"x" * LONG_BYTES])
+def test_an_answer_in_another_form_is_passed_on_as_it_is(data: bytes) -> None:
+    texts, events = Texts(), [text("Once upon a time ") + b"data: {", data, text("a") + text("b")]
+
+    assert b"".join(map(texts.joined, events)) + texts.left() == b"".join(events)
+
+
+def test_an_answer_without_an_end_is_passed_on_whole() -> None:
+    texts = Texts()
+
+    assert texts.joined(text("a") + b"data: {") + texts.left() == text("a") + b"data: {"
+
+
+async def test_each_client_joins_the_texts_that_it_receives() -> None:
+    client = make_client(Provider.GENERIC)
+    body = httpx2.ByteStream(b"".join(map(text, ["Once upon a time ", "a", "b"])))
+    headers, request = {"Content-Type": "text/event-stream"}, httpx2.Request("POST", "http://llm.invalid/v1")
+    response = httpx2.Response(200, headers=headers, stream=body, request=request)
+
+    for hook in http_of(client).event_hooks["response"]:
+        await hook(response)
+
+    assert await response.aread() == text("Once upon a time ") + text("ab")
+    await registry().close()

@@ -1,26 +1,29 @@
-"""Limits on the answers of providers' servers, over an HTTP client as the libraries have them."""
+"""A provider's server can stop the gateway."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import sys
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
+from fast_agent.llm.provider_types import Provider
+from fast_agent.mcp.auth.context import request_bearer_token
 
+from pallas_gateway.changes.registry import registry
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.limits import LARGEST_ANSWER_BYTES, LARGEST_ERROR_BYTES
-from pallas_gateway.runtime.llm import limits
-from pallas_gateway.runtime.llm.limits import limited
+from pallas_gateway.repairs.http._limited import is_limited, limited
+from tests.support.loaded_providers import http_of, load, make_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 URL = "http://provider.test/v1/chat"
 PIECE = b"x" * 16_384
-DELTA = b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"%b"}}\n\n'
 
 
 class Body(httpx2.AsyncByteStream):
@@ -81,21 +84,6 @@ async def test_a_compressed_answer_is_decompressed(encoding: str) -> None:
     body = Body(compressed[:7], compressed[7:])
 
     assert await answered(200, body, **{"Content-Encoding": encoding}) == b"Hello. " * 100_000
-
-
-async def test_events_are_joined_after_they_are_decompressed() -> None:
-    body = Body(gzip.compress(DELTA % b"Bees" + DELTA % b" hum" + DELTA % b".", 0))  # stored, so as they are
-
-    answer = await answered(200, body, **{"Content-Encoding": "gzip", "Content-Type": "text/event-stream"})
-
-    assert answer == DELTA % b"Bees hum."
-
-
-async def test_the_limit_counts_what_arrives_before_events_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LARGEST_ANSWER_BYTES", len(100 * DELTA))
-
-    with pytest.raises(CallFailedError, match="in one answer"):
-        await answered(200, Body(101 * (DELTA % b"..")), **{"Content-Type": "text/event-stream; charset=utf-8"})
 
 
 async def test_a_compressed_error_is_decompressed_up_to_its_limit() -> None:
@@ -192,3 +180,32 @@ async def test_a_body_that_is_left_is_closed_without_a_task_of_its_own() -> None
         await asyncio.sleep(0)  # in which asyncio begins tasks for generators that were left
 
     assert tasks == []
+
+
+@pytest.mark.parametrize("provider", [Provider.GENERIC, Provider.RESPONSES, Provider.ANTHROPIC, Provider.AZURE])
+async def test_each_client_of_a_provider_is_limited(provider: Provider) -> None:
+    assert is_limited(http_of(make_client(provider)))
+    await registry().close()
+
+
+async def test_googles_client_is_limited() -> None:
+    module = sys.modules[load(Provider.GOOGLE).__module__]
+
+    client = module.genai.Client(api_key="not-a-key", http_options=None)  # type: ignore[attr-defined]
+
+    assert is_limited(client.aio.http)
+    await registry().close()
+
+
+@pytest.mark.parametrize("provider", [Provider.GENERIC, Provider.ANTHROPIC])
+async def test_the_sockets_of_a_client_with_the_callers_own_token_are_closed(provider: Provider) -> None:
+    load(provider)
+    token = request_bearer_token.set("of-the-caller")
+    try:
+        client = make_client(provider, api_key="of-the-caller")
+    finally:
+        request_bearer_token.reset(token)
+
+    assert client._client.headers["Connection"] == "close"
+    assert is_limited(client._client)
+    await client.close()

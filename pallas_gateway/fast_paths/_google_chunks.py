@@ -1,28 +1,17 @@
-"""Chunks of text in a streamed answer of Gemini, made with less work. Imported once an agent uses Google's models.
-
-Google's library copies each chunk field by field into another dict, looks through that for fields that it does not
-know, and has every object of it look for wrong types in Python. A chunk that holds one text, names and counts is made
-here. All others go to the library.
-"""
+"""Chunks of text of Gemini, with the response that each is. Imported once an agent uses Google's models."""
 
 from __future__ import annotations
 
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from google.genai import models, types
+from google.genai import types
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pydantic import BaseModel
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
-
-RELIED_ON: ReliedOn = (
-    (models, "_GenerateContentResponse_from_mldev", ("from_object", "parent_object", "root_object")),
-    (types.GenerateContentResponse, "_from_response", ("response", "kwargs")),
-)
 _TEXT = types.Part.model_validate({"text": ""})
 _THOUGHT = types.Part.model_validate({"text": "", "thought": True})
 _CONTENT = types.Content.model_validate({"parts": [], "role": "model"})
@@ -44,18 +33,9 @@ class _Made(dict[str, Any]):
         self.made = response
 
 
-def install() -> None:
-    """Have Google's library make chunks of text here; safe to call again."""
-    module: Any = models
-    convert = module._GenerateContentResponse_from_mldev
-    if hasattr(convert, "original"):
-        return
-    module._GenerateContentResponse_from_mldev = _converting(convert)
-    response_class: Any = types.GenerateContentResponse
-    response_class._from_response = classmethod(_from_made(response_class._from_response.__func__))
+def converting(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """Make chunks of text here."""
 
-
-def _converting(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
     @wraps(original)
     def convert(from_object: Any, parent_object: Any = None, root_object: Any = None) -> dict[str, Any]:
         config = getattr(root_object, "config", None)
@@ -64,11 +44,12 @@ def _converting(original: Callable[..., dict[str, Any]]) -> Callable[..., dict[s
         made = response_of_text(from_object) if is_plain else None
         return _Made(made) if made is not None else original(from_object, parent_object, root_object)
 
-    convert.original = original  # type: ignore[attr-defined]
     return convert
 
 
-def _from_made(original: Callable[..., Any]) -> Callable[..., Any]:
+def from_made(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Take the responses of chunks that were made here."""
+
     @wraps(original)
     def from_response(cls: Any, *, response: dict[str, Any], kwargs: dict[str, Any]) -> Any:
         return response.made if type(response) is _Made else original(cls, response=response, kwargs=kwargs)

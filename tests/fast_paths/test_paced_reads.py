@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import aiohttp
 import pytest
 from aiohttp.base_protocol import BaseProtocol
+from fast_agent.llm.provider_types import Provider
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas_gateway.calls.current import LlmTurn, RunningCall, calling
-from pallas_gateway.runtime.fast_paths.paced_reads import LARGE_BYTES, PacedReader
+from pallas_gateway.fast_paths.paced_reads import LARGE_BYTES, PacedReader
+from tests.support.loaded_providers import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -208,3 +210,20 @@ def test_the_bytes_are_those_that_were_sent(pieces: list[bytes], turns: list[boo
         return received
 
     assert asyncio.run(read()) == b"".join(pieces)
+
+
+@pytest.mark.parametrize("content_type", ["text/event-stream", "application/json"])
+async def test_events_that_answer_a_turn_are_read_with_pauses(content_type: str) -> None:
+    load(Provider.OPENAI)
+
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, aiohttp.ClientSession() as http:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with in_a_call(FOR_EVER):
+            async with http.get(url) as response:
+                assert isinstance(response.content, PacedReader) == (content_type == "text/event-stream")
+        async with http.get(url) as response:
+            assert not isinstance(response.content, PacedReader)

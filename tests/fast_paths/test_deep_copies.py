@@ -24,8 +24,9 @@ from mcp_types import (
 )
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
+from pallas_gateway.calls.current import Unshared
+from pallas_gateway.fast_paths._deep_copying import copying_tools, fast_deepcopy
 from pallas_gateway.runtime import preparation
-from pallas_gateway.runtime.fast_paths.deep_copies import OwnMessages, copying_tools, fast_deepcopy
 
 
 class Loose(BaseModel):
@@ -198,7 +199,7 @@ def test_messages_are_loaded_uncopied_if_they_are_the_agents_own() -> None:
     assert agent.message_history == messages
     assert agent.message_history[0] is not messages[0]
 
-    agent.load_message_history(OwnMessages(messages))
+    agent.load_message_history(Unshared(messages))
     assert agent.message_history[0] is messages[0]
 
     agent.load_message_history(None)
@@ -249,7 +250,7 @@ def test_a_turn_gets_the_plain_messages_of_the_agents_own_history_uncopied() -> 
     agent = Silent(AgentConfig("agent"))
     asks = PromptMessageExtended(role="assistant", tool_calls={"1": a_call()})
     history = [said("user", "one"), asks, RESULTS, said("assistant", "two"), said("user", "last")]
-    agent.load_message_history(OwnMessages(history))
+    agent.load_message_history(Unshared(history))
 
     messages = prepared(agent, [said("user", "new")])
 
@@ -262,7 +263,7 @@ def test_a_turn_without_history_gets_the_templates_of_the_agents_own(monkeypatch
     preparation.prepare()
     agent, template = Silent(AgentConfig("agent")), said("user", "one")
     template.is_template = True
-    agent.load_message_history(OwnMessages([template, said("user", "two"), said("assistant", "three")]))
+    agent.load_message_history(Unshared([template, said("user", "two"), said("assistant", "three")]))
 
     def alone(_: Any) -> Any:
         return SimpleNamespace(get_request_params=lambda _: RequestParams(use_history=False))
@@ -275,7 +276,7 @@ def test_a_turn_without_history_gets_the_templates_of_the_agents_own(monkeypatch
 def test_a_turn_that_cannot_be_prepared_leaves_the_history(monkeypatch: pytest.MonkeyPatch) -> None:
     preparation.prepare()
     agent, history = Silent(AgentConfig("agent")), [said("user", "one"), said("assistant", "two")]
-    agent.load_message_history(OwnMessages(history))
+    agent.load_message_history(Unshared(history))
     monkeypatch.delattr(Silent, "_require_llm")
 
     with pytest.raises(RuntimeError, match="no LLM"):

@@ -1,68 +1,49 @@
-"""Requests to an OpenAI API, built from a template of their client. Imported once an LLM is used.
-
-The OpenAI library builds address and headers of each request from the settings of the client. Only the body differs.
-"""
+"""Templates of requests to an OpenAI API. Imported once an LLM is used."""
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx2
-from openai import AsyncOpenAI, _models
-from openai._models import FinalRequestOptions
 from openai._types import NotGiven
 from openai._utils._json import openapi_dumps
 from pydantic_core import to_json
 
-from pallas_gateway.runtime.fast_paths.openai_messages import PlainMessages
-from pallas_gateway.runtime.fast_paths.streamed_bodies import StreamedBody, encoded
+from pallas_gateway.fast_paths._plain_messages import PlainMessages
+from pallas_gateway.fast_paths._streamed_bodies import StreamedBody, encoded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
+    from openai._models import FinalRequestOptions
 
 KEPT_TEMPLATES = 16
 """Of one client, which has one for each address, key and attempt."""
-RELIED_ON: ReliedOn = (
-    (AsyncOpenAI, "_build_request", ("self", "options", "retries_taken")),
-    (AsyncOpenAI, "_idempotency_header", ()),
-    (_models, "FinalRequestOptions", ("method", "url", "headers", "params", "files", "content", "security", "timeout")),
-    (_models, "FinalRequestOptions", ("json_data", "extra_json")),
-)
+_TEMPLATES = "_pallas_templates"
+"""The attribute of a client that has its templates."""
 
 
-def accelerate(client_class: type[Any]) -> type[Any]:
-    """A client class of the OpenAI library that builds requests from templates."""
-    NotGiven.__deepcopy__ = _itself  # type: ignore[attr-defined]  # pydantic copies the defaults of each request
-    return type(client_class.__name__, (_Templates, client_class), {})  # which the library sends as its User-Agent
+def building(build: Callable[..., Any]) -> Callable[..., Any]:
+    """`AsyncOpenAI._build_request` with templates."""
 
-
-class _Templates:
-    """Goes before the class of a client."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self._templates: dict[tuple[Any, ...], _Template] = {}
-
-    def _build_request(self: Any, options: FinalRequestOptions, *, retries_taken: int = 0) -> Any:
-        build = super()._build_request  # type: ignore[misc]
+    @wraps(build)
+    def build_request(self: Any, options: FinalRequestOptions, *, retries_taken: int = 0) -> Any:
         if not _is_plain_post(options) or self._idempotency_header is not None:
-            return build(options, retries_taken=retries_taken)
+            return build(self, options, retries_taken=retries_taken)
+        templates: dict[tuple[Any, ...], _Template] = vars(self).setdefault(_TEMPLATES, {})
         key = (options.url, *sorted(options.security.items()), self.api_key, retries_taken)
-        if (template := self._templates.get(key)) is None:
+        if (template := templates.get(key)) is None:
             without_body = options.model_copy(update={"json_data": {}})
-            template = _Template.of(build(without_body, retries_taken=retries_taken))
-            if len(self._templates) >= KEPT_TEMPLATES:
-                self._templates.clear()  # keys change, and old ones do not come back
-            self._templates[key] = template
+            template = _Template.of(build(self, without_body, retries_taken=retries_taken))
+            if len(templates) >= KEPT_TEMPLATES:
+                templates.clear()  # keys change, and old ones do not come back
+            templates[key] = template
         body: Any = options.json_data
         is_plain = type(body.get("messages")) is PlainMessages
         return template.request(encoded(body, to_json if is_plain else openapi_dumps))
 
-
-def _itself[T](value: T, _: object) -> T:
-    return value
+    return build_request
 
 
 def _is_plain_post(options: FinalRequestOptions) -> bool:

@@ -5,17 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from fast_agent.llm.provider_types import Provider
 from openai import AsyncOpenAI
+from openai._base_client import BaseClient
 from openai._models import FinalRequestOptions
 from openai._utils import is_given
 
-from pallas_gateway.runtime.fast_paths.openai_messages import PlainMessages
-from pallas_gateway.runtime.fast_paths.openai_requests import KEPT_TEMPLATES, accelerate
+from pallas_gateway.fast_paths._plain_messages import PlainMessages
+from pallas_gateway.fast_paths._request_templates import KEPT_TEMPLATES
+from tests.support.loaded_providers import load
+
+THEIRS: Any = BaseClient._build_request
 
 
 @pytest.fixture
 def client() -> Any:
-    return accelerate(AsyncOpenAI)(api_key="key-1", base_url="http://llm.invalid/v1", default_headers={"X-Team": "a"})
+    load(Provider.OPENAI)
+    return AsyncOpenAI(api_key="key-1", base_url="http://llm.invalid/v1", default_headers={"X-Team": "a"})
 
 
 @pytest.mark.parametrize(
@@ -48,7 +54,7 @@ def test_a_request_is_the_one_that_the_library_builds(client: Any, more: dict[st
 
         ours = client._build_request(options, retries_taken=retries_taken)
 
-        theirs = AsyncOpenAI._build_request(client, options, retries_taken=retries_taken)
+        theirs = THEIRS(client, options, retries_taken=retries_taken)
         assert (ours.method, ours.url, ours.headers.raw) == (theirs.method, theirs.url, theirs.headers.raw)
         assert ours.headers["user-agent"].startswith("AsyncOpenAI/Python ")
         assert (ours.content, ours.extensions) == (theirs.content, theirs.extensions)
@@ -58,7 +64,7 @@ def test_a_request_is_the_one_that_the_library_builds(client: Any, more: dict[st
 def test_a_plain_body_is_the_one_that_the_library_writes(client: Any, text: str) -> None:
     body = {"messages": [{"role": "user", "content": text}], "n": 10**30, "t": -0.5, "f": 0.1, "b": True, "o": None}
     options: dict[str, Any] = {"method": "post", "url": "/chat/completions", "security": {"bearer_auth": True}}
-    theirs = AsyncOpenAI._build_request(client, FinalRequestOptions.construct(**options, json_data=body))
+    theirs = THEIRS(client, FinalRequestOptions.construct(**options, json_data=body))
     plain = {**body, "messages": PlainMessages(body["messages"])}  # type: ignore[call-overload]
 
     for _ in range(2):
@@ -84,7 +90,7 @@ def test_templates_of_old_keys_are_dropped(client: Any) -> None:
     for number in range(3 * KEPT_TEMPLATES):
         client.api_key = f"key-{number}"
         assert client._build_request(options).headers["authorization"] == f"Bearer key-{number}"
-        kept.append(len(client._templates))
+        kept.append(len(vars(client)["_pallas_templates"]))
 
     assert max(kept) == KEPT_TEMPLATES
 

@@ -6,31 +6,40 @@ has none. Whatever does not fit exactly is left to the library.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, wraps
 from importlib import import_module
 from math import isfinite
 from typing import TYPE_CHECKING, Any, get_args
 
 from typing_extensions import get_type_hints, is_typeddict
 
-from pallas_gateway.runtime.compat.requirements import check_names
+from pallas_gateway.changes.change import FAST_PATH, Change, EachClass, Loaded, Name
+from pallas_gateway.fast_paths._plain_messages import PlainMessages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from types import ModuleType
 
-    from pallas_gateway.runtime.compat.requirements import ReliedOn
-
-_PLAIN = (str, int, bool, type(None))
-_FILES = "_normalize_chat_completion_files"
+_PROVIDERS = "fast_agent.llm.provider"
 _CHAT = "openai.resources.chat.completions.completions"
 _RESPONSES = "openai.resources.responses.responses"
-_TRANSFORM = ("async_maybe_transform", ("data", "expected_type"))
-RELIED_ON: ReliedOn = (
-    (_CHAT, *_TRANSFORM),
-    *(("openai._types", name, ()) for name in ("NotGiven", "Omit")),
-    ("openai._utils", "PropertyInfo", ("alias", "format")),
+_TAKES = ("data", "expected_type")
+CHANGE = Change(
+    "openai_messages",
+    FAST_PATH,
+    ("openai",),
+    when=Loaded("openai"),
+    replaces=(
+        EachClass(_PROVIDERS, "_normalize_chat_completion_files", by="unprinted"),
+        Name(f"{_CHAT}:async_maybe_transform", _TAKES),
+        Name(f"{_RESPONSES}:async_maybe_transform", _TAKES),
+    ),
+    relies_on=(
+        Name("openai._types:NotGiven"),
+        Name("openai._types:Omit"),
+        Name("openai._utils:PropertyInfo", ("alias", "format")),
+    ),
 )
+_PLAIN = (str, int, bool, type(None))
 
 
 class _Unprinted(list[Any]):
@@ -40,39 +49,23 @@ class _Unprinted(list[Any]):
         return f"[{len(self)} messages]"
 
 
-class PlainMessages(list[Any]):
-    """The messages of a request that consists of JSON's own types."""
+def unprinted(original: Callable[..., Awaitable[Any]], _: Any) -> Callable[..., Awaitable[Any]]:
+    """Have messages be normalized as ones that are not printed."""
+    import_module(_CHAT)  # which the library imports with the first request
 
-
-def install(llm_module: ModuleType) -> None:
-    """Have requests of plain values sent as they are; safe to call again.
-
-    Args:
-        llm_module: fast-agent's module of a provider with OpenAI's API.
-    """
-    resource = _RESPONSES if "responses" in llm_module.__name__ else _CHAT  # the other imports 240 modules
-    check_names(((resource, *_TRANSFORM),))
-    module: Any = import_module(resource)
-    if not hasattr(module.async_maybe_transform, "original"):
-        module.async_maybe_transform = transforming_plainly(module.async_maybe_transform)
-    for each in vars(llm_module).values():
-        if isinstance(each, type) and _FILES in vars(each) and not hasattr(vars(each)[_FILES], "original"):
-            setattr(each, _FILES, _unprinted(vars(each)[_FILES]))
-
-
-def _unprinted(original: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @wraps(original)
     async def normalized(*given: Any, **options: Any) -> Any:
         messages = await original(*given, **options)
         return _Unprinted(messages) if type(messages) is list else messages
 
-    normalized.original = original  # type: ignore[attr-defined]
     return normalized
 
 
-def transforming_plainly(original: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+def changed(original: Callable[[Any, Any], Awaitable[Any]], _: Any) -> Callable[[Any, Any], Awaitable[Any]]:
     """`async_maybe_transform`, but for requests that it would not change."""
     from openai._types import NotGiven, Omit  # noqa: PLC0415  not before an LLM is used
 
+    @wraps(original)
     async def transform(data: Any, expected_type: Any) -> Any:
         if isinstance(data, dict) and has_no_annotations(expected_type):
             given = {name: value for name, value in data.items() if not isinstance(value, (NotGiven, Omit))}
@@ -82,7 +75,6 @@ def transforming_plainly(original: Callable[[Any, Any], Awaitable[Any]]) -> Call
                 return {**given, "messages": PlainMessages(given["messages"])} if "messages" in given else given
         return await original(data, expected_type)
 
-    transform.original = original  # type: ignore[attr-defined]
     return transform
 
 

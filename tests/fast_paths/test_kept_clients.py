@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -9,9 +10,12 @@ from typing import Any
 
 import httpx2
 import pytest
+from fast_agent.llm.provider_types import Provider
 from fast_agent.mcp.auth.context import request_bearer_token
 
-from pallas_gateway.runtime.llm import client_cache
+from pallas_gateway.changes.registry import registry
+from pallas_gateway.fast_paths import _kept, kept_anthropic_clients
+from tests.support.loaded_providers import http_of, load, make_client
 
 
 class FakeClient:
@@ -29,17 +33,15 @@ class FakeClient:
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A module of a provider as fast-agent has them, with its clients kept."""
-    monkeypatch.setattr(client_cache, "aio_client", lambda: "of its own")
-    module: Any = SimpleNamespace(AsyncAnthropic=FakeClient)
-    client_cache.keep_clients_of(module)
-    return module
+    monkeypatch.setattr(kept_anthropic_clients, "aio_client", lambda: "of its own")
+    return SimpleNamespace(AsyncAnthropic=kept_anthropic_clients.changed(FakeClient, None))
 
 
 async def test_a_client_is_kept_for_its_settings(provider: Any) -> None:
     one, other = provider.AsyncAnthropic(api_key="a"), provider.AsyncAnthropic(api_key="b")
 
     assert provider.AsyncAnthropic(api_key="a") is one is not other
-    await client_cache.close_clients()
+    await _kept.close_clients()
 
 
 @dataclass
@@ -86,14 +88,14 @@ async def test_a_client_is_made_anew_once_a_variable_it_reads_is_set(
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:3128")
 
     assert provider.AsyncAnthropic(api_key="a") is not before
-    await client_cache.close_clients()
+    await _kept.close_clients()
 
 
 async def test_a_client_that_was_crowded_out_serves_its_turn_and_is_closed_at_the_end(provider: Any) -> None:
-    first, *_, second = [provider.AsyncAnthropic(api_key=str(key)) for key in range(client_cache.KEPT_CLIENTS + 1)]
+    first, *_, second = [provider.AsyncAnthropic(api_key=str(key)) for key in range(_kept.KEPT_CLIENTS + 1)]
     assert not first.is_closed
 
-    await client_cache.close_clients()
+    await _kept.close_clients()
 
     assert first.is_closed
     assert second.is_closed
@@ -101,9 +103,28 @@ async def test_a_client_that_was_crowded_out_serves_its_turn_and_is_closed_at_th
 
 async def test_a_client_used_without_being_entered_is_the_kept_one_and_stays_open() -> None:
     kept = FakeClient(api_key="a")
-    lent = client_cache.Lent(kept)
+    lent = _kept.Lent(kept)
 
     assert lent.settings == {"api_key": "a"}
     await lent.close()
 
     assert not kept.is_closed
+
+
+@pytest.mark.parametrize("provider", [Provider.GENERIC, Provider.RESPONSES, Provider.AZURE, Provider.ANTHROPIC])
+async def test_two_turns_have_one_client_with_open_sockets(provider: Provider) -> None:
+    one, other = make_client(provider), make_client(provider)
+
+    assert http_of(one) is http_of(other)
+    assert http_of(one).headers["Connection"] == "keep-alive"
+    await registry().close()
+
+
+async def test_two_turns_with_google_have_one_client_with_open_sockets() -> None:
+    module: Any = sys.modules[load(Provider.GOOGLE).__module__]
+
+    one, other = (module.genai.Client(api_key="not-a-key", http_options=None).aio for _ in range(2))
+
+    assert one.http is other.http
+    assert one.http.headers["Connection"] == "keep-alive"
+    await registry().close()

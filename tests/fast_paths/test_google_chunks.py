@@ -8,11 +8,12 @@ from types import MethodType
 from typing import Any
 
 import pytest
+from fast_agent.llm.provider_types import Provider
 from google.genai import _common, models, types
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_gateway.runtime.fast_paths.google_chunks import install
+from tests.support.loaded_providers import load
 from tests.support.model_values import taken_apart
 
 USAGE = {
@@ -76,13 +77,11 @@ CONFIGS = st.sampled_from(
 @pytest.fixture(scope="module")
 def both() -> Any:
     """The library's two functions, ours and its own."""
-    install()
-    install()
+    load(Provider.GOOGLE)
     convert: Any = models._GenerateContentResponse_from_mldev
     from_response: Any = types.GenerateContentResponse._from_response
-    assert not hasattr(convert.original, "original")
     original = from_response.__func__.__wrapped__
-    return (convert, from_response), (convert.original, MethodType(original, types.GenerateContentResponse))
+    return (convert, from_response), (convert.__wrapped__, MethodType(original, types.GenerateContentResponse))
 
 
 def outcome(functions: Any, chunk: Any, config: Any) -> Any:

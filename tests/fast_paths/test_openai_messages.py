@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from importlib import import_module
 from math import inf
-from types import ModuleType
 from typing import Annotated, Any
 
 import pytest
-from fast_agent.llm.provider.openai import llm_openai
-from fast_agent.llm.provider.openai.llm_openai import OpenAILLM
+from fast_agent.llm.provider_types import Provider
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai import omit
 from openai._utils import PropertyInfo, async_maybe_transform
-from openai.resources.chat.completions import completions
 from openai.types.chat import ChatCompletionMessage
 from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 from typing_extensions import TypedDict
 
-from pallas_gateway.runtime.fast_paths import openai_messages
-from pallas_gateway.runtime.fast_paths.openai_messages import (
-    PlainMessages,
-    has_no_annotations,
-    is_plain,
-    transforming_plainly,
-)
+from pallas_gateway.fast_paths._plain_messages import PlainMessages
+from pallas_gateway.fast_paths.openai_messages import changed, has_no_annotations, is_plain, unprinted
+from tests.support.loaded_providers import load
 
+RESOURCES = ("chat.completions.completions", "responses.responses")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -50,7 +45,7 @@ class Renamed(TypedDict, total=False):
 @settings(max_examples=60)
 @given(REQUESTS)
 def test_a_request_of_plain_values_is_what_the_library_makes_of_it(request: dict[str, Any]) -> None:
-    quick = transforming_plainly(refuse)
+    quick = changed(refuse, None)
 
     theirs = asyncio.run(async_maybe_transform(request, CompletionCreateParamsStreaming))
 
@@ -59,7 +54,7 @@ def test_a_request_of_plain_values_is_what_the_library_makes_of_it(request: dict
 
 async def test_what_is_not_given_is_left_out_as_the_library_does() -> None:
     request = {"messages": [], "temperature": omit, "stop": None}
-    quick = transforming_plainly(refuse)
+    quick = changed(refuse, None)
 
     assert await quick(request, CompletionCreateParamsStreaming) == {"messages": [], "stop": None}
 
@@ -72,7 +67,7 @@ async def test_what_is_not_given_is_left_out_as_the_library_does() -> None:
     ],
 )
 async def test_values_that_are_not_plain_go_to_the_library(value: Any) -> None:
-    quick = transforming_plainly(async_maybe_transform)
+    quick = changed(async_maybe_transform, None)
     request = {"messages": [value] if isinstance(value, ChatCompletionMessage) else value}
 
     assert not is_plain(request)
@@ -81,7 +76,7 @@ async def test_values_that_are_not_plain_go_to_the_library(value: Any) -> None:
 
 
 async def test_a_type_that_renames_goes_to_the_library() -> None:
-    quick = transforming_plainly(async_maybe_transform)
+    quick = changed(async_maybe_transform, None)
 
     assert not has_no_annotations(Renamed)
     assert await quick({"max_tokens": 5}, Renamed) == {"maxTokens": 5}
@@ -92,13 +87,17 @@ def test_no_request_that_agents_make_renames_anything(expected: Any) -> None:
     assert has_no_annotations(expected)
 
 
-def test_replacing_twice_is_replacing_once() -> None:
-    openai_messages.install(llm_openai)
-    once = completions.async_maybe_transform, OpenAILLM._normalize_chat_completion_files  # type: ignore[attr-defined]
-    openai_messages.install(llm_openai)
-    again = completions.async_maybe_transform, OpenAILLM._normalize_chat_completion_files  # type: ignore[attr-defined]
+@pytest.mark.parametrize("provider", [Provider.OPENAI, Provider.RESPONSES])
+async def test_a_plain_request_goes_to_the_api_as_it_is(provider: Provider) -> None:
+    load(provider)
+    resources: Any = [import_module(f"openai.resources.{name}") for name in RESOURCES]
+    request = {"model": "m", "input" if provider is Provider.RESPONSES else "messages": [{"role": "user"}]}
 
-    assert again == once
+    sent = await resources[provider is Provider.RESPONSES].async_maybe_transform(request, TypedDict("Any", {}))
+
+    assert sent == request
+    assert provider is Provider.RESPONSES or type(sent["messages"]) is PlainMessages
+    assert resources[provider is Provider.RESPONSES].async_maybe_transform.__wrapped__ is async_maybe_transform
 
 
 async def test_fast_agent_prints_no_messages_and_the_library_gets_them() -> None:
@@ -106,17 +105,15 @@ async def test_fast_agent_prints_no_messages_and_the_library_gets_them() -> None
         async def _normalize_chat_completion_files(self, messages: list[Any]) -> list[Any]:
             return messages
 
-    provider = ModuleType("provider")
-    provider.Llm = Llm  # type: ignore[attr-defined]
-    openai_messages.install(provider)
+    normalize: Any = unprinted(Llm._normalize_chat_completion_files, None)
     sent = [{"role": "user", "content": [{"type": "text", "text": "Hi" * 1000}]}]
 
-    messages = await Llm()._normalize_chat_completion_files(sent)
+    messages = await normalize(Llm(), sent)
 
     assert f"{messages}" == "[1 messages]"
     assert messages == sent
     request = {"model": "m", "messages": messages, "temperature": 0.5}
-    ready = await transforming_plainly(refuse)(request, CompletionCreateParamsStreaming)
+    ready = await changed(refuse, None)(request, CompletionCreateParamsStreaming)
     assert ready == request
     assert type(ready["messages"]) is PlainMessages
 
@@ -125,7 +122,7 @@ async def test_a_number_that_is_not_json_is_left_to_the_library() -> None:
     request = {"model": "m", "messages": [], "temperature": inf}
 
     with pytest.raises(AssertionError, match="the library was asked"):
-        await transforming_plainly(refuse)(request, CompletionCreateParamsStreaming)
+        await changed(refuse, None)(request, CompletionCreateParamsStreaming)
 
 
 async def refuse(data: Any, expected_type: Any) -> Any:

@@ -12,8 +12,8 @@ import pytest
 from pydantic_core import to_json
 
 from pallas_gateway.calls.current import calling, running_call
-from pallas_gateway.runtime.fast_paths import streamed_bodies
-from pallas_gateway.runtime.fast_paths.streamed_bodies import SHORTEST, StreamedBody, encoded
+from pallas_gateway.fast_paths import _streamed_bodies as streamed_bodies
+from pallas_gateway.fast_paths._streamed_bodies import SHORTEST, StreamedBody, encoded
 
 LARGE, LARGER = (base64.b64encode(one * SHORTEST).decode() for one in (b"one/", b"another+"))
 OTHER = "B" * 2 * SHORTEST

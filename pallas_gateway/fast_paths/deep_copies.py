@@ -1,0 +1,69 @@
+"""Deep copies of the messages of a conversation, which fast-agent makes when it loads them and twice in each turn.
+
+The history of a call is loaded uncopied. Its plain messages are passed to the model uncopied, because no provider of
+fast-agent changes a message before the last. A turn copies all others once. `copy.deepcopy` asks of each value how it
+wants to be copied; here a few types are known. The outcome is the same, with what occurs twice in the original
+occurring twice in the copy. Tools, which fast-agent copies twice in each turn that calls one, consist of JSON:
+nothing occurs twice in them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.changes.change import FAST_PATH, Change, Name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_AGENT = "fast_agent.agents.llm_decorator:LlmDecorator"
+CHANGE = Change(
+    "deep_copies",
+    FAST_PATH,
+    ("fast-agent-mcp", "pydantic"),
+    replaces=(
+        Name("fast_agent.types:PromptMessageExtended.__deepcopy__"),
+        Name("fast_agent.types:RequestParams.__deepcopy__"),
+        Name("mcp_types:TextContent.__deepcopy__"),
+        Name("mcp_types:Tool.model_copy", ("self", "update", "deep"), by="copying_tools"),
+        Name(f"{_AGENT}.load_message_history", ("self", "messages", "clear_state"), by="loading"),
+        Name(f"{_AGENT}._prepare_llm_call", ("self", "messages", "request_params"), by="preparing"),
+        Name(f"{_AGENT}._merge_trailing_tool_result_turn", ("messages",), by="merging"),
+    ),
+    relies_on=(Name(f"{_AGENT}._template_prefix_messages", ("self",)),),
+)
+
+
+def changed(_original: Any, _: Any) -> Callable[..., Any]:
+    """Copy a model of ordinary values without asking each how it wants to be copied."""
+    from pallas_gateway.fast_paths._deep_copying import fast_deepcopy  # noqa: PLC0415  after file_locks
+
+    return fast_deepcopy
+
+
+def copying_tools(original: Any, _: Any) -> Callable[..., Any]:
+    """Copy tools field by field."""
+    from pallas_gateway.fast_paths import _deep_copying  # noqa: PLC0415  as above
+
+    return _deep_copying.copying_tools(original)
+
+
+def loading(original: Any, _: Any) -> Callable[..., Any]:
+    """Load messages uncopied if only their agent has them."""
+    from pallas_gateway.fast_paths import _deep_copying  # noqa: PLC0415  as above
+
+    return _deep_copying.loading_uncopied(original)
+
+
+def preparing(original: Any, _: Any) -> Callable[..., Any]:
+    """Copy each message of a turn once."""
+    from pallas_gateway.fast_paths import _deep_copying  # noqa: PLC0415  as above
+
+    return _deep_copying.preparing(original)
+
+
+def merging(original: Any, _: Any) -> Any:
+    """Copy no messages to merge nothing."""
+    from pallas_gateway.fast_paths import _deep_copying  # noqa: PLC0415  as above
+
+    return staticmethod(_deep_copying.merging_results(original))
