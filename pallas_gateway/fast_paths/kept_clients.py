@@ -84,6 +84,8 @@ def keeping(original: Callable[..., Any], _: Any) -> Callable[..., Any]:
 
 def keeping_google(genai: Any, _: Any) -> Any:
     """Keep the clients of Google's library whose HTTP client is known."""
+    if not hasattr(genai, "with_identity"):  # the library's own
+        return genai
     from pallas_gateway.fast_paths import _kept  # noqa: PLC0415  not before an LLM is used
 
     def client(**settings: Any) -> Any:

@@ -38,6 +38,10 @@ MESSAGES = st.lists(
 REQUESTS = st.fixed_dictionaries({"messages": MESSAGES}, optional={"tools": st.lists(JSON, max_size=2), "stop": JSON})
 
 
+class Plain(TypedDict, total=False):
+    model: str
+
+
 class Renamed(TypedDict, total=False):
     max_tokens: Annotated[int, PropertyInfo(alias="maxTokens")]
 
@@ -93,7 +97,7 @@ async def test_a_plain_request_goes_to_the_api_as_it_is(provider: Provider) -> N
     resources: Any = [import_module(f"openai.resources.{name}") for name in RESOURCES]
     request = {"model": "m", "input" if provider is Provider.RESPONSES else "messages": [{"role": "user"}]}
 
-    sent = await resources[provider is Provider.RESPONSES].async_maybe_transform(request, TypedDict("Any", {}))
+    sent = await resources[provider is Provider.RESPONSES].async_maybe_transform(request, Plain)
 
     assert sent == request
     assert provider is Provider.RESPONSES or type(sent["messages"]) is PlainMessages

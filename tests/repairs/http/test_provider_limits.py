@@ -189,9 +189,9 @@ async def test_each_client_of_a_provider_is_limited(provider: Provider) -> None:
 
 
 async def test_googles_client_is_limited() -> None:
-    module = sys.modules[load(Provider.GOOGLE).__module__]
+    module: Any = sys.modules[load(Provider.GOOGLE).__module__]
 
-    client = module.genai.Client(api_key="not-a-key", http_options=None)  # type: ignore[attr-defined]
+    client = module.genai.Client(api_key="not-a-key", http_options=None)
 
     assert is_limited(client.aio.http)
     await registry().close()
