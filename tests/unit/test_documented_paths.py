@@ -8,7 +8,6 @@ from pathlib import Path
 from pallas_gateway.changes.change import FAST_PATH
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.changes.versions import SETTINGS
-from pallas_gateway.runtime import fast_paths
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pallas_gateway"
@@ -61,7 +60,7 @@ def test_the_decisions_name_functions_and_fast_paths_that_exist() -> None:
         name for cell in re.findall(r"^\| (`[^|]+) \|", speed, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)
     }
     made = [one.change for one in registry().changes.values() if one.change.kind is FAST_PATH]
-    assert measured == {*(one.name for one in made), *SETTINGS, *(one.name for one in fast_paths.PATHS)}
+    assert measured == {*(one.name for one in made), *SETTINGS}
 
 
 def anchors(file: Path) -> set[str]:
