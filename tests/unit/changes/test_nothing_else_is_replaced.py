@@ -20,21 +20,11 @@ ROOT = Path(__file__).parents[3]
 SEAMS = "pallas_gateway.runtime.seams."
 ADAPTERS = {
     "hypercorn.asyncio.run.TCPServer": "Hypercorn's `serve` has no parameter for the class of its connections",
+    "google.genai.types.GenerateContentResponse._from_response": "`google_chunks` replaces it, as a class method",
+    "openai.NotGiven.__deepcopy__": "`openai_requests` adds it; the class has none to replace",
 }
-_OLD_FAST_PATH = "a fast path in its former shape, `runtime/fast_paths/__init__.py`"
 _PREPARED = "a repair that `runtime/llm/loading.py` prepares for each provider"
 NOT_YET_MOVED = {
-    **dict.fromkeys(
-        (
-            "runtime.fast_paths.deep_copies",
-            "runtime.fast_paths.google_chunks",
-            "runtime.fast_paths.openai_messages",
-            "runtime.fast_paths.openai_requests",
-            "runtime.fast_paths.openai_runs",
-            "runtime.llm.client_cache",
-        ),
-        _OLD_FAST_PATH,
-    ),
     "runtime.llm.google": _PREPARED,
 }
 """Modules that replace names themselves, each with what it is; none is to be added."""
