@@ -77,7 +77,6 @@ class CallScope:
         questions: of the call, for its caller.
         served: the name of the agent that was called, in its own module.
         journal: the `journal.Journal` of the call, if another process can resume it.
-        responses: of the current turn, closed at its end.
         tool_run: the `journal.ToolRun` of the running tool call.
         peer_call: the running tool call; notifications of a peer arrive in its context.
     """
@@ -90,8 +89,6 @@ class CallScope:
     questions: Questions = NO_QUESTIONS
     served: str | None = None
     journal: Any = None
-    # One LLM turn
-    responses: list[Any] | None = None
     # One tool call
     tool_run: Any = None
     peer_call: PeerCall | None = None
