@@ -7,7 +7,7 @@ fetched in a thread, once for all turns that wait.
 from __future__ import annotations
 
 import os
-from functools import partial, wraps
+from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -108,23 +108,6 @@ def google_identity() -> GoogleIdentity:
 def azure_identity(make_credential: Callable[[], Any]) -> AzureIdentity:
     """The identity of the environment. The first call blocks."""
     return _keep("azure", partial(AzureIdentity, make_credential))
-
-
-def use_azure_identity(module: Any) -> None:
-    """Log in to Azure once, without blocking; fast-agent's own token provider blocks. Safe to call again."""
-    make_credential, llm_class = module.DefaultAzureCredential, module.AzureOpenAILLM
-    if make_credential is None or isinstance(make_credential, partial):
-        return
-    module.DefaultAzureCredential = partial(azure_identity, make_credential)
-    begin = llm_class.__init__
-
-    @wraps(begin)
-    def initialize(self: Any, *arguments: Any, **options: Any) -> None:
-        begin(self, *arguments, **options)
-        if self.use_default_cred:
-            self.get_azure_token = azure_identity(make_credential).token
-
-    llm_class.__init__ = initialize
 
 
 def _keep[T](name: str, make: Callable[[], T]) -> T:

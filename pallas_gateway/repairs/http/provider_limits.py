@@ -39,6 +39,7 @@ CHANGE = Change(
         EachModule(_PROVIDERS, "AsyncAnthropicVertex"),
         Name(f"{_PROVIDERS}.google.llm_google_native:genai", by="limiting_google"),
     ),
+    needs=("google-login",),
     gone_when="never as a whole: limits belong to what runs many calls in one process",
 )
 

@@ -6,8 +6,6 @@ of other agents must not wait for that.
 
 from __future__ import annotations
 
-import inspect
-import sys
 from contextlib import suppress
 from functools import partial
 from threading import Lock
@@ -19,7 +17,7 @@ from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.changes.change import LOADED, Fault
 from pallas_gateway.changes.registry import registry
-from pallas_gateway.cloud_logins import google_identity, use_azure_identity
+from pallas_gateway.cloud_logins import google_identity
 from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError, ProviderError
 from pallas_gateway.runtime.settings.model_names import default_model, provider_of
@@ -60,9 +58,6 @@ def with_changes(name: str, import_module: Callable[[str], ModuleType]) -> Modul
         return import_module(name)
     with _loading:
         module = import_module(name)
-        for each in [one for one in vars(module).values() if getattr(one, "__module__", None) == name]:
-            if isinstance(each, type):
-                _repaired(each)
         registry().install(LOADED)
         _loaded.add(name)
     return module
@@ -99,13 +94,3 @@ def _log_in_to_google(provider: Provider) -> None:
         google_identity()
     except ProviderError as error:
         raise AgentStartError(f"models of {provider.display_name} cannot be used: {error}") from error
-
-
-def _repaired(provider_class: type) -> None:
-    from pallas_gateway.runtime.llm import google  # noqa: PLC0415  needed with the first model only
-
-    for each in inspect.getmro(provider_class):
-        module = sys.modules[each.__module__]
-        if hasattr(module, "AsyncAzureOpenAI"):
-            use_azure_identity(module)
-        google.prepare(each)

@@ -10,8 +10,6 @@ from typing import Any
 
 import httpx2
 
-from pallas_gateway.runtime.llm.google import share_trust_store
-
 _ANSWERS = Path(__file__).with_name("answers")
 """An answer with a text and a tool call, in the form of each library's API."""
 _NOWHERE = "http://localhost"
@@ -60,8 +58,13 @@ def _anthropic() -> None:
 def _google() -> None:
     from google import genai  # noqa: PLC0415
 
-    options = genai.types.HttpOptions(base_url=_NOWHERE, httpx_client=_answering("candidates"))
-    share_trust_store(options)
+    trusted = httpx2.create_ssl_context()  # otherwise the library reads the trust store for two unused clients
+    options = genai.types.HttpOptions(
+        base_url=_NOWHERE,
+        httpx_client=_answering("candidates"),
+        client_args={"verify": trusted},
+        async_client_args={"verify": trusted, "ssl": trusted},
+    )
     client = genai.Client(api_key=_NO_KEY, http_options=options)
     function = genai.types.FunctionDeclaration(name="tool", parameters_json_schema={"type": "object"})
     tools: Any = [genai.types.Tool(function_declarations=[function])]

@@ -23,11 +23,6 @@ ADAPTERS = {
     "google.genai.types.GenerateContentResponse._from_response": "`google_chunks` replaces it, as a class method",
     "openai.NotGiven.__deepcopy__": "`openai_requests` adds it; the class has none to replace",
 }
-_PREPARED = "a repair that `runtime/llm/loading.py` prepares for each provider"
-NOT_YET_MOVED = {
-    "runtime.llm.google": _PREPARED,
-}
-"""Modules that replace names themselves, each with what it is; none is to be added."""
 
 
 def test_nothing_else_is_replaced(tmp_path: Path) -> None:
@@ -43,9 +38,7 @@ def test_nothing_else_is_replaced(tmp_path: Path) -> None:
         if not registered and not maker.startswith(SEAMS)
     ]
     others = {name: maker.removeprefix("pallas_gateway.") for name, maker in unlisted if name not in ADAPTERS}
-    assert {name: maker for name, maker in others.items() if maker not in NOT_YET_MOVED} == {}
-    there = {one for one in NOT_YET_MOVED if (ROOT / "pallas_gateway" / f"{one.replace('.', '/')}.py").is_file()}
-    assert there - set(others.values()) == set(), "delete them from the list"
+    assert others == {}
     assert ADAPTERS.keys() - {name for name, _ in unlisted} == set()
 
 

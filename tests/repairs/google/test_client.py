@@ -1,0 +1,30 @@
+"""Google's client sleeps when a connection is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pallas_gateway.limits import LlmLimits
+from tests.e2e.provider_matrix import GEMINI
+from tests.e2e.providers import serving
+from tests.support.calling import ask
+from tests.support.gateway import limited
+from tests.support.listener import reserved_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SOON_SECONDS = 5.0
+"""Less than the library sleeps: once for each of three requests with a stream, and of three without."""
+
+
+async def test_a_refused_connection_is_reported_soon(tmp_path: Path) -> None:
+    with reserved_port() as port, limited() as limits:
+        limits.runtime.llm = LlmLimits(first_wait_seconds=0.01)
+        closed = replace(GEMINI, config={**GEMINI.config, "base_url": f"http://127.0.0.1:{port}"})
+        async with serving(tmp_path, closed, []) as served, asyncio.timeout(SOON_SECONDS):
+            answer = await ask(served.url)
+
+    assert answer.text.endswith("its provider cannot be reached: connection refused")
