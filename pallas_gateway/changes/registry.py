@@ -14,6 +14,7 @@ from pkgutil import walk_packages
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway import changes
 from pallas_gateway.changes.change import FAST_PATH, LOADED, REPAIR, EachClass, Loaded, Name
 from pallas_gateway.changes.names import incompatible, installed, is_loaded, misfit, places, replace
 from pallas_gateway.changes.versions import GONE, SETTINGS, TESTED
@@ -205,32 +206,20 @@ class Registry:
 
 
 _registry: Registry | None = None
-_packages: tuple[ModuleType, ...] = ()
-
-
-def use(*packages: ModuleType) -> None:
-    """Have the process use the changes in these packages; nothing is imported or changed yet."""
-    global _packages  # noqa: PLW0603  libraries are changed for the whole process
-    _packages = packages
 
 
 def registry() -> Registry:
     """The registry of the process.
 
     Raises:
-        RuntimeError: `use` was not called: the gateway would run without its repairs.
+        RuntimeError: the composition root was not called: the gateway would run without its repairs.
     """
-    global _registry  # noqa: PLW0603  as above
+    global _registry  # noqa: PLW0603  libraries are changed for the whole process
     if _registry is None:
-        if not _packages:
+        if not changes.packages:
             raise RuntimeError("composition.use_changes() was not called")
-        _registry = Registry(_packages)
+        _registry = Registry(changes.packages)
     return _registry
-
-
-def is_on(name: str) -> bool:
-    """True if a change was needed, and is made."""
-    return bool(registry().changes[name].is_on)
 
 
 def _note_off(level: int, fast_path: str, reason: str) -> None:

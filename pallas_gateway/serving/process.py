@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
 import sys
 from typing import TYPE_CHECKING, Any
-
-from pallas_gateway.changes.change import SERVER
-from pallas_gateway.changes.registry import registry
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -32,6 +28,9 @@ def expect_calls() -> None:
     _collect_every(YOUNG_OBJECTS_AT_START)
     # Before there are threads: glibc makes an arena for each of the first ones, and each keeps 3 to 5 MB for itself.
     _set_limits({_ARENA_MAX: 1}, "MALLOC_ARENA_MAX")
+    from pallas_gateway.changes.change import SERVER  # noqa: PLC0415  as in `_is_on`
+    from pallas_gateway.changes.registry import registry  # noqa: PLC0415
+
     registry().install(SERVER)
 
 
@@ -43,7 +42,7 @@ def set_aside_what_stays() -> None:
     next time.
     """
     keep_memory()
-    if not registry().is_setting_on("garbage_collection"):
+    if not _is_on("garbage_collection"):
         return
     if gc.get_freeze_count():
         gc.unfreeze()
@@ -63,15 +62,17 @@ def keep_memory() -> None:
 
 def _set_limits(limits: dict[int, int], *variables: str) -> None:
     """Set limits of the C library's memory if it has them, and if the environment sets none."""
+    import ctypes  # noqa: PLC0415  `--help` loads this module, and serves nothing
+
     set_limit = getattr(ctypes.CDLL(None), "mallopt", None)
     is_ours = not any(variable in os.environ for variable in (*variables, "GLIBC_TUNABLES"))
-    if registry().is_setting_on("kept_memory") and set_limit is not None and is_ours:
+    if _is_on("kept_memory") and set_limit is not None and is_ours:
         for limit, value in limits.items():
             set_limit(limit, value)
 
 
 def _collect_every(young: int) -> None:
-    if registry().is_setting_on("garbage_collection"):
+    if _is_on("garbage_collection"):
         _, *older = gc.get_threshold()
         gc.set_threshold(young, *older)
 
@@ -88,8 +89,14 @@ def run(work: Coroutine[Any, Any, None]) -> None:
         make_loop, misfit = None, str(error)
     else:
         make_loop, misfit = uvloop.new_event_loop, None
-    is_used = not _is_debugging() and registry().is_setting_on("event_loop", misfit)
+    is_used = not _is_debugging() and _is_on("event_loop", misfit)
     asyncio.run(work, loop_factory=make_loop if is_used else None)
+
+
+def _is_on(setting: str, misfit: str | None = None) -> bool:
+    from pallas_gateway.changes.registry import registry  # noqa: PLC0415  `--help` loads this module, and serves nothing
+
+    return registry().is_setting_on(setting, misfit)
 
 
 def _is_debugging() -> bool:
