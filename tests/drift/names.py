@@ -7,7 +7,6 @@ it replaces the gateway's checks, imports every module and prepares fast-agent w
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
 import sys
 import warnings
@@ -20,10 +19,9 @@ from pallas_gateway.changes.change import Name
 from pallas_gateway.changes.names import incompatible, misfit
 from pallas_gateway.changes.registry import Registered, registry
 from pallas_gateway.errors import PlatformError
-from pallas_gateway.runtime.compat import requirements as checks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from types import ModuleType
 
 PACKAGE = pallas_gateway.__name__
@@ -60,12 +58,9 @@ class Misfits:
 def collect() -> Misfits:
     """Every misfit of the installed libraries."""
     misfits = Misfits()
-    check_names = _replace_checks(misfits)
     for module in _imported(misfits):
-        relied_on = getattr(module, "RELIED_ON", ())
-        check_names(tuple(one for one in relied_on if not isinstance(one, Name)), module.__name__)
         entered = (name for name, _ in getattr(module, "SEAMS", ()))
-        _check_names(module.__name__, "fast-agent-mcp", (*relied_on, *entered), misfits)
+        _check_names(module.__name__, "fast-agent-mcp", (*getattr(module, "RELIED_ON", ()), *entered), misfits)
     composition.use_changes()
     for one in registry().changes.values():
         names = (*one.change.replaces, *one.change.relies_on)
@@ -97,32 +92,6 @@ def _make_each_change(misfits: Misfits) -> None:
     changed.decide, changed.make = decide_each, make_each
 
 
-def _replace_checks(misfits: Misfits) -> Callable[[checks.ReliedOn, str], None]:
-    """Have the gateway's checks report to `misfits`; modules that are imported later take these.
-
-    Returns:
-        The check of names, for those of a named module.
-    """
-    names, check_read = checks.check_names, checks.check_reads
-
-    def check_names(relied_on: checks.ReliedOn, module: str | None = None) -> None:
-        _check_each(names, relied_on, module or _caller(), misfits)
-
-    def check_reads(reads: Iterable[tuple[Any, str, str]]) -> None:
-        _check_each(check_read, reads, _caller(), misfits)
-
-    checks.check_names, checks.check_reads = check_names, check_reads
-    return check_names
-
-
-def _check_each(check: Callable[[Any], None], entries: Iterable[Any], module: str, misfits: Misfits) -> None:
-    for entry in entries:
-        try:
-            check((entry,))
-        except PlatformError as error:
-            misfits.add(module, _sentence(error))
-
-
 def _imported(misfits: Misfits) -> list[ModuleType]:
     """The gateway's modules, as far as they can be imported."""
     found: list[ModuleType] = []
@@ -135,7 +104,7 @@ def _imported(misfits: Misfits) -> list[ModuleType]:
 
 def _prepare(misfits: Misfits) -> None:
     """Prepare fast-agent and each provider: some modules check a class only when fast-agent loads it."""
-    with misfits.of(f"{PACKAGE}.runtime.platform"):
+    with misfits.of(f"{PACKAGE}.runtime.preparation"):
         from fast_agent.core.exceptions import ModelConfigError  # noqa: PLC0415  may be what is missing
         from fast_agent.llm.model_factory import ModelFactory  # noqa: PLC0415  likewise
         from fast_agent.llm.provider_types import Provider  # noqa: PLC0415  likewise
@@ -147,16 +116,8 @@ def _prepare(misfits: Misfits) -> None:
         with suppress(AttributeError):  # a name of `SEAMS` is missing, which is reported already
             preparation.prepare()
         for provider in Provider:
-            with misfits.of(f"{PACKAGE}.runtime.platform"), suppress(ModelConfigError):  # it serves no such model
+            with misfits.of(f"{PACKAGE}.runtime.preparation"), suppress(ModelConfigError):  # it serves no such model
                 ModelFactory._load_provider_class(provider)
-
-
-def _caller() -> str:
-    """The module that called a check."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals["__name__"] == __name__:
-        frame = frame.f_back
-    return frame.f_globals["__name__"] if frame is not None else __name__
 
 
 def _innermost(error: BaseException) -> str | None:
