@@ -83,7 +83,7 @@ lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions
 	@$(LOCK) $(READERS)/requirements.in $(FLAGS) --output-file $(READERS)/requirements.lock
 	@$(LOCK) $(MODELS)/requirements.in $(FLAGS) --output-file $(MODELS)/requirements.lock
 
-docs: $(READY) ## write docs/configuration.md from the schema, docs/upstream.md from repairs, docs/providers.md from the tables of the tests, docs/connect.md
+docs: $(READY) ## write docs/configuration.md from the schema, docs/upstream.md from repairs and fast paths, docs/providers.md from the tables of the tests, docs/connect.md
 	@$(BIN)/python -m tests.unit.config.configuration_page > .venv/configuration.md
 	@mv .venv/configuration.md docs/configuration.md
 	@$(BIN)/python -m tests.unit.changes.upstream_page > .venv/upstream.md

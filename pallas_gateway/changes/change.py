@@ -124,8 +124,8 @@ class Change:
         replaces: names that it replaces.
         relies_on: other names that it needs.
         needs: names of changes that are made before this one.
-        gone_when: of a repair, a clause; when its file can be deleted.
-        script: of a repair, a program that shows the fault without the gateway, a file of tests/upstream/.
+        gone_when: a clause; when its file can be deleted. A fast path may have none.
+        script: a program that shows the fault without the gateway, a file of tests/upstream/.
     """
 
     name: str

@@ -31,6 +31,7 @@ CHANGE = Change(
         Name(f"{_AGENT}._merge_trailing_tool_result_turn", ("messages",), by="merging"),
     ),
     relies_on=(Name(f"{_AGENT}._template_prefix_messages", ("self",)),),
+    gone_when="a turn copies messages once",
 )
 
 

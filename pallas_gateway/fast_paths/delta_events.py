@@ -30,6 +30,7 @@ CHANGE = Change(
         for name in ("AsyncOpenAI", "AsyncAzureOpenAI", "AsyncAnthropic", "AsyncAnthropicVertex")
     ),
     needs=("provider-limits",),
+    gone_when="fast-agent takes the events that are ready together, with one timer and one log event for them",
 )
 
 _END = b"\n\n"

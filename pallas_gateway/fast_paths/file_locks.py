@@ -1,7 +1,8 @@
-"""Imports filelock without its audit hook, which Python calls for each `id()`: six times for each message of a history.
+"""filelock, imported without its audit hook.
 
-fast-agent imports filelock for its own sessions and logins. The hook refuses a fork while a file descriptor of a lock
-changes hands. The gateway does not fork, and a thread that holds a lock starts no program.
+Python calls the hook for each `id()`: six times for each message of a history. fast-agent imports filelock for its own
+sessions and logins. The hook refuses a fork while a file descriptor of a lock changes hands. The gateway does not fork,
+and a thread that holds a lock starts no program.
 """
 
 from __future__ import annotations

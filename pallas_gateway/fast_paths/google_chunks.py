@@ -1,8 +1,12 @@
 """Chunks of text in a streamed answer of Gemini, made with less work.
 
-Google's library copies each chunk field by field into another dict, looks through that for fields that it does not
-know, and has every object of it look for wrong types in Python. A chunk that holds one text, names and counts is made
-here. All others go to the library.
+Symptom: Google's library copies each chunk field by field into another dict, looks through that for fields that it
+does not know, and has every object of it look for wrong types in Python: 130 µs for a word.
+
+Reproduction: profile `google.genai.models.AsyncModels.generate_content_stream`.
+
+Repair: a chunk that holds one text, names and counts is made here, from copies of empty objects and without the two
+searches. All others go to the library.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ CHANGE = Change(
         ),
         Name("google.genai.types:GenerateContentResponse._from_response", ("response", "kwargs"), by="taking"),
     ),
+    gone_when="`_remove_extra_fields` and `_check_field_type_mismatches` cost less than the parsing",
 )
 
 

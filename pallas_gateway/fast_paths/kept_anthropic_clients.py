@@ -36,6 +36,7 @@ CHANGE = Change(
         Name("aiohttp:TCPConnector._release", ("self", "key", "protocol", "should_close")),
     ),
     needs=("provider-limits", "delta_events"),
+    gone_when="fast-agent keeps clients between turns and between LLM objects, on aiohttp",
 )
 
 

@@ -1,7 +1,12 @@
 """The clients of OpenAI, of APIs like it, of Azure and of Google, kept between turns and calls.
 
-fast-agent makes a client for every turn and discards it, so each turn opens a connection (with TLS: several round
-trips) and blocks the event loop for some milliseconds.
+Symptom: for every turn fast-agent makes a client and discards it, so each turn opens a connection (with TLS: several
+round trips) and makes one or two TLS contexts, which block the event loop for about 20 ms each.
+
+Reproduction: three turns open three connections to a server that keeps its connections.
+
+Repair: one client is kept for each class and its arguments, and closed with the gateway. Pooled sockets that received
+unsolicited data are discarded.
 """
 
 from __future__ import annotations
@@ -43,6 +48,8 @@ CHANGE = Change(
         Name("httpx2:AsyncClient._mounts"),
     ),
     needs=("provider-limits", "delta_events", "openai_texts"),
+    gone_when="fast-agent keeps clients between turns and between LLM objects",
+    script="fast_agent_client_per_turn.py",
 )
 _CLIENT_CERTIFICATE = "GOOGLE_API_USE_CLIENT_CERTIFICATE"
 """If `true`, Google's library makes its own TLS contexts with the machine's certificate."""

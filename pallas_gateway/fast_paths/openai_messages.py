@@ -1,7 +1,8 @@
-"""What the OpenAI library does in Python for every message of a request, done faster where the outcome is the same.
+"""Messages of a request to an OpenAI API, looked through faster and printed for no log.
 
-A request is looked through, message by message and type by type, for values that need another form, and a long history
-has none. Whatever does not fit exactly is left to the library.
+The OpenAI library looks through a request, message by message and type by type, for values that need another form, and
+a long history has none. Whatever does not fit exactly is left to the library. fast-agent's
+`_run_openai_completion_request` formats all messages for `logger.debug`, also where no log takes them.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ CHANGE = Change(
         Name("openai._types:Omit"),
         Name("openai._utils:PropertyInfo", ("alias", "format")),
     ),
+    gone_when="the library knows which types have no values to change, and fast-agent formats messages that are logged",
 )
 _PLAIN = (str, int, bool, type(None))
 

@@ -27,6 +27,7 @@ CHANGE = Change(
     replaces=(EachModule(_PROVIDERS, "AsyncOpenAI"), EachModule(_PROVIDERS, "AsyncAzureOpenAI")),
     relies_on=(Name(f"{_PROVIDERS}.openai.llm_openai:OpenAILLM._extract_incremental_delta", ("delta", "cumulative")),),
     needs=("delta_events",),
+    gone_when="fast-agent takes the events that are ready together, with one timer and one log event for them",
 )
 LONG_BYTES = 65_536
 """An answer with an event without an end after so many bytes is passed on as it is from then on."""

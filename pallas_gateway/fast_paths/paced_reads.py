@@ -29,6 +29,7 @@ CHANGE = Change(
         Name("aiohttp:StreamReader._read_nowait", ("self", "n")),
         Name("aiohttp:StreamReader._eof_waiter"),
     ),
+    gone_when="fast-agent takes the events that are ready together, with one timer and one log event for them",
 )
 LARGE_BYTES = 65_536
 _EVENTS = "text/event-stream"

@@ -111,7 +111,7 @@ async def test_a_client_used_without_being_entered_is_the_kept_one_and_stays_ope
     assert not kept.is_closed
 
 
-@pytest.mark.parametrize("provider", [Provider.GENERIC, Provider.RESPONSES, Provider.AZURE, Provider.ANTHROPIC])
+@pytest.mark.parametrize("provider", [Provider.GENERIC, Provider.RESPONSES, Provider.AZURE])
 async def test_two_turns_have_one_client_with_open_sockets(provider: Provider) -> None:
     one, other = make_client(provider), make_client(provider)
 

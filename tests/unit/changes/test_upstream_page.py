@@ -1,4 +1,4 @@
-"""docs/upstream.md is made from the files of repairs, which all say what they mend; `make docs` writes it."""
+"""docs/upstream.md is made from the files of changes, which all say what they do; `make docs` writes it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from pallas_gateway import repairs
-from pallas_gateway.changes.registry import Registered, Registry
-from tests.unit.changes.upstream_page import PARAGRAPHS, ROOT, SCRIPTS, adapted, markdown, mirrored, modules_with_faults
+from pallas_gateway.changes.change import FAST_PATH, REPAIR
+from pallas_gateway.changes.registry import Registered
+from tests.unit.changes.upstream_page import (
+    CHANGES,
+    PARAGRAPHS,
+    ROOT,
+    SCRIPTS,
+    adapted,
+    made_faster,
+    markdown,
+    mirrored,
+    modules_with_faults,
+)
 
 PAGE = ROOT / "docs" / "upstream.md"
-REPAIRS = Registry([repairs]).changes
+REPAIRS = {name: one for name, one in CHANGES.items() if one.change.kind is REPAIR}
+FAST_PATHS = {name: one for name, one in CHANGES.items() if one.change.kind is FAST_PATH}
+a_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 a_repair = pytest.mark.parametrize("repair", REPAIRS.values(), ids=REPAIRS)
 
 
@@ -45,9 +57,29 @@ def test_a_repair_says_when_it_can_go(repair: Registered) -> None:
     assert repair.change.script is None or (ROOT / SCRIPTS / repair.change.script).is_file()
 
 
-@a_repair
-def test_a_repair_has_a_test_where_it_is_looked_for(repair: Registered) -> None:
-    assert (ROOT / mirrored(repair.module.__name__.split(".")[1:])).is_file()
+@pytest.mark.parametrize("fast", FAST_PATHS.values(), ids=FAST_PATHS)
+def test_a_fast_path_says_what_it_makes_faster(fast: Registered) -> None:
+    title, _, text = (getdoc(fast.module) or "").partition("\n\n")
+    assert re.fullmatch(r".{10,}\.", title), "the first line is the title"
+    assert text
+    assert fast.change.gone_when == fast.change.gone_when.removesuffix("."), "a clause"
+
+
+def test_the_page_ends_with_the_fast_paths_by_title() -> None:
+    _, _, slow = markdown().partition("\n## Slow parts of libraries\n")
+    assert re.findall(r"^### (.+)$", slow, re.MULTILINE) == [one.title for one in made_faster()]
+    assert set(re.findall(r"`PALLAS_CHANGES=-(\S+)`", slow)) == {*FAST_PATHS}
+
+
+def test_a_section_says_when_it_can_go_where_that_is_known() -> None:
+    assert any(one.gone_when for one in made_faster())
+    for section in made_faster():
+        assert ("**Can go** when " in section.markdown()) is bool(section.gone_when)
+
+
+@a_change
+def test_a_change_has_a_test_where_it_is_looked_for(change: Registered) -> None:
+    assert (ROOT / mirrored(change.module.__name__.split(".")[1:])).is_file()
 
 
 def test_a_test_of_a_repair_has_a_repair() -> None:

@@ -1,7 +1,6 @@
-"""Writes docs/upstream.md from the files of `repairs/` and from `FAULTS` of adapters; `make docs` runs it.
+"""Writes docs/upstream.md from the files of `repairs/` and `fast_paths/` and from `FAULTS` of adapters, by `make docs`.
 
 The first line of a file is the title of its section, its paragraphs `Symptom:`, `Reproduction:` and `Repair:` the text.
-Sections whose code has not moved to a file yet are in `not_yet_moved.md` here: delete a section there with its move.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from itertools import groupby
 from pathlib import Path
 
 import pallas_gateway
-from pallas_gateway import repairs
-from pallas_gateway.changes.change import Fault
-from pallas_gateway.changes.registry import Registry
+from pallas_gateway import fast_paths, repairs
+from pallas_gateway.changes.change import FAST_PATH, REPAIR, Fault
+from pallas_gateway.changes.registry import Registered, Registry
 
 PACKAGE = Path(pallas_gateway.__file__).parent
 ROOT = PACKAGE.parent
 SCRIPTS = "tests/upstream"
-NOT_YET_MOVED = Path(__file__).with_name("not_yet_moved.md")
+CHANGES = Registry([repairs, fast_paths]).changes
 PARAGRAPHS = ("Symptom", "Reproduction", "Repair")
 LIBRARIES = {
     "fast_agent": "fast-agent",
@@ -50,18 +49,28 @@ the start, and `make drift` names it ([upgrading](upgrading.md)).
 
 Some faults have a script that shows them without the gateway, on loopback: `python tests/upstream/NAME.py` prints
 `fault` or `no fault`. `make test` runs these with the locked versions and `make drift` with the newest.
+
+What is only slow is listed [at the end](#slow-parts-of-libraries).
+"""
+
+SLOW_PARTS = """\
+## Slow parts of libraries
+
+These files change no answer, only its cost: their tests compare the result with that of the library, and what does not
+have the usual form is left to the library. With versions that were not tested they are off. What each of them saves
+is in [0002](decisions/0002-fast-paths.md).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One fault.
+    """One fault, or one slow part.
 
     Attributes:
         library: a key of `LIBRARIES`, or the name of another distribution.
         title: of the section.
         text: paragraphs.
-        gone_when: a clause.
+        gone_when: a clause; empty if it is not known.
         where: lines that say where the fault is mended and tested.
     """
 
@@ -75,7 +84,8 @@ class Section:
         """The section, with its paragraphs in bold."""
         begins = re.compile(rf"^({'|'.join(PARAGRAPHS)}): (.)", re.MULTILINE)
         text = begins.sub(lambda found: f"**{found[1]}.** {found[2].upper()}", self.text)
-        return f"### {self.title}\n\n{text}\n\n**Can go** when {self.gone_when}.\n\n{self.where}\n"
+        gone = f"**Can go** when {self.gone_when}.\n\n" if self.gone_when else ""
+        return f"### {self.title}\n\n{text}\n\n{gone}{self.where}\n"
 
 
 def markdown() -> str:
@@ -86,23 +96,31 @@ def markdown() -> str:
     parts = [INTRODUCTION]
     for library, those in groupby(sections, key=lambda one: one.library):
         parts += [f"## {LIBRARIES.get(library, library)}\n", *(one.markdown() for one in those)]
-    if NOT_YET_MOVED.exists():
-        parts.append(NOT_YET_MOVED.read_text(encoding="utf-8"))
-    return "\n".join(parts)
+    return "\n".join([*parts, SLOW_PARTS, *(one.markdown() for one in made_faster())])
 
 
 def repaired() -> list[Section]:
     """The section of each file in `repairs/`."""
-    found = []
-    for name, one in Registry([repairs]).changes.items():
-        title, _, text = (getdoc(one.module) or "").partition("\n")
-        path = one.module.__name__.split(".")[1:]
-        lines = [f"- Mended in `{'/'.join(path)}.py`, switched off by `PALLAS_CHANGES=-{name}`."]
-        lines += [f"- Test: `{mirrored(path)}`."]
-        lines += [f"- Last seen in {one.change.libraries[0]} {one.change.seen_in}."]
-        lines += [f"- Script: `{SCRIPTS}/{one.change.script}`."] if one.change.script else []
-        found.append(Section(path[1], title.removesuffix("."), text.strip(), one.change.gone_when, "\n".join(lines)))
-    return sorted(found, key=lambda one: one.title)
+    mended = [_section(one, "Mended") for one in CHANGES.values() if one.change.kind is REPAIR]
+    return sorted(mended, key=lambda one: one.title)
+
+
+def made_faster() -> list[Section]:
+    """The section of each file in `fast_paths/`."""
+    faster = [_section(one, "Made faster") for one in CHANGES.values() if one.change.kind is FAST_PATH]
+    return sorted(faster, key=lambda one: one.title)
+
+
+def _section(one: Registered, done: str) -> Section:
+    change = one.change
+    title, _, text = (getdoc(one.module) or "").partition("\n")
+    path = one.module.__name__.split(".")[1:]
+    lines = [f"- {done} in `{'/'.join(path)}.py`, switched off by `PALLAS_CHANGES=-{change.name}`."]
+    lines += [f"- Test: `{mirrored(path)}`."]
+    lines += [f"- Last seen in {change.libraries[0]} {change.seen_in}."] if change.seen_in else []
+    lines += [f"- Libraries: {', '.join(change.libraries)}."] if change.kind is FAST_PATH else []
+    lines += [f"- Script: `{SCRIPTS}/{change.script}`."] if change.script else []
+    return Section(path[1], title.removesuffix("."), text.strip(), change.gone_when, "\n".join(lines))
 
 
 def adapted() -> list[Section]:
