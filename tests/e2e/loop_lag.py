@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from pallas_gateway import composition
 from tests.e2e.provider_matrix import GENERIC, GOOGLEOAI, PROVIDERS, WEBSOCKET
 from tests.support.calling import ask
 from tests.support.downstreams import stateless_downstream
@@ -126,4 +127,5 @@ async def measure(folder: Path) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    composition.use_changes()
     print(json.dumps(asyncio.run(measure(Path(sys.argv[1])))))

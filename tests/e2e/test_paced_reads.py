@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.calls.channel import StreamOptions
-from pallas_gateway.mcp_server import message_calls
+from pallas_gateway.mcp_server import client_notifications
 from pallas_gateway.runtime.call import observer
 from tests.e2e.provider_matrix import ANTHROPIC, GENERIC, RESPONSES
 from tests.e2e.providers import deltas_of, serving
@@ -29,7 +29,7 @@ PROVIDERS = pytest.mark.parametrize("provider", [GENERIC, RESPONSES, ANTHROPIC],
 @pytest.fixture(autouse=True)
 def _without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observer, "PAUSE_SECONDS", FOR_EVER)
-    monkeypatch.setattr(message_calls, "StreamOptions", partial(StreamOptions, delta_seconds=FOR_EVER))
+    monkeypatch.setattr(client_notifications, "StreamOptions", partial(StreamOptions, delta_seconds=FOR_EVER))
 
 
 @PROVIDERS

@@ -31,7 +31,7 @@ ENOUGH_PARTS = 400  # a text of so many parts, and of 4,000 characters, shows th
 OPERATORS_ONLY = {
     "pallas_gateway.config.yaml.expansion:PLACEHOLDER": "values of agents.yaml and fastagent.config.yaml",
     "pallas_gateway.config.loading.secret_values:_LOOKS_RANDOM": "headers of fastagent.config.yaml",
-    "pallas_gateway.runtime.preparation:_BRACED_DEFAULT": "fastagent.config.yaml",
+    "pallas_gateway.repairs.fast_agent.braced_defaults:_BRACED_DEFAULT": "fastagent.config.yaml",
 }
 """Quadratic patterns, and the text that they see: it is the operator's own."""
 WRAPPERS = {("pallas_gateway.config.model.values", "_fits"): "fullmatch"}
