@@ -10,14 +10,14 @@ import pytest
 import pytest_asyncio
 
 from pallas_gateway.telemetry import redaction
-from tests.e2e.providers import serving_all
 from tests.support.gateway import limited
+from tests.support.provider_gateways import serving_all
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
-    from tests.e2e.providers import Served
     from tests.support.gateway import Limits
+    from tests.support.provider_gateways import Served
 
 
 @pytest.fixture(autouse=True)

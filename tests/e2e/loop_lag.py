@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pallas_gateway import composition
-from tests.e2e.provider_matrix import GENERIC, GOOGLEOAI, PROVIDERS, WEBSOCKET
 from tests.support.calling import ask
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.provider_matrix import GENERIC, GOOGLEOAI, PROVIDERS, WEBSOCKET
 from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import LlmRequest, call_tools, say
 from tests.support.slow_proxy import slow_proxy
@@ -29,8 +29,8 @@ from tests.support.slow_proxy import slow_proxy
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from tests.e2e.providers import Provider
     from tests.support.gateway import Running
+    from tests.support.provider_gateways import Provider
     from tests.support.scripted_llm import Turn
 
 REFERENCE_LOOPS = 150_000

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 
 from pallas_gateway.runtime.settings.provider_addresses import address_variable
-from tests.e2e.provider_matrix import CAPABILITIES, GAPS, PROVIDERS, UNTRIED
+from tests.support.provider_matrix import CAPABILITIES, GAPS, PROVIDERS, UNTRIED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tests.e2e.providers import Provider
+    from tests.support.provider_gateways import Provider
 
 _INTRODUCTION = """\
 # Providers of models
@@ -104,9 +104,9 @@ $ pallas-gateway serve
 The gateway renews the token in this file, and requires permission to write it.
 """
 _EVIDENCE = """\
-`make docs` writes this page from the tables in `tests/e2e/provider_matrix.py`. A check mark is a test of a gateway with
-a local server that implements the provider's wire format. A **no** is a test that is expected to fail. No test uses a
-provider's own server, except llama.cpp's with `generic` (`tests/e2e/test_own_model_server.py`).
+`make docs` writes this page from the tables in `tests/support/provider_matrix.py`. A check mark is a test of a gateway
+with a local server that implements the provider's wire format. A **no** is a test that is expected to fail. No test
+uses a provider's own server, except llama.cpp's with `generic` (`tests/e2e/test_own_model_server.py`).
 """
 _FORMATS = {
     "NoneType": "chat completions",

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fast_agent.core.agent_instance_factory import CallableAgentInstanceFactory
 
-from tests.e2e.provider_matrix import over_providers
-from tests.e2e.providers import serving
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import over_providers
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tests.e2e.providers import Provider
     from tests.support.clients import RawReply
     from tests.support.gateway import Running
+    from tests.support.provider_gateways import Provider
     from tests.support.scripted_llm import LlmRequest, Turn
 
 INITIALIZE_VERSION = "2025-06-18"

@@ -10,16 +10,16 @@ import pytest
 from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.mcp_server import client_notifications
 from pallas_gateway.runtime.call import observer
-from tests.e2e.provider_matrix import ANTHROPIC, GENERIC, RESPONSES
-from tests.e2e.providers import deltas_of, serving
 from tests.support.calling import answer_of, ask
+from tests.support.provider_gateways import deltas_of, serving
+from tests.support.provider_matrix import ANTHROPIC, GENERIC, RESPONSES
 from tests.support.scripted_llm import call_tools, cut, stream
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.providers import Provider
+    from tests.support.provider_gateways import Provider
     from tests.support.scripted_llm import Turn
 
 FOR_EVER = 3600.0

@@ -8,15 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.provider_matrix import ANTHROPIC, AZURE, BEDROCK, GEMINI, OPENAI, PROVIDERS, RESPONSES, over_providers
-from tests.e2e.providers import serving
 from tests.support.clients import MODERN_VERSION, raw_client
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import (
+    ANTHROPIC,
+    AZURE,
+    BEDROCK,
+    GEMINI,
+    OPENAI,
+    PROVIDERS,
+    RESPONSES,
+    over_providers,
+)
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tests.e2e.providers import Provider, Served
+    from tests.support.provider_gateways import Provider, Served
     from tests.support.scripted_llm import Json, LlmRequest
 
 

@@ -13,7 +13,10 @@ import pytest
 
 from pallas_gateway.calls.provider_failures import CUT_OFF, INCOMPLETE, UNREACHED
 from pallas_gateway.limits import LlmLimits
-from tests.e2e.provider_matrix import (
+from tests.support.calling import Answer, answer_of, ask
+from tests.support.listener import reserved_port
+from tests.support.provider_gateways import Provider, deltas_of, serving
+from tests.support.provider_matrix import (
     ANTHROPIC,
     BEDROCK,
     CHAT,
@@ -24,9 +27,6 @@ from tests.e2e.provider_matrix import (
     in_shared_gateways,
     over_providers,
 )
-from tests.e2e.providers import Provider, deltas_of, serving
-from tests.support.calling import Answer, answer_of, ask
-from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Reply, cut, end_early, error_event, garbage, hang, say, stream
 from tests.support.waiting import Gate
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tests.e2e.providers import Served
     from tests.support.gateway import Limits
+    from tests.support.provider_gateways import Served
     from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway import cloud_logins
-from tests.e2e.provider_matrix import ANTHROPIC_VERTEX, GEMINI_VERTEX
-from tests.e2e.providers import KEY, Provider, serving
 from tests.support.calling import ask, health
+from tests.support.provider_gateways import KEY, Provider, serving
+from tests.support.provider_matrix import ANTHROPIC_VERTEX, GEMINI_VERTEX
 from tests.support.scripted_llm import Reply, say
 from tests.support.waiting import Gate
 

@@ -16,8 +16,8 @@ from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from fast_agent.llm.provider_types import Provider as FastAgentProvider
 
 from pallas_gateway.config.loading.secret_values import is_secret_name
-from tests.e2e import provider_matrix as matrix
 from tests.e2e.canaries import Run, leaks
+from tests.support import provider_matrix as matrix
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
 from tests.support.commands import started
@@ -27,7 +27,7 @@ from tests.support.providers.provider import scripted_provider
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.providers import Provider
+    from tests.support.provider_gateways import Provider
     from tests.support.providers.provider import ScriptedProvider
     from tests.support.scripted_llm import LlmRequest, Turn
 

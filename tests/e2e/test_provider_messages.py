@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.provider_matrix import ANTHROPIC, GENERIC
-from tests.e2e.providers import KEY, Provider, serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import KEY, Provider, serving
+from tests.support.provider_matrix import ANTHROPIC, GENERIC
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.providers import Served
+    from tests.support.provider_gateways import Served
 
 MOONSHOT = Provider("moonshot", "moonshot.kimi-k3", None, {"api_key": KEY, "base_url": "{url}/v1"})
 TENSORZERO = Provider("tensorzero", "tensorzero.function", None, {"api_key": KEY, "base_url": "{url}"})

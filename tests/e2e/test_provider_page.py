@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fast_agent.llm.provider_types import Provider as ProviderName
 
-from tests.e2e.provider_matrix import CAPABILITIES, GAPS, PROVIDERS, UNTRIED
 from tests.e2e.provider_page import page
+from tests.support.provider_matrix import CAPABILITIES, GAPS, PROVIDERS, UNTRIED
 
 HERE = Path(__file__).parent
 DECORATED = re.compile(r"^@(?:over_providers|in_shared_gateways)\((.+)\)$", re.MULTILINE)

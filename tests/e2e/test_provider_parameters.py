@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.provider_matrix import ALIYUN, ANTHROPIC, BEDROCK, CODEX, GEMINI, GENERIC, HF, PROVIDERS, over_providers
-from tests.e2e.providers import Provider, serving
 from tests.support.parameters import AS_SCHEMA, notes_of, result_of
+from tests.support.provider_gateways import Provider, serving
+from tests.support.provider_matrix import (
+    ALIYUN,
+    ANTHROPIC,
+    BEDROCK,
+    CODEX,
+    GEMINI,
+    GENERIC,
+    HF,
+    PROVIDERS,
+    over_providers,
+)
 from tests.support.scripted_llm import call_tools, say
 
 if TYPE_CHECKING:

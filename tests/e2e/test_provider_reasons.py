@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.calls.provider_failures import NO_HEADER, NO_URL
-from tests.e2e.provider_matrix import (
+from tests.support.calling import ask
+from tests.support.provider_gateways import KEY, serving
+from tests.support.provider_matrix import (
     ANTHROPIC,
     GEMINI,
     GENERIC,
     RESPONSES,
 )
-from tests.e2e.providers import KEY, serving
-from tests.support.calling import ask
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tests.e2e.providers import Provider
+    from tests.support.provider_gateways import Provider
 
 UNSENDABLE: Mapping[str, tuple[Mapping[str, str], str]] = {
     "line break": ({"api_key": f"{KEY}\n4711"}, NO_HEADER),

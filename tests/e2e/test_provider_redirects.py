@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.provider_matrix import ANTHROPIC, AZURE, GEMINI, GENERIC, RESPONSES
-from tests.e2e.providers import serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import ANTHROPIC, AZURE, GEMINI, GENERIC, RESPONSES
 from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import Reply, say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.providers import Provider
+    from tests.support.provider_gateways import Provider
 
 
 def redirect(location: str) -> Reply:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.provider_matrix import RESPONSES, WEBSOCKET
-from tests.e2e.providers import KEY, serving
 from tests.support.calling import ask, health
 from tests.support.gateway import Agent, running, write_project
+from tests.support.provider_gateways import KEY, serving
+from tests.support.provider_matrix import RESPONSES, WEBSOCKET
 from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import say
 

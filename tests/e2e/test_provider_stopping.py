@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tests.e2e.provider_matrix import ANTHROPIC_VERTEX, BEDROCK, GEMINI
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
 from tests.support.commands import started
 from tests.support.gateway import Agent, write_project
+from tests.support.provider_matrix import ANTHROPIC_VERTEX, BEDROCK, GEMINI
 from tests.support.providers.google_login import TOKEN_PATH, write_service_account
 from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import hang

@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from pallas_gateway.telemetry.logs import CallFields, HumanFormatter, JsonFormatter
-from tests.e2e.provider_matrix import BEDROCK, GENERIC, GROQ, HF, in_shared_gateways
-from tests.e2e.providers import KEY, Provider, deltas_of, serving
 from tests.support.calling import answer_of, ask
 from tests.support.gateway import until_idle
+from tests.support.provider_gateways import KEY, Provider, deltas_of, serving
+from tests.support.provider_matrix import BEDROCK, GENERIC, GROQ, HF, in_shared_gateways
 from tests.support.scripted_llm import Usage, call_tools, cut, error_event, garbage, hang, say, stream, text_of
 from tests.support.waiting import Gate
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from tests.e2e.providers import Served
+    from tests.support.provider_gateways import Served
     from tests.support.scripted_llm import LlmRequest, Turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

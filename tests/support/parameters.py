@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support.clients import MODERN_VERSION, raw_client
 
 if TYPE_CHECKING:
-    from tests.e2e.providers import Served
+    from tests.support.provider_gateways import Served
 
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 AS_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.repairs.anthropic._models import takes_one_of_two
-from tests.e2e.provider_matrix import ANTHROPIC
-from tests.e2e.providers import serving
 from tests.support.parameters import notes_of, result_of
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import ANTHROPIC
 from tests.support.providers.anthropic import refused
 from tests.support.scripted_llm import call_tools, say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.providers import Served
+    from tests.support.provider_gateways import Served
     from tests.support.scripted_llm import LlmRequest, Turn
 
 

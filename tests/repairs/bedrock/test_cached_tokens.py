@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.e2e.provider_matrix import BEDROCK
-from tests.e2e.providers import serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import BEDROCK
 from tests.support.scripted_llm import Usage, say
 
 if TYPE_CHECKING:

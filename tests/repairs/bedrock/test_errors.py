@@ -6,9 +6,9 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from tests.e2e.provider_matrix import BEDROCK
-from tests.e2e.providers import serving
 from tests.support.calling import ask, health
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import BEDROCK
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.repairs.bedrock.half_answers import whole
-from tests.e2e.provider_matrix import BEDROCK
-from tests.e2e.providers import serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import BEDROCK
 from tests.support.scripted_llm import end_early
 
 if TYPE_CHECKING:

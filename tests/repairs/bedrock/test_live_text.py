@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.e2e.provider_matrix import BEDROCK
-from tests.e2e.providers import deltas_of, serving
 from tests.support.calling import answer_of
+from tests.support.provider_gateways import deltas_of, serving
+from tests.support.provider_matrix import BEDROCK
 from tests.support.scripted_llm import call_tools, say
 
 if TYPE_CHECKING:

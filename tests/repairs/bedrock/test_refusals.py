@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.provider_matrix import BEDROCK
-from tests.e2e.providers import serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import BEDROCK
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.provider_matrix import BEDROCK
-from tests.e2e.providers import Provider, serving
 from tests.support.parameters import AS_SCHEMA, notes_of, result_of
+from tests.support.provider_gateways import Provider, serving
+from tests.support.provider_matrix import BEDROCK
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:

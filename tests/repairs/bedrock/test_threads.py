@@ -11,10 +11,10 @@ import pytest
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.limits import LARGEST_ERROR_BYTES
 from pallas_gateway.repairs.bedrock._client import _limited
-from tests.e2e.provider_matrix import BEDROCK
-from tests.e2e.providers import serving
 from tests.support.calling import ask
 from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import BEDROCK
 from tests.support.scripted_llm import hang, say, stream
 from tests.support.waiting import Gate
 

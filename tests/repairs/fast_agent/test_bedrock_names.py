@@ -12,10 +12,10 @@ from fast_agent.llm.provider_types import Provider
 
 from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.settings.model_names import provider_of
-from tests.e2e.provider_matrix import OPENROUTER
-from tests.e2e.providers import serving
 from tests.support.calling import ask
 from tests.support.listener import black_hole
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import OPENROUTER
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:

@@ -17,16 +17,16 @@ from openai.types.chat import ChatCompletionChunk
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.repairs.fast_agent.half_answers import WholeStream
 from pallas_gateway.runtime import preparation
-from tests.e2e.provider_matrix import ANTHROPIC, GEMINI, GENERIC, OPENAI, RESPONSES
-from tests.e2e.providers import serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import ANTHROPIC, GEMINI, GENERIC, OPENAI, RESPONSES
 from tests.support.scripted_llm import Reply, end_early
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from tests.e2e.providers import Provider as Scripted
+    from tests.support.provider_gateways import Provider as Scripted
 
 CHUNK = b'data: {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}\n\n'
 

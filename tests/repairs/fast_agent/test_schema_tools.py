@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.provider_matrix import GEMINI, GENERIC
-from tests.e2e.providers import serving
 from tests.support.clients import MODERN_VERSION, raw_client
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import GEMINI, GENERIC
 from tests.support.scripted_llm import call_tools, say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.providers import Provider
+    from tests.support.provider_gateways import Provider
     from tests.support.scripted_llm import LlmRequest, Turn
 
 VERDICT = {"type": "object", "properties": {"verdict": {"type": "string"}}, "required": ["verdict"]}

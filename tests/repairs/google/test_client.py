@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pallas_gateway.limits import LlmLimits
-from tests.e2e.provider_matrix import GEMINI
-from tests.e2e.providers import serving
 from tests.support.calling import ask
 from tests.support.gateway import limited
 from tests.support.listener import reserved_port
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import GEMINI
 
 if TYPE_CHECKING:
     from pathlib import Path

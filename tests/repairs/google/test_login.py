@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway import cloud_logins
-from tests.e2e.provider_matrix import GEMINI_VERTEX
-from tests.e2e.providers import KEY, serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import KEY, serving
+from tests.support.provider_matrix import GEMINI_VERTEX
 from tests.support.scripted_llm import Reply, say
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.provider_matrix import GEMINI
-from tests.e2e.providers import Provider, serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import Provider, serving
+from tests.support.provider_matrix import GEMINI
 from tests.support.providers.gemini import Gemini
 from tests.support.scripted_llm import call_tools, say
 

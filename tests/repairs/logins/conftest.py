@@ -9,7 +9,7 @@ import keyring
 import pytest
 
 from pallas_gateway.repairs.logins._file import FILE
-from tests.e2e.providers import codex_token
+from tests.support.provider_gateways import codex_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

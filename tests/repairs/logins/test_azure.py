@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.e2e.provider_matrix import AZURE
-from tests.e2e.providers import KEY, Provider, serving
 from tests.support.asgi import respond_json
 from tests.support.calling import Answer, ask, health
 from tests.support.commands import started
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import serve_app
+from tests.support.provider_gateways import KEY, Provider, serving
+from tests.support.provider_matrix import AZURE
 from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import say
 from tests.support.waiting import Gate

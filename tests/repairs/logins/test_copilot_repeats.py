@@ -9,9 +9,9 @@ import pytest
 from fast_agent.config import CopilotSettings
 from fast_agent.llm.provider.copilot import broker
 
-from tests.e2e.provider_matrix import ANTHROPIC, RESPONSES
-from tests.e2e.providers import Provider, serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import Provider, serving
+from tests.support.provider_matrix import ANTHROPIC, RESPONSES
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:

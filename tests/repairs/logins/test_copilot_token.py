@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pallas_gateway.repairs.logins._file import FILE
-from tests.e2e.provider_matrix import RESPONSES
-from tests.e2e.providers import Provider, serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import Provider, serving
+from tests.support.provider_matrix import RESPONSES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,11 +13,11 @@ import pytest
 from fast_agent.llm.provider.openai import codex_oauth, xai_oauth
 
 from pallas_gateway.repairs.logins._file import FILE
-from tests.e2e.provider_matrix import CODEX, XAI
-from tests.e2e.providers import Provider, codex_token, serving
 from tests.support.asgi import plain_lifespan, read_body, respond_json
 from tests.support.calling import answer_of, ask, health
 from tests.support.listener import serve_app
+from tests.support.provider_gateways import Provider, codex_token, serving
+from tests.support.provider_matrix import CODEX, XAI
 from tests.support.scripted_llm import say
 from tests.support.waiting import Gate
 

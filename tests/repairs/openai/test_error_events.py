@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.e2e.provider_matrix import OPENRESPONSES
-from tests.e2e.providers import serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import OPENRESPONSES
 from tests.support.scripted_llm import error_event
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from fast_agent.mcp.auth.context import request_bearer_token
 
 from pallas_gateway.repairs.openai import openrouter_models
 from pallas_gateway.runtime import preparation
-from tests.e2e.provider_matrix import OPENROUTER
-from tests.e2e.providers import KEY, serving
 from tests.support.asgi import respond_json
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import serve_app
+from tests.support.provider_gateways import KEY, serving
+from tests.support.provider_matrix import OPENROUTER
 from tests.support.scripted_llm import ScriptedLlm, say
 from tests.support.waiting import Gate
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.provider_matrix import GENERIC, OPENAI, RESPONSES
-from tests.e2e.providers import serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import GENERIC, OPENAI, RESPONSES
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.providers import Provider
+    from tests.support.provider_gateways import Provider
 
 SAMPLING = ("temperature", "top_p", "stop")
 REASONING = [

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.provider_matrix import ANTHROPIC, GENERIC
-from tests.e2e.providers import serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import ANTHROPIC, GENERIC
 from tests.support.scripted_llm import say
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.e2e.providers import Provider
+    from tests.support.provider_gateways import Provider
 
 
 @pytest.mark.parametrize("provider", [GENERIC, ANTHROPIC], ids=str)

@@ -9,9 +9,9 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 
 from pallas_gateway.repairs.openai.tool_calls import ToolCalls
-from tests.e2e.provider_matrix import ALIYUN, GENERIC, GOOGLEOAI, GROQ, MOONSHOT, OPENAI, OPENROUTER, ZAI
-from tests.e2e.providers import Provider, deltas_of, serving
 from tests.support.calling import answer_of
+from tests.support.provider_gateways import Provider, deltas_of, serving
+from tests.support.provider_matrix import ALIYUN, GENERIC, GOOGLEOAI, GROQ, MOONSHOT, OPENAI, OPENROUTER, ZAI
 from tests.support.providers.chat import Chat
 from tests.support.scripted_llm import Usage, call_tools, say
 

@@ -15,9 +15,9 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
 from pallas_gateway.runtime import preparation
-from tests.e2e.provider_matrix import WEBSOCKET
-from tests.e2e.providers import serving
 from tests.support.calling import ask
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import WEBSOCKET
 from tests.support.providers.provider import scripted_provider
 from tests.support.scripted_llm import Reply, say
 

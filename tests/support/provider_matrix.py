@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.providers import KEY, Provider, codex_token
+from tests.support.provider_gateways import KEY, Provider, codex_token
 from tests.support.providers.anthropic import Anthropic, AnthropicVertex
 from tests.support.providers.bedrock import Bedrock
 from tests.support.providers.gemini import Gemini
