@@ -266,10 +266,7 @@ async def connected(
             raise first from error
         if isinstance(first, (httpx2.HTTPError, httpx2.InvalidURL, OSError)):
             why = str(first) or type(first).__name__
-            hint = (
-                "The registry gives this address, made from `host` in its agents.yaml; it must be reachable from here."
-            )
-            hint = "" if agent.is_at_home else f" {hint}"
+            hint = "" if agent.is_at_home else f" {_FOREIGN_ADDRESS}"
             raise UnreachableError(f"Agent '{agent.name}' does not answer at {agent.url} ({why}).{hint}") from error
         if isinstance(first, MCPError):
             if str(first) in _CUT_OFF:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     type Elicit = Callable[[Any, ElicitRequestParams], Awaitable[ElicitResult]]
 
 _log = logging.getLogger("pallas.questions")
-_MAY_REQUIRE_PAGES = ("call_tool", "read_resource", "get_prompt")
 STILL_REQUIRED = (
     "The caller agreed to open the page, but the server still requires it: it may not be completed yet. "
     "Ask the caller to complete it, then call the tool again."
