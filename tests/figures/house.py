@@ -21,21 +21,21 @@ _FOLDERS = {
     "client/": OTHERS,
     "web/console/": OTHERS,
     "example/": OTHERS,
+    "runtime/llm/warm_up.py": FAST_PATHS,
+    "telemetry/exposition.py": FAST_PATHS,
 }
-_UNSORTED = {
+_UNSORTED_BEFORE = {
     "runtime/llm/": REPAIRS,
-    "runtime/llm/attempts.py": PRODUCT,
-    "runtime/llm/loading.py": PRODUCT,
+    "runtime/llm/requests.py": PRODUCT,
     "runtime/llm/client_cache.py": FAST_PATHS,
     "runtime/llm/sockets.py": FAST_PATHS,
-    "runtime/llm/warm_up.py": FAST_PATHS,
     "runtime/compat/": REPAIRS,
-    "runtime/preparation.py": REPAIRS,
+    "runtime/patches.py": REPAIRS,
     "runtime/downstreams/connections/connecting.py": REPAIRS,
     "runtime/downstreams/shutdown.py": REPAIRS,
     "runtime/downstreams/unused_listings.py": REPAIRS,
+    "runtime/fast_paths/": FAST_PATHS,
     "runtime/settings/provider_addresses.py": REPAIRS,
-    "telemetry/exposition.py": FAST_PATHS,
     "web/guards.py": REPAIRS,
 }
 """Modules of 91736d5 that today's folders do not sort, each by the larger part of it, and where it stood."""
@@ -47,8 +47,8 @@ _COMMANDS_BEFORE = {
     **dict.fromkeys((f"cli/{name}.py" for name in ("init", "inspection", "online", "project", "schema")), PRODUCT),
     **dict.fromkeys((f"cli/{name}.py" for name in ("serve", "start_worker", "token", "worker", "workers")), PRODUCT),
 }
-_COMMANDS = {} if (PACKAGE / "client").is_dir() else _COMMANDS_BEFORE
-_SORTED = {**_FOLDERS, **_UNSORTED, **_COMMANDS}
+_BEFORE = {} if (PACKAGE / "client").is_dir() else {**_UNSORTED_BEFORE, **_COMMANDS_BEFORE}
+_SORTED = {**_FOLDERS, **_BEFORE}
 
 
 def class_of(module: str) -> str:
