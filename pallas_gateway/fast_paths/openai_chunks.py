@@ -1,6 +1,7 @@
-"""Chunks of a streamed chat completion, made by pydantic's compiled validator.
+"""Chunks of a streamed chat completion, made by pydantic's compiled validator and known by their class.
 
 The OpenAI library makes objects of each chunk field by field, in Python. What is no chunk as specified is left to it.
+fast-agent looks for `usage` and `choices` of each chunk by protocols, which look up every attribute.
 """
 
 from __future__ import annotations
@@ -13,12 +14,17 @@ from pallas_gateway.changes.change import FAST_PATH, Change, Loaded, Name
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_LLM = "fast_agent.llm.provider.openai.llm_openai"
 CHANGE = Change(
     "openai_chunks",
     FAST_PATH,
-    ("openai", "pydantic"),
+    ("openai", "pydantic", "fast-agent-mcp"),
     when=Loaded("openai"),
-    replaces=(Name("openai:AsyncOpenAI._process_response_data", ("self", "data", "cast_to", "response")),),
+    replaces=(
+        Name("openai:AsyncOpenAI._process_response_data", ("self", "data", "cast_to", "response")),
+        Name(f"{_LLM}:_OpenAIUsageHolder", by="chunks_first"),
+        Name(f"{_LLM}:_OpenAIChoicesHolder", by="chunks_first"),
+    ),
 )
 
 
@@ -37,3 +43,10 @@ def changed(original: Callable[..., Any], _: Any) -> Callable[..., Any]:
         return original(self, data=data, cast_to=cast_to, response=response)
 
     return process
+
+
+def chunks_first(protocol: Any, _: Any) -> tuple[Any, Any]:
+    """`isinstance` compares with the class first."""
+    from openai.types.chat import ChatCompletionChunk  # noqa: PLC0415  not before an LLM is used
+
+    return ChatCompletionChunk, protocol

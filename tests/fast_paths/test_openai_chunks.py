@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
 import pytest
+from fast_agent.llm.provider.openai import llm_openai
 from fast_agent.llm.provider_types import Provider
 from openai import AsyncOpenAI
 from openai._base_client import BaseClient
@@ -65,3 +67,15 @@ def test_anything_else_is_left_to_the_library(client: AsyncOpenAI) -> None:
     given: Any = {"data": {"a": 1}, "cast_to": dict[str, int], "response": httpx2.Response(200)}
 
     assert client._process_response_data(**given) == BaseClient._process_response_data(client, **given) == {"a": 1}
+
+
+def test_usage_is_found_in_chunks_and_in_other_objects() -> None:
+    load(Provider.OPENAI)
+    holders: Any = llm_openai._OpenAIUsageHolder
+    assert holders[0] is ChatCompletionChunk
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    chunk = ChatCompletionChunk.model_validate({**CHUNK, "usage": usage})
+    for holder in (chunk, SimpleNamespace(usage=chunk.usage), SimpleNamespace(choices=[])):
+        found = llm_openai._openai_usage(holder)
+        assert (found.total_tokens if found else None) == (3 if hasattr(holder, "usage") else None)
+    assert llm_openai._openai_usage(object()) is None
