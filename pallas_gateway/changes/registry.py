@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from contextlib import AsyncExitStack
 from graphlib import TopologicalSorter
 from importlib import import_module
@@ -19,9 +20,10 @@ from pallas_gateway.changes.change import FAST_PATH, LOADED, REPAIR, EachClass, 
 from pallas_gateway.changes.names import incompatible, installed, is_loaded, misfit, places, replace
 from pallas_gateway.changes.versions import GONE, SETTINGS, TESTED
 from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
+from pallas_gateway.errors import PlatformError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from types import ModuleType
 
     from pallas_gateway.changes.change import Change, Replaced, When
@@ -134,16 +136,34 @@ class Registry:
         self._settings: dict[str, bool] = {}
         self._lock = RLock()
 
-    def install(self, when: str) -> None:
+    def install(self, when: str, users: Collection[str] | None = None) -> None:
         """Make the changes of START, SERVER or LOADED; the last are those of all modules that are imported by now.
+
+        Args:
+            when: one of the three.
+            users: modules. A repair that does not fit is an error only if one of them is changed, or uses what is
+                changed: one provider whose library does not fit must not stop the others. None for all modules.
 
         Raises:
             PlatformError: a repair does not fit an installed library; the message names what is missing.
         """
+        failed: list[tuple[Change, PlatformError]] = []
+        due: list[Registered] = []
         with self._lock:
-            # All are checked before the first is made.
-            for one in [one for one in self.changes.values() if _is_due(one.change.when, when) and one.decide()]:
-                one.make()
+            for one in self.changes.values():  # all are checked before the first is made
+                try:
+                    if _is_due(one.change.when, when) and one.decide():
+                        due.append(one)
+                except PlatformError as error:
+                    failed.append((one.change, error))
+            for one in due if users is not None or not failed else ():
+                try:
+                    one.make()
+                except PlatformError as error:
+                    failed.append((one.change, error))
+        for change, error in failed:
+            if users is None or _concerns(change, users):
+                raise error
 
     def states(self) -> dict[str, bool]:
         """The fast paths and settings of the process that were needed so far, and whether each is on."""
@@ -224,6 +244,19 @@ def registry() -> Registry:
 
 def _note_off(level: int, fast_path: str, reason: str) -> None:
     _log_of_fast_paths.log(level, "fast path off", extra={"fast_path": fast_path, "reason": reason})
+
+
+def _concerns(change: Change, users: Collection[str]) -> bool:
+    """True if one of the modules is changed, or has a name of a changed library."""
+    changed = {what.path.partition(":")[0] if isinstance(what, Name) else what.package for what in change.replaces}
+    for user in users:
+        if any(user == module or user.startswith(f"{module}.") for module in changed):
+            return True
+        libraries = {module.partition(".")[0] for module in changed} - {user.partition(".")[0]}
+        used = {str(getattr(one, "__module__", None) or "") for one in list(vars(sys.modules[user]).values())}
+        if libraries & {module.partition(".")[0] for module in used}:
+            return True
+    return False
 
 
 def _is_due(its: When, when: str) -> bool:

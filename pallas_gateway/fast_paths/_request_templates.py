@@ -6,10 +6,12 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx2
+from openai import AsyncOpenAI
 from openai._types import NotGiven
 from openai._utils._json import openapi_dumps
 from pydantic_core import to_json
 
+from pallas_gateway.calls.current import running_call
 from pallas_gateway.fast_paths._plain_messages import PlainMessages
 from pallas_gateway.fast_paths._streamed_bodies import StreamedBody, encoded
 
@@ -29,7 +31,7 @@ def building(build: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(build)
     def build_request(self: Any, options: FinalRequestOptions, *, retries_taken: int = 0) -> Any:
-        if not _is_plain_post(options) or self._idempotency_header is not None:
+        if not (_is_of_fast_agent(self) and _is_plain_post(options)) or self._idempotency_header is not None:
             return build(self, options, retries_taken=retries_taken)
         templates: dict[tuple[Any, ...], _Template] = vars(self).setdefault(_TEMPLATES, {})
         key = (options.url, *sorted(options.security.items()), self.api_key, retries_taken)
@@ -44,6 +46,11 @@ def building(build: Callable[..., Any]) -> Callable[..., Any]:
         return template.request(encoded(body, to_json if is_plain else openapi_dumps))
 
     return build_request
+
+
+def _is_of_fast_agent(client: Any) -> bool:
+    """True for a client that an LLM turn uses. Those of agents' own code may send other headers with each request."""
+    return type(client) is AsyncOpenAI and running_call.get().turn is not None
 
 
 def _is_plain_post(options: FinalRequestOptions) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.calls.current import running_call
 from pallas_gateway.changes.change import FAST_PATH, Change, Loaded, Name
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def changed(original: Callable[..., Any], _: Any) -> Callable[..., Any]:
 
     @wraps(original)
     def process(self: Any, *, data: object, cast_to: Any, response: Any) -> Any:
-        if cast_to is ChatCompletionChunk:
+        if cast_to is ChatCompletionChunk and running_call.get().turn is not None:  # not for clients of agents' code
             try:
                 return ChatCompletionChunk.model_validate(data)
             except ValidationError:

@@ -22,7 +22,7 @@ def prepare() -> None:
     registry().check_switches()
     check_seams()
     registry().install(START)
-    registry().install(LOADED)
+    registry().install(LOADED, ())  # a provider that does not fit is an error of the agents that use it
     install_seams()
     _prepared = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
@@ -14,7 +14,11 @@ from openai._base_client import BaseClient
 from openai._models import construct_type
 from openai.types.chat import ChatCompletionChunk
 
+from pallas_gateway.calls.current import LlmTurn, RunningCall, calling
 from tests.support.loaded_providers import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CHUNK: dict[str, Any] = {
     "id": "chunk-1",
@@ -38,9 +42,10 @@ CHANGES = [
 
 
 @pytest.fixture
-def client() -> AsyncOpenAI:
+def client() -> Iterator[AsyncOpenAI]:
     load(Provider.OPENAI)
-    return AsyncOpenAI(api_key="not-a-key")
+    with calling(RunningCall(turn=LlmTurn())):
+        yield AsyncOpenAI(api_key="not-a-key")
 
 
 @pytest.mark.parametrize("changed", CHANGES)

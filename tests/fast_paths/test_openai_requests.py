@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fast_agent.llm.provider_types import Provider
@@ -11,17 +11,57 @@ from openai._base_client import BaseClient
 from openai._models import FinalRequestOptions
 from openai._utils import is_given
 
+from pallas_gateway.calls.current import LlmTurn, RunningCall, calling
 from pallas_gateway.fast_paths._plain_messages import PlainMessages
 from pallas_gateway.fast_paths._request_templates import KEPT_TEMPLATES
 from tests.support.loaded_providers import load
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 THEIRS: Any = BaseClient._build_request
 
 
+OF_A_TURN = RunningCall(turn=LlmTurn())
+
+
 @pytest.fixture
-def client() -> Any:
+def client() -> Iterator[Any]:
     load(Provider.OPENAI)
-    return AsyncOpenAI(api_key="key-1", base_url="http://llm.invalid/v1", default_headers={"X-Team": "a"})
+    with calling(OF_A_TURN):
+        yield AsyncOpenAI(api_key="key-1", base_url="http://llm.invalid/v1", default_headers={"X-Team": "a"})
+
+
+class ForUsers(AsyncOpenAI):
+    """A client of an agent's own code, with a header of the user that asks."""
+
+    user = "alice"
+
+    @property
+    def default_headers(self) -> dict[str, Any]:
+        return {**super().default_headers, "X-User": self.user}
+
+
+@pytest.mark.parametrize("call", [RunningCall(), OF_A_TURN], ids=["in a tool", "in a turn"])
+def test_each_request_of_an_agents_own_client_has_the_headers_of_its_time(call: RunningCall) -> None:
+    load(Provider.OPENAI)
+    client = ForUsers(api_key="key-1", base_url="http://llm.invalid/v1")
+    seen = []
+    with calling(call):
+        for client.user in ("alice", "bob"):
+            options = FinalRequestOptions.construct(method="post", url="/chat/completions", json_data={"model": "m"})
+            seen.append(client._build_request(options).headers["X-User"])
+    assert seen == ["alice", "bob"]
+
+
+def test_a_setting_of_an_agents_own_client_may_change() -> None:
+    load(Provider.OPENAI)
+    client = AsyncOpenAI(api_key="key-1", base_url="http://llm.invalid/v1")
+    seen = []
+    for client.organization in ("one", "two"):
+        options = FinalRequestOptions.construct(method="post", url="/chat/completions", json_data={"model": "m"})
+        seen.append(client._build_request(options).headers["OpenAI-Organization"])
+    assert seen == ["one", "two"]
 
 
 @pytest.mark.parametrize(

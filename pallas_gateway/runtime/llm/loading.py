@@ -58,7 +58,8 @@ def with_changes(name: str, import_module: Callable[[str], ModuleType]) -> Modul
         return import_module(name)
     with _loading:
         module = import_module(name)
-        registry().install(LOADED)
+        own = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == name]
+        registry().install(LOADED, {name, *(base.__module__ for one in own for base in one.__mro__)})
         _loaded.add(name)
     return module
 
@@ -83,7 +84,7 @@ def _load(providers: Iterable[Provider | None], settings: Settings) -> None:
         with suppress(Exception):
             ProviderKeyManager.serve_oauth_requires_request_token(provider.config_name)  # imports a server for some
             warm_up.warm_up(cast("type", ModelFactory._load_provider_class(provider)))
-            registry().install(LOADED)  # what the library imports for a request
+            registry().install(LOADED, ())  # what the library imports for a request
         uses_vertex = ProviderKeyManager._google_vertex_enabled(settings)
         if provider is Provider.ANTHROPIC_VERTEX or (provider is Provider.GOOGLE and uses_vertex):
             _log_in_to_google(provider)

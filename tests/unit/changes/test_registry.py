@@ -411,3 +411,23 @@ async def test_what_changes_do_in_the_background_is_waited_for_if_they_are_on(
     registry.install(START)
     await registry.settled()
     assert import_module("fakelib").__path__[1:] == ["a"]
+
+
+def test_a_library_that_does_not_fit_stops_only_the_modules_that_use_it(changes: Callable[..., Registry]) -> None:
+    registry = changes(
+        gone="""
+CHANGE = Change("gone", REPAIR, ("fakelib",), when=Loaded("fakelib.text"), replaces=(Name("fakelib.text:missing"),))
+def changed(original, holder): return original
+""",
+        late="""
+CHANGE = Change("late", REPAIR, ("fakelib",), when=Loaded("fakelib.speech"), replaces=(Name("fakelib.speech:Voice"),))
+def changed(original, holder): return original
+""",
+    )
+    import_module("fakelib.text")
+
+    registry.install(LOADED, {"fakelib.speech"})
+
+    assert registry.changes["late"].is_on
+    with pytest.raises(PlatformError, match=r"fakelib\.text\.missing is missing"):
+        registry.install(LOADED, {"fakelib.text"})
