@@ -161,9 +161,9 @@ class Registry:
                     one.make()
                 except PlatformError as error:
                     failed.append((one.change, error))
-        for change, error in failed:
+        for change, misfit_of_it in failed:
             if users is None or _concerns(change, users):
-                raise error
+                raise misfit_of_it
 
     def states(self) -> dict[str, bool]:
         """The fast paths and settings of the process that were needed so far, and whether each is on."""
@@ -203,7 +203,8 @@ class Registry:
             (CHANGES, "change", [*self.changes, *SETTINGS], ()),
             (FAST_PATHS, "fast path", fast_paths, (ALL,)),
         ):
-            unknown = sorted({part.removeprefix("-") for part in _parts(variable)} - {*names, *GONE, *others})
+            given = {part.removeprefix("-") if variable == CHANGES else part for part in _parts(variable)}
+            unknown = sorted(given - {*names, *GONE, *others})
             if unknown:
                 missing = ", ".join(f"no {kind} '{one}'{did_you_mean(one, names)}" for one in unknown)
                 known = ", ".join(sorted(names)) + "".join(f", and '{one}' for all" for one in others)

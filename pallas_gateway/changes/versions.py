@@ -1,4 +1,4 @@
-"""The versions of libraries with which the fast paths were tested, and the names of fast paths that are gone."""
+"""The versions of libraries with which the fast paths were tested, and the names of changes that are gone."""
 
 TESTED = {
     "aiohttp": "3.14.4",
@@ -16,4 +16,4 @@ SETTINGS = ("event_loop", "garbage_collection", "kept_memory")
 GONE = frozenset(
     {"anthropic_types", "openai_imports", "openai_runs", "openai_types", "request_params", "stateless_servers"}
 )
-"""Fast paths of earlier releases: an environment that switches them off is still accepted."""
+"""Changes of earlier releases: an environment that switches them off is still accepted."""

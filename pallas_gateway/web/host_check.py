@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pallas.web")
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
-_AUTHORITY = re.compile(r"(\[[0-9a-f:.]*\]|[^:/@\[\]]*)(:[0-9]*)?")
+_AUTHORITY = re.compile(r"(\[[0-9a-f:.]*\]|[^:/?#\\@\[\]\s]*)(:[0-9]*)?")
 """A host with or without a port, in lower case."""
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 _STATUS = {"host": 421, "origin": 403}

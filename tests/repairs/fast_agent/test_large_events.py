@@ -7,7 +7,7 @@ import base64
 from fastmcp import FastMCP
 from mcp_types import ImageContent
 
-from tests.repairs.fast_agent.test_unused_listings import attached_to
+from tests.support.attached import attached_to
 
 IMAGE = base64.b64encode(b"0" * 2 * 2**20).decode()
 

@@ -11,7 +11,7 @@ from mcp.client.session import ClientSession
 
 from pallas_gateway.repairs.mcp.listing_ttl import changed
 from pallas_gateway.runtime import preparation
-from tests.repairs.fast_agent.test_unused_listings import attached_to
+from tests.support.attached import attached_to
 
 
 @pytest.mark.parametrize(("ttl", "kept"), [(5, 5.0), (None, None)])

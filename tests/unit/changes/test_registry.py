@@ -281,6 +281,7 @@ def test_names_of_fast_paths_settings_and_those_that_are_gone_are_known(
         (CHANGES, "fix", "PALLAS_CHANGES: 'fix' must begin with '-': changes can only be switched off"),
         (CHANGES, "-off", "PALLAS_CHANGES: no change 'off'; known are "),
         (FAST_PATHS, "fix", "PALLAS_FAST_PATHS: no fast path 'fix'; known are "),
+        (FAST_PATHS, "-off", "PALLAS_FAST_PATHS: no fast path '-off'"),
         (FAST_PATHS, "zzz,yyy", "PALLAS_FAST_PATHS: no fast path 'yyy', no fast path 'zzz'; known are "),
     ],
 )

@@ -43,9 +43,10 @@ INTRODUCTION = """\
 <!-- Made by `make docs` from the files that mend them; to change a section, change the file that it names. -->
 
 The gateway mends faults of fast-agent, Hypercorn, the MCP SDK and the libraries of providers that would make an answer
-wrong, or harm another call. Each has one file, and a test that fails without it. `PALLAS_CHANGES=-NAME` switches one of
-them off. Every name of a library that a repair needs is checked before it is used: an upgrade that removes one stops
-the start, and `make drift` names it ([upgrading](upgrading.md)).
+wrong, or harm another call. A repair has one file, a name, and a test that fails without it; `PALLAS_CHANGES=-NAME`
+switches it off. Sections without a name are mended by the gateway's own code, which cannot be switched off. Every name
+of a library that a repair needs is checked before it is used: an upgrade that removes one stops the start, and
+`make drift` names it ([upgrading](upgrading.md)).
 
 Some faults have a script that shows them without the gateway, on loopback: `python tests/upstream/NAME.py` prints
 `fault` or `no fault`. `make test` runs these with the locked versions and `make drift` with the newest.

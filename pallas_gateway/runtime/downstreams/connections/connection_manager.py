@@ -165,7 +165,7 @@ class LazyConnectionManager(MCPConnectionManager):
 def connections_of(aggregator: MCPAggregator) -> LazyConnectionManager:
     """The connections of an aggregator that has been entered."""
     manager = aggregator._persistent_connection_manager
-    if not isinstance(manager, LazyConnectionManager):  # runtime/downstreams/connections/connecting.py installs it
+    if not isinstance(manager, LazyConnectionManager):  # runtime/seams/connections.py makes them
         raise TypeError("the aggregator's connections are not the gateway's")
     return manager
 
@@ -205,7 +205,7 @@ def listing_of(
         discovered=_without_subscriptions(discovered) if discovered is not None else None,
         schemas=dict(session._tool_output_schemas),
         header_maps=dict(session._x_mcp_header_maps),
-        ttl_seconds=getattr(session, "pallas_ttl_seconds", None),  # kept by a repair,
+        ttl_seconds=getattr(session, "pallas_ttl_seconds", None),  # set by repairs/mcp/listing_ttl.py
     )
 
 
