@@ -22,7 +22,7 @@ CHANGE = Change(
     "paced_reads",
     FAST_PATH,
     ("aiohttp",),
-    when=Loaded("fast_agent.llm.provider"),
+    when=Loaded("openai", "anthropic", "google.genai"),  # which read by aiohttp
     replaces=(Name("aiohttp.client_reqrep:ClientResponse.start", ("self", "connection")),),
     relies_on=(
         Name("aiohttp:StreamReader.iter_chunked", ("self", "n")),
