@@ -1,4 +1,4 @@
-"""What a change of a library is: a repair, or a fast path. Values only; the registry acts on them.
+"""A change of a library, which is a repair or a fast path, as a value. The registry makes it.
 
 A file of `repairs/` or `fast_paths/` describes its change by a constant `CHANGE` and makes it by functions:
 
@@ -20,7 +20,7 @@ class Kind(StrEnum):
     """What becomes of the gateway without the change."""
 
     REPAIR = "repair"
-    """An answer would be wrong, or somebody harmed. A name that is missing is a `PlatformError`."""
+    """An answer would be wrong, or another call harmed. A name that is missing is a `PlatformError`."""
     FAST_PATH = "fast path"
     """Calls would only be slower. A misfit is one warning, and the fast path is off."""
 
