@@ -1,28 +1,8 @@
-"""Running calls of this process, and the parent of a nested call."""
+"""The depth of nested calls, as requests to other gateways state it."""
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from dataclasses import dataclass
 from math import inf
-from time import monotonic
-from typing import TYPE_CHECKING
-
-from pallas_gateway.calls.asking import NO_QUESTIONS, WaitingCalls
-from pallas_gateway.calls.cancellation import Cancellations
-from pallas_gateway.calls.client_answers import ClientAnswers
-from pallas_gateway.calls.exchanges import Exchanges
-from pallas_gateway.calls.log_levels import LogLevels
-from pallas_gateway.calls.open_calls import OpenCalls
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from pallas_gateway.calls.asking import Asker, Questions
-    from pallas_gateway.calls.call import Call
-    from pallas_gateway.calls.channel import EventSink, NotificationSender
-    from pallas_gateway.identity.secret import Secret
-
 
 META_KEY = "pallas/nesting"
 """In `_meta` of a `tools/call`: the number of calls above it, sent to all downstreams, of which some are gateways."""
@@ -37,93 +17,3 @@ def stated(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < inf:
         return 0
     return int(min(value, _MOST))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Parent:
-    """The call that makes a nested call, the sink that leads to its client, and its questions."""
-
-    call: Call
-    sink: EventSink
-    questions: Questions = NO_QUESTIONS
-
-
-@dataclass(frozen=True, slots=True)
-class NestedRequest:
-    """A tool call that a running call makes to another agent of this gateway.
-
-    Attributes:
-        parent: the running call.
-        bearer: the token that the other agent may use.
-        sender: takes the notifications of the other agent.
-        asker: takes its questions.
-    """
-
-    parent: Parent
-    bearer: Secret | None
-    sender: NotificationSender
-    asker: Asker = NO_QUESTIONS
-
-
-class RunningCalls:
-    """The running calls of this process, and the state that their requests share.
-
-    Attributes:
-        cancellations: calls that their clients can cancel.
-        log_levels: set by clients.
-        answers: of clients, in requests of their own.
-        waiting: the number of calls that wait for an answer.
-        open_calls: calls that wait for a repeated request; `state_key` seals their states unless the configuration has
-            keys. Processes that share a port share `state_key`.
-        exchanges: with other processes of the gateway; `process` is the name of this process.
-        draining: no new calls are accepted.
-    """
-
-    def __init__(self, state_key: bytes | None = None, process: str | None = None) -> None:
-        self.cancellations = Cancellations()
-        self.log_levels = LogLevels()
-        self.answers = ClientAnswers(state_key)
-        self.waiting = WaitingCalls()
-        self.exchanges = Exchanges(process)
-        self.open_calls = OpenCalls(state_key, self.exchanges.process)
-        self.draining = False
-        self._count = 0
-        self._latest_end, self._begin_of_drain = -inf, inf
-        self._ends: list[Callable[[], object]] = []
-
-    def __len__(self) -> int:
-        """Return the number of calls with an instance."""
-        return self._count
-
-    def drain(self) -> None:
-        """Begin to drain: calls that wait for their clients end, and their clients continue them in another process."""
-        self.draining = True
-        self._begin_of_drain = monotonic()
-        self.open_calls.end()
-        for end in [*self._ends]:
-            end()
-
-    def have_ended(self, seconds: float) -> bool:
-        """Return True if a call has ended during the drain, or in these seconds before it."""
-        return self._latest_end >= self._begin_of_drain - seconds
-
-    @contextmanager
-    def ended_by_drain(self, end: Callable[[], object]) -> Iterator[None]:
-        """Call `end` if a drain begins while the block runs, or has begun before."""
-        if self.draining:
-            end()
-        self._ends.append(end)
-        try:
-            yield
-        finally:
-            self._ends.remove(end)
-
-    @contextmanager
-    def one_more(self) -> Iterator[None]:
-        """Count a call for as long as the block runs."""
-        self._count += 1
-        try:
-            yield
-        finally:
-            self._count -= 1
-            self._latest_end = monotonic()

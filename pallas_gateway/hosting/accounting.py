@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.errors import GatewayError
+    from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.runtime.protocols import Instance
     from pallas_gateway.telemetry.metrics import Metrics
 

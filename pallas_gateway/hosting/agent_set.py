@@ -13,7 +13,6 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pallas_gateway.calls.asking import AskRules
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.health.checker import HealthChecker
 from pallas_gateway.health.verdict import Life, judge
@@ -25,6 +24,7 @@ from pallas_gateway.hosting.hosted_agent import HostedAgent
 from pallas_gateway.hosting.retiring import RetiringAgents
 from pallas_gateway.hosting.supervisor import Supervisor
 from pallas_gateway.identity.caller import ANONYMOUS_NAME
+from pallas_gateway.questions.asking import AskRules
 from pallas_gateway.tasks import give_way
 from pallas_gateway.urls import ALL_AGENTS
 
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     import httpx
 
-    from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.health.preflight import Preflight
     from pallas_gateway.health.verdict import Verdict
+    from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.hosting.supervisor import StandbyRuntime
     from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import AgentRuntime, AgentSpec, Peers, Runtime

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.asking import AskRules
 from pallas_gateway.config.model.values import TRACE_ID
 from pallas_gateway.errors import AgentUnavailableError
+from pallas_gateway.questions.asking import AskRules
 from pallas_gateway.tasks import UseCount
 from pallas_gateway.telemetry.redaction import shortened, without_numbers
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.hosting.admission import Admission
-    from pallas_gateway.hosting.question_watch import OpenQuestions
+    from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.questions.watch import OpenQuestions
     from pallas_gateway.runtime.protocols import AgentRuntime, LlmProvider, ModelFacts
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics

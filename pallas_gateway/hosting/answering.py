@@ -13,8 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Call, Message, new_call_id
-from pallas_gateway.calls.events import text_of
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
+from pallas_gateway.events.call_events import text_of
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.telemetry import redaction, traces
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from pallas_gateway.calls.call import Reply
-    from pallas_gateway.calls.nesting import Parent
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.runtime.protocols import Parent
 
 _log = logging.getLogger("pallas.calls")
 

@@ -13,8 +13,8 @@
                 case DrainBegun(): ...         # the gateway is stopping: a call that waits for its caller ends
                 case Replied(reply): ...       # the last event; `reply.failure` is set for a failure
 
-The events are defined in `calls/events.py`. Leaving the block before `Replied` cancels the call with its LLM request,
-tools and peers. So code that waits for a client must leave the block when the client disconnects.
+The events are defined in `events/call_events.py`. Leaving the block before `Replied` cancels the call with its LLM
+request, tools and peers. So code that waits for a client must leave the block when the client disconnects.
 
 `hosting.answering.serve_call` makes the call and handles the errors that are raised here.
 """
@@ -25,16 +25,16 @@ from contextlib import aclosing, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import cut_off
-from pallas_gateway.calls.events import EventChannel
+from pallas_gateway.events.call_events import EventChannel
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncGenerator, AsyncIterator
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.events import Event
-    from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.events.call_events import Event
     from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.running_calls import RunningCalls
 
 
 @asynccontextmanager

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 
 from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.health.preflight import Preflight
 from pallas_gateway.hosting.agent_set import AgentSet, GatewayServices
 from pallas_gateway.hosting.agent_state import State
+from pallas_gateway.hosting.running_calls import RunningCalls
 from pallas_gateway.http_answers import limited
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.secret import Secret

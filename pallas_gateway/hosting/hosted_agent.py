@@ -10,27 +10,27 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.approvals import Approvals
-from pallas_gateway.calls.asking import CANNOT_ASK, Questions
 from pallas_gateway.calls.call import Credentials
-from pallas_gateway.calls.channel import Channel
-from pallas_gateway.calls.events import EventChannel
-from pallas_gateway.calls.open_calls import OpenCall
 from pallas_gateway.errors import CallRefusedError, GatewayError
+from pallas_gateway.events.call_events import EventChannel
+from pallas_gateway.events.channel import Channel
 from pallas_gateway.hosting.accounting import accounting
 from pallas_gateway.hosting.agent_state import AgentState
 from pallas_gateway.hosting.fitting import fitted, told_of_changes
-from pallas_gateway.hosting.question_watch import QuestionEvents
+from pallas_gateway.questions.approvals import Approvals
+from pallas_gateway.questions.asking import CANNOT_ASK, Questions
+from pallas_gateway.questions.open_calls import OpenCall
+from pallas_gateway.questions.watch import QuestionEvents
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator
 
-    from pallas_gateway.calls.asking import Asker
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.channel import EventSink, NotificationSender, StreamOptions
+    from pallas_gateway.events.channel import EventSink, NotificationSender, StreamOptions
     from pallas_gateway.hosting.accounting import Account
     from pallas_gateway.hosting.agent_state import AgentVersion
+    from pallas_gateway.questions.asking import Asker
     from pallas_gateway.runtime.protocols import Instance
 
 

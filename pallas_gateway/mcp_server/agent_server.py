@@ -41,9 +41,9 @@ if TYPE_CHECKING:
         Tool,
     )
 
-    from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.health.verdict import Verdict
     from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.mcp_server.message_calls import MessageResult
 

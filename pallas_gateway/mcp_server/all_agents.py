@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolRequestParams, CallToolResult, PaginatedRequestParams, Tool
 
-    from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.model.deployment import Deployment
+    from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.mcp_server.message_calls import MessageResult

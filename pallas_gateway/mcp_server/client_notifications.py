@@ -14,7 +14,7 @@ from mcp_types import (
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.calls.assistant_stream import LOGGER, STREAM_META_KEY
-from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.events.channel import StreamOptions
 from pallas_gateway.mcp_server.envelope import SESSION_HEADER, headers_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.assistant_stream import Payload
     from pallas_gateway.calls.log_levels import LogLevels
-    from pallas_gateway.calls.progress import ProgressEvent
+    from pallas_gateway.events.progress import ProgressEvent
 
 _LEVELS_THAT_SHOW_INFO = ("debug", "info")
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Send
 
-    from pallas_gateway.calls.client_answers import ClientAnswers
     from pallas_gateway.mcp_server.envelope import McpRequest
+    from pallas_gateway.questions.client_answers import ClientAnswers
 
 
 class McpEndpoint:

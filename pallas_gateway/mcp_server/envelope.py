@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from starlette.types import Message
 
     from pallas_gateway.calls.cancellation import Cancellations
-    from pallas_gateway.calls.client_answers import KeyOf
-    from pallas_gateway.calls.nesting import RunningCalls
+    from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.questions.client_answers import KeyOf
 
     type Context = ServerRequestContext[Any, Request]
 

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 from mcp import MCPError
 from mcp_types import CallToolResult, InputRequiredResult
 
-from pallas_gateway.calls.progress import ProgressEvent
+from pallas_gateway.events.progress import ProgressEvent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pallas_gateway.calls.channel import NotificationSender
-    from pallas_gateway.calls.exchanges import Exchanges
+    from pallas_gateway.events.channel import NotificationSender
     from pallas_gateway.mcp_server.message_calls import MessageResult, ToolRequest
+    from pallas_gateway.questions.exchanges import Exchanges
 
 _TRACE_HEADERS = ("traceparent", "tracestate")
 

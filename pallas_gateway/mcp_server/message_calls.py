@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 from mcp import MCPError
 
 from pallas_gateway.calls import nesting
-from pallas_gateway.calls.asking import CANNOT_ASK
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.hosting.answering import IncomingCall, serve_call
@@ -30,6 +29,7 @@ from pallas_gateway.mcp_server.rounds import (
 )
 from pallas_gateway.mcp_server.stream_asking import StreamAsker
 from pallas_gateway.mcp_server.tools import call_result, conversation_id_of, parse_call
+from pallas_gateway.questions.asking import CANNOT_ASK
 from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
@@ -37,17 +37,18 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
-    from pallas_gateway.calls.asking import Asker
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.cancellation import RequestKey
-    from pallas_gateway.calls.channel import Channel, NotificationSender, StreamOptions
     from pallas_gateway.calls.log_levels import LogLevels
-    from pallas_gateway.calls.nesting import Parent, RunningCalls
-    from pallas_gateway.calls.open_calls import OpenCall
+    from pallas_gateway.events.channel import Channel, NotificationSender, StreamOptions
     from pallas_gateway.hosting.answering import AnsweredCall
     from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.mcp_server.envelope import Context
+    from pallas_gateway.questions.asking import Asker
+    from pallas_gateway.questions.open_calls import OpenCall
+    from pallas_gateway.runtime.protocols import Parent
 
 type MessageResult = CallToolResult | InputRequiredResult
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, cast
 
-from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.errors import AgentUnavailableError
+from pallas_gateway.events.channel import StreamOptions
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.grants import EVERYTHING
 from pallas_gateway.mcp_server.message_calls import ToolRequest
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult, Tool
 
-    from pallas_gateway.calls.nesting import NestedRequest
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.mcp_server.agent_server import AgentServer
     from pallas_gateway.mcp_server.all_agents import AllAgentsServer
     from pallas_gateway.mcp_server.mcp_servers import McpServers
+    from pallas_gateway.runtime.protocols import NestedRequest
 
 
 class PeerCalls:

@@ -20,12 +20,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.forms import size_of
-from pallas_gateway.calls.open_calls import OpenCall
 from pallas_gateway.calls.questions import ORIGINS_META_KEY, Answer
 from pallas_gateway.errors import CallFailedError, CallRefusedError
 from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.mcp_server.envelope import caller_of, request_bearer
 from pallas_gateway.mcp_server.stream_asking import OUTCOMES, elicitation, modes_in
+from pallas_gateway.questions.open_calls import OpenCall
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from mcp_types import CallToolRequestParams
 
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.calls.open_calls import Checkpoint, OpenCalls
     from pallas_gateway.calls.questions import Mode
     from pallas_gateway.mcp_server.envelope import Context
+    from pallas_gateway.questions.open_calls import Checkpoint, OpenCalls
 
 END_META_KEY = "pallas/end"
 """True in `_meta` of a repeated request that ends its call and answers no question."""

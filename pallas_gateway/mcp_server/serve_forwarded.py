@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from mcp import MCPError
 
-from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.calls.questions import Answer
+from pallas_gateway.events.channel import StreamOptions
 from pallas_gateway.mcp_server.forward_to_owner import error_document, result_document
 from pallas_gateway.mcp_server.message_calls import ToolRequest
 from pallas_gateway.mcp_server.rounds import Round, no_such_call
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pallas_gateway.calls.assistant_stream import Payload
-    from pallas_gateway.calls.exchanges import Exchange
-    from pallas_gateway.calls.open_calls import OpenCall
-    from pallas_gateway.calls.progress import ProgressEvent
+    from pallas_gateway.events.progress import ProgressEvent
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.mcp_server.mcp_servers import McpServers
     from pallas_gateway.mcp_server.message_calls import MessageResult
+    from pallas_gateway.questions.exchanges import Exchange
+    from pallas_gateway.questions.open_calls import OpenCall
 
 
 class ForwardedRequests:

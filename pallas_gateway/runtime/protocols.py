@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pallas_gateway.calls.asking import NO_QUESTIONS
 from pallas_gateway.config.model.processes import ProcessSettings
+from pallas_gateway.questions.asking import NO_QUESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence, Set
@@ -21,15 +21,14 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult, Tool
 
-    from pallas_gateway.calls.asking import Questions
     from pallas_gateway.calls.call import Call, Credentials, Reply, TurnUsage
-    from pallas_gateway.calls.channel import EventSink
-    from pallas_gateway.calls.nesting import NestedRequest
     from pallas_gateway.config.model.agents import ModelCapabilities
+    from pallas_gateway.events.channel import EventSink, NotificationSender
     from pallas_gateway.file_stamps import Files
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.identity.token_exchange import TokenExchange
+    from pallas_gateway.questions.asking import Asker, Questions
 
 type Api = Literal["anthropic", "openai", "google", "azure"]
 """The API by which preflight asks a provider."""
@@ -126,6 +125,32 @@ class Downstream:
     program: StdioProgram | None = None
     listing_seconds: float = 60.0
     program_state: Callable[[], ProgramState | None] | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parent:
+    """The call that makes a nested call, the sink that leads to its client, and its questions."""
+
+    call: Call
+    sink: EventSink
+    questions: Questions = NO_QUESTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class NestedRequest:
+    """A tool call that a running call makes to another agent of this gateway.
+
+    Attributes:
+        parent: the running call.
+        bearer: the token that the other agent may use.
+        sender: takes the notifications of the other agent.
+        asker: takes its questions.
+    """
+
+    parent: Parent
+    bearer: Secret | None
+    sender: NotificationSender
+    asker: Asker = NO_QUESTIONS
 
 
 class Peers(Protocol):

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
 from pallas_gateway.calls import nesting
-from pallas_gateway.calls.asking import NO_QUESTIONS
 from pallas_gateway.calls.current import RunningCall, calling
-from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.changes.registry import registry
+from pallas_gateway.questions.asking import NO_QUESTIONS
 from pallas_gateway.runtime import fast_agent_api, fast_agent_log
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
@@ -28,7 +27,7 @@ from pallas_gateway.runtime.downstreams.programs.program_listings import Program
 from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
 from pallas_gateway.runtime.loading.agent_choice import served_agent
-from pallas_gateway.runtime.protocols import ModelFacts, ServerTools
+from pallas_gateway.runtime.protocols import ModelFacts, Parent, ServerTools
 from pallas_gateway.runtime.scope import CallScope, Operations, Presented, entered
 from pallas_gateway.runtime.seams.deadlines import pause_child_timeouts
 from pallas_gateway.runtime.settings.declared_models import (
@@ -49,13 +48,13 @@ if TYPE_CHECKING:
     from fast_agent.core.harness import AgentHarness, HarnessSession
     from fast_agent.llm.model_database import ModelParameters
 
-    from pallas_gateway.calls.asking import Questions
     from pallas_gateway.calls.call import Call, Credentials
-    from pallas_gateway.calls.channel import EventSink
+    from pallas_gateway.events.channel import EventSink
     from pallas_gateway.file_stamps import Files
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.limits import RuntimeLimits
+    from pallas_gateway.questions.asking import Questions
     from pallas_gateway.runtime.downstreams.listings.listing_cache import ListingCache
     from pallas_gateway.runtime.downstreams.programs.all_programs import Programs
     from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
-    from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import Runtime
     from pallas_gateway.serving.reload import Reloads

@@ -13,9 +13,9 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.used_states import UsedStates
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.questions.used_states import UsedStates
 from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges

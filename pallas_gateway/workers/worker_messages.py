@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, get_args
 
 from pallas_gateway.calls.cancellation import RequestKey
-from pallas_gateway.calls.exchanges import Part
+from pallas_gateway.questions.exchanges import Part
 
 if TYPE_CHECKING:
     import asyncio

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Self, override
 
 import pydantic_core
 
-from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.calls.used_states import UsedStates
+from pallas_gateway.hosting.running_calls import RunningCalls
 from pallas_gateway.mcp_server.envelope import end_cancelled
+from pallas_gateway.questions.used_states import UsedStates
 from pallas_gateway.serving.server import SharedListeners
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.workers.worker_messages import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.events.channel import StreamOptions
 from pallas_gateway.mcp_server import client_notifications
 from pallas_gateway.runtime.call import observer
 from tests.support.calling import answer_of, ask

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.channel import Channel
+    from pallas_gateway.events.channel import Channel
     from pallas_gateway.hosting.gateway import Gateway
 
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
-from pallas_gateway.calls.nesting import RunningCalls
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.hosting.admission import Admission, Limit
 from pallas_gateway.hosting.agent_state import SharedServices, State
 from pallas_gateway.hosting.hosted_agent import HostedAgent
+from pallas_gateway.hosting.running_calls import RunningCalls
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 

@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 
 from mcp_types import ContentBlock, TextContent
 
-from pallas_gateway.calls.asking import NO_QUESTIONS, Questions
 from pallas_gateway.calls.assistant_stream import Emitter, Payload, TurnEnded
 from pallas_gateway.calls.call import Call, Credentials, Message, Reply, TurnUsage, Usage
-from pallas_gateway.calls.channel import Channel, EventSink, StreamOptions
-from pallas_gateway.calls.progress import ProgressEvent, agent_step
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.events.channel import Channel, EventSink, StreamOptions
+from pallas_gateway.events.progress import ProgressEvent, agent_step
 from pallas_gateway.file_stamps import Files
 from pallas_gateway.identity.caller import Caller
+from pallas_gateway.questions.asking import NO_QUESTIONS, Questions
 from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider, ModelFacts, ServerTools
 
 from .waiting import Changes, Gate

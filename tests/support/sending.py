@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from pallas_gateway.calls.channel import Channel
+    from pallas_gateway.events.channel import Channel
 
 
 @asynccontextmanager

@@ -26,8 +26,8 @@ from pallas_gateway.runtime.scope import current_scope, entered
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 
-    from pallas_gateway.calls.asking import Questions
     from pallas_gateway.calls.questions import Question
+    from pallas_gateway.questions.asking import Questions
 
     type Step = Callable[..., Awaitable[PromptMessageExtended]]
 

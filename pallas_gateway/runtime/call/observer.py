@@ -21,7 +21,6 @@ from fast_agent.types import RequestParams
 from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import LoggingMessageNotification, TextContent
 
-from pallas_gateway.calls import progress
 from pallas_gateway.calls.assistant_stream import (
     LOGGER,
     Emitter,
@@ -33,6 +32,7 @@ from pallas_gateway.calls.assistant_stream import (
     relayed,
 )
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
+from pallas_gateway.events import progress
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.messages import STOPPED_AT_LIMIT, is_failure
 from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolRequest, CallToolResult
 
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.calls.channel import EventSink
+    from pallas_gateway.events.channel import EventSink
     from pallas_gateway.runtime.protocols import AgentSpec
 
 _log = logging.getLogger("pallas.runtime")

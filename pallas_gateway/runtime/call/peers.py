@@ -10,15 +10,15 @@ from fast_agent.mcp.common import create_namespaced_name
 from fast_agent.mcp.mcp_aggregator import NamespacedTool
 from mcp_types import ListToolsResult, ServerCapabilities, TextContent, ToolsCapability
 
-from pallas_gateway.calls.asking import Questions
 from pallas_gateway.calls.assistant_stream import LOGGER, FromPeer, relayed
 from pallas_gateway.calls.conversation import is_text
-from pallas_gateway.calls.nesting import NestedRequest
-from pallas_gateway.calls.pauses import PausableDeadline
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.identity.caller import ANONYMOUS
+from pallas_gateway.questions.asking import Questions
+from pallas_gateway.questions.pauses import PausableDeadline
 from pallas_gateway.runtime.downstreams.credentials import bearer_for_peer
 from pallas_gateway.runtime.downstreams.listings.server_listing import Listing
+from pallas_gateway.runtime.protocols import NestedRequest
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.urls import ALL_AGENTS
 
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock, Tool
 
     from pallas_gateway.calls.assistant_stream import Payload, PeerCall
-    from pallas_gateway.calls.nesting import Parent
-    from pallas_gateway.calls.progress import ProgressEvent
+    from pallas_gateway.events.progress import ProgressEvent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
-    from pallas_gateway.runtime.protocols import AgentSpec, Downstream, Peers
+    from pallas_gateway.runtime.protocols import AgentSpec, Downstream, Parent, Peers
 
 
 class PeerServers:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fast_agent.constants import HUMAN_INPUT_TOOL_NAME
 
-from pallas_gateway.calls.approvals import approval_question, may_name_tools_of
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.questions.approvals import approval_question, may_name_tools_of
 from pallas_gateway.runtime.call.journal import ask_in_tool
 from pallas_gateway.runtime.scope import current_scope
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from fast_agent.mcp.tool_execution_handler import NoOpToolExecutionHandler
 from mcp_types import TextContent
 
-from pallas_gateway.calls import progress
 from pallas_gateway.calls.assistant_stream import PeerCall
+from pallas_gateway.events import progress
 from pallas_gateway.runtime.downstreams.credentials import why_without_token
 from pallas_gateway.runtime.scope import current_scope
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
     from pallas_gateway.calls.assistant_stream import ToolCall
-    from pallas_gateway.calls.channel import EventSink
+    from pallas_gateway.events.channel import EventSink
     from pallas_gateway.telemetry.traces import CallSpans
 
 OTHERS_SECONDS = 2.0

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
-from pallas_gateway.calls.events import Replied, TextDelta, text_of
 from pallas_gateway.errors import CallFailedError, GatewayError
+from pallas_gateway.events.call_events import Replied, TextDelta, text_of
 from pallas_gateway.hosting.event_stream import begun
 from pallas_gateway.web.openai.answers import Answers
 from pallas_gateway.web.openai.errors import ApiError, of_failure, of_refusal
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.hosting.answering import AnsweredCall
     from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.running_calls import RunningCalls
 
 
 @dataclass(slots=True)

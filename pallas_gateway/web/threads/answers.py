@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.events import Event, Streamed, TextDelta, ToolCalled, ToolResulted
 from pallas_gateway.calls.parameters import params_schema
+from pallas_gateway.events.call_events import Event, Streamed, TextDelta, ToolCalled, ToolResulted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

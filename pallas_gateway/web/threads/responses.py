@@ -9,8 +9,8 @@ from mcp_types import ImageContent
 from starlette.responses import JSONResponse
 
 from pallas_gateway.calls.call import Image, Message
-from pallas_gateway.calls.events import text_of
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.events.call_events import text_of
 from pallas_gateway.mcp_server.tools import params_meta
 from pallas_gateway.threads.records import storable
 from pallas_gateway.web.threads import answers

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.cancellation import cut_off
-from pallas_gateway.calls.events import Admitted, Asked, DrainBegun, QuestionClosed, Replied, text_of
 from pallas_gateway.calls.parameters import parse
 from pallas_gateway.calls.questions import UNASKABLE
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.events.call_events import Admitted, Asked, DrainBegun, QuestionClosed, Replied, text_of
 from pallas_gateway.hosting.event_stream import begun
 from pallas_gateway.threads.question_store import Waits
 from pallas_gateway.threads.records import CheckpointRecord, ThreadsUnavailableError, TurnOutcome
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.nesting import RunningCalls
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.threads.live_turns import LiveTurns
     from pallas_gateway.threads.service import Threads
     from pallas_gateway.threads.turns import OpenTurn

@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pallas_gateway.calls.asking import Asker, Questions
 from pallas_gateway.calls.questions import Answer, Mode, Question
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.hosting.admission import Admission, Limit
+from pallas_gateway.questions.asking import Asker, Questions
 from tests.support.waiting import Gate, eventually, tick
 
 LONG = 30.0

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.events import EventChannel
-from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
+from pallas_gateway.events.call_events import EventChannel
 from pallas_gateway.hosting.answering import AnsweredCall, IncomingCall, serve_call
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
 from pallas_gateway.identity.grants import NOTHING
+from pallas_gateway.runtime.protocols import Parent
 from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, fail, say
 

@@ -20,8 +20,8 @@ from pallas_gateway.calls.assistant_stream import (
     TurnEnded,
 )
 from pallas_gateway.calls.call import Call, Reply
-from pallas_gateway.calls.channel import EventSink
-from pallas_gateway.calls.events import (
+from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
+from pallas_gateway.events.call_events import (
     Admitted,
     Event,
     EventChannel,
@@ -31,10 +31,10 @@ from pallas_gateway.calls.events import (
     ToolResulted,
     text_of,
 )
-from pallas_gateway.calls.nesting import RunningCalls
-from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
+from pallas_gateway.events.channel import EventSink
 from pallas_gateway.hosting.event_stream import begun
 from pallas_gateway.hosting.hosted_agent import HostedAgent
+from pallas_gateway.hosting.running_calls import RunningCalls
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import redaction
 from tests.support.hosted import ready

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pallas_gateway.calls.call import Call, Reply, TurnUsage, Usage
-from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
+from pallas_gateway.events.channel import StreamOptions
 from pallas_gateway.hosting.agent_state import State, Status
 from pallas_gateway.runtime.protocols import Downstream, ModelFacts
 from pallas_gateway.telemetry.metrics import HALTS, OUTCOMES, REFUSALS

@@ -13,8 +13,8 @@ import anyio
 import pytest
 from mcp_types import CallToolRequestParams, CallToolResult
 
-from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.calls.log_levels import LogLevels
+from pallas_gateway.events.channel import StreamOptions
 from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY, Caller
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.mcp_server.agent_server import AgentServer, ServerInfo

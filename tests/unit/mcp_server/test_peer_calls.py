@@ -11,13 +11,13 @@ import pytest
 from mcp import MCPError
 
 from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.nesting import NestedRequest, Parent
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.mcp_server.peer_calls import PeerCalls
+from pallas_gateway.runtime.protocols import NestedRequest, Parent
 from pallas_gateway.urls import ALL_AGENTS
 from tests.support.memory_hosting import hosting
 from tests.support.memory_runtime import MemoryAgent, RecordingOutlet, a_channel, say, tell_a_turn
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
     from pallas_gateway.calls.call import Reply
-    from pallas_gateway.calls.channel import Channel
+    from pallas_gateway.events.channel import Channel
     from tests.support.memory_hosting import Hosting
 
 KEY = {"name": "ci", "sha256": hash_of("own-key"), "grants": ["run:agents"]}

@@ -11,9 +11,9 @@ import pydantic_core
 import pytest
 
 from pallas_gateway.calls.cancellation import RequestKey
-from pallas_gateway.calls.exchanges import LONGEST_PART
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.mcp_server.envelope import LONGEST_ANSWER
+from pallas_gateway.questions.exchanges import LONGEST_PART
 from pallas_gateway.workers.worker_messages import (
     LONGEST_LINE,
     LONGEST_TEXT,

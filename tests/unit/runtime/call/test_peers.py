@@ -13,18 +13,18 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 from mcp_types import CallToolResult, TextContent
 
-from pallas_gateway.calls.asking import Questions
 from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.nesting import Parent
 from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.mcp_server.tools import health_tool, message_tool
+from pallas_gateway.questions.asking import Questions
 from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
 from pallas_gateway.runtime.instance import Connections
+from pallas_gateway.runtime.protocols import Parent
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from pallas_gateway.urls import ALL_AGENTS
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from mcp_types import Tool
 
-    from pallas_gateway.calls.nesting import NestedRequest
     from pallas_gateway.calls.questions import Mode
     from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.runtime.protocols import NestedRequest
 
 URL = "http://localhost:24201/mcp"
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from pallas_gateway.calls.channel import Channel
+from pallas_gateway.events.channel import Channel
 from pallas_gateway.runtime.call.tool_events import ToolEvents
 from tests.support.waiting import Changes, tick
 

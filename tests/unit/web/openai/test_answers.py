@@ -34,7 +34,7 @@ from tests.support.waiting import Gate
 if TYPE_CHECKING:
     from starlette.types import Message as AsgiMessage
 
-    from pallas_gateway.calls.channel import EventSink
+    from pallas_gateway.events.channel import EventSink
 
 SCOPE = {"type": "http", "headers": [], "method": "GET", "path": "/"}
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.calls import progress
-from pallas_gateway.calls.progress import ProgressCounter, ProgressEvent
+from pallas_gateway.events import progress
+from pallas_gateway.events.progress import ProgressCounter, ProgressEvent
 
 happenings = st.lists(st.tuples(st.text(max_size=10), st.booleans()), max_size=60)
 

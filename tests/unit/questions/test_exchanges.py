@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from pallas_gateway.calls.exchanges import (
+from pallas_gateway.questions.exchanges import (
     LONGEST_PART,
     MOST_UNREAD,
     MOST_UNREAD_CHARACTERS,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pallas_gateway.calls.assistant_stream import QuestionAnswered, QuestionAsked
 
 if TYPE_CHECKING:
-    from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.calls.questions import Answer, Question
+    from pallas_gateway.events.channel import EventSink
     from pallas_gateway.telemetry.metrics import Metrics
 
 type OpenQuestions = dict[str, float]

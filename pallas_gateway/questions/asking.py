@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from pallas_gateway.calls.pauses import Pauses
 from pallas_gateway.calls.questions import EXPIRED, UNASKABLE, Answer
 from pallas_gateway.limits import QuestionLimits
+from pallas_gateway.questions.pauses import Pauses
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from pallas_gateway.calls.approvals import Approvals
     from pallas_gateway.calls.questions import Mode, Question
+    from pallas_gateway.questions.approvals import Approvals
 
 
 class Asker(Protocol):

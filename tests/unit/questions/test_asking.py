@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.asking import Questions
 from pallas_gateway.calls.questions import EXPIRED, MODES, Answer, Question
+from pallas_gateway.questions.asking import Questions
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:

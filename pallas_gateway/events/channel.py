@@ -15,17 +15,18 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pallas_gateway.calls import assistant_stream, progress
-from pallas_gateway.calls.asking import CANNOT_ASK
+from pallas_gateway.calls import assistant_stream
 from pallas_gateway.calls.assistant_stream import ToolsEnded, TurnEnded
-from pallas_gateway.calls.progress import ProgressCounter, ProgressEvent
+from pallas_gateway.events import progress
+from pallas_gateway.events.progress import ProgressCounter, ProgressEvent
+from pallas_gateway.questions.asking import CANNOT_ASK
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pallas_gateway.calls.asking import Asker
     from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter, Payload
+    from pallas_gateway.questions.asking import Asker
 
 LONGEST_BACKLOG = 1000
 """Notifications that are kept for a slow client."""

@@ -2,7 +2,7 @@
 
 from contextlib import suppress
 
-from pallas_gateway.calls.nesting import RunningCalls
+from pallas_gateway.hosting.running_calls import RunningCalls
 
 
 def test_a_call_is_counted_for_as_long_as_it_runs_also_when_it_fails() -> None:

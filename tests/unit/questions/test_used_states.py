@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pallas_gateway.calls.used_states import UsedStates
+from pallas_gateway.questions.used_states import UsedStates
 from pallas_gateway.workers.worker_messages import GivenBack, Used, UsedBefore, WorkerMessage, line_of, message_of
 from pallas_gateway.workers.worker_side import SharedStates
 from tests.support.waiting import eventually

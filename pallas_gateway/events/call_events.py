@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_types import TextContent
 
-from pallas_gateway.calls.asking import CANNOT_ASK
 from pallas_gateway.calls.assistant_stream import ANSWER, LONGEST_RESULT, QUESTION, ToolsEnded, TurnEnded, delta
-from pallas_gateway.calls.channel import StreamOptions
+from pallas_gateway.events.channel import StreamOptions
+from pallas_gateway.questions.asking import CANNOT_ASK
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence, Set
 
-    from pallas_gateway.calls.asking import Asker
     from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter, Payload
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.calls.questions import Action, Answer, Mode, Question
+    from pallas_gateway.questions.asking import Asker
 
 TURN_BREAK = "\n\n"
 """Separates the texts of two turns, and streamed text from text that the gateway adds at the end."""

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.channel import StreamOptions
 from pallas_gateway.calls.questions import EXPIRED
-from pallas_gateway.calls.used_states import UsedStates
+from pallas_gateway.events.channel import StreamOptions
+from pallas_gateway.questions.used_states import UsedStates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Set
 
     from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.channel import EventSink
     from pallas_gateway.calls.questions import Answer, Mode, Question
+    from pallas_gateway.events.channel import EventSink
 
 LONGEST_BACKLOG = 1000
 """Events that are kept for a client between two of its requests."""

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.calls import channel as channels
 from pallas_gateway.calls.assistant_stream import CHUNK, DELTA, Emitter, Payload, TurnEnded
-from pallas_gateway.calls.channel import LONGEST_BACKLOG, LONGEST_DELTA, Channel, StreamOptions
-from pallas_gateway.calls.progress import ProgressEvent
+from pallas_gateway.events import channel as channels
+from pallas_gateway.events.channel import LONGEST_BACKLOG, LONGEST_DELTA, Channel, StreamOptions
+from pallas_gateway.events.progress import ProgressEvent
 from tests.support.sending import sending
 from tests.support.waiting import Changes, Gate, eventually, tick
 

@@ -1,0 +1,1 @@
+"""Events of a running call, and how they reach its client."""
