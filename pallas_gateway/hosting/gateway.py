@@ -82,7 +82,7 @@ class Gateway:
         )
         self._open = AsyncExitStack()
         self.authenticator = self._authenticator()
-        self.threads = _threads(configuration, limits.threads, self.metrics)
+        self.threads = _threads(configuration, limits.threads, self.metrics, self.running.exchanges.process)
         tasks = (self._calls, self._background)
         self._apply_settings()
         shared = GatewayServices(runtime, self.metrics, self.running, *tasks, self._http, self._preflight, limits)
@@ -265,15 +265,16 @@ class Gateway:
         return self._background.spawn(self._preflight.run(self._providers), name="preflight", report=True)
 
 
-def _threads(configuration: Configuration, limits: ThreadLimits, metrics: Metrics) -> Threads | None:
+def _threads(configuration: Configuration, limits: ThreadLimits, metrics: Metrics, process: str) -> Threads | None:
     settings = configuration.deployment.gateway
     if settings.threads is None:
         return None
+    from pallas_gateway.threads.records import LeaseTerms  # noqa: PLC0415  as the next line
     from pallas_gateway.threads.service import Threads  # noqa: PLC0415  an extra of two hundred modules
 
-    url = Secret(settings.threads)
-    folder, lease_seconds = configuration.path.resolve().parent, settings.threads_lease_seconds
-    return Threads(url, folder, lease_seconds=lease_seconds, limits=limits, up=metrics.threads_database_up)
+    url, folder = Secret(settings.threads), configuration.path.resolve().parent
+    leases = LeaseTerms(settings.threads_lease_seconds, process)
+    return Threads(url, folder, leases, limits=limits, up=metrics.threads_database_up)
 
 
 def http_client() -> httpx.AsyncClient:

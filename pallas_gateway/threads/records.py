@@ -67,7 +67,8 @@ class TurnRecord:
     """One message and its outcome; `number` counts from 1, without gaps.
 
     `asks` are the questions of a pending turn to the caller that have no answer. With `can_be_resumed` its process is
-    gone, and another one may go on with it.
+    gone, and another one may go on with it. `process` is the name of the process that runs the call of a pending turn;
+    None where it is unknown. That process may have ended since it renewed its lease.
     """
 
     number: int
@@ -79,6 +80,7 @@ class TurnRecord:
     ended_at: datetime | None
     asks: tuple[Question, ...] = ()
     can_be_resumed: bool = False
+    process: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,17 @@ class NewThread:
     owner: str
     agent: str
     id: str = field(default_factory=lambda: secrets.token_hex(16))
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """The terms of this process's leases: each ends so many seconds after it was taken or renewed.
+
+    `process` is the name of this process in them, by which others reach it.
+    """
+
+    seconds: float
+    process: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +245,7 @@ def turn_of(row: AnyRow, asks: Sequence[Question] = ()) -> TurnRecord:
     `asks` are its open questions.
     """
     question = _message("user", row.question, row.question_images)
+    runs = row.status == "pending" and not row.is_over and not row.can_be_resumed
     return TurnRecord(
         row.number,
         "error" if row.is_over else row.status,
@@ -242,6 +256,7 @@ def turn_of(row: AnyRow, asks: Sequence[Question] = ()) -> TurnRecord:
         _time(row.ended_at) if row.ended_at is not None else None,
         tuple(asks) if row.status == "pending" and not row.is_over else (),
         row.can_be_resumed,
+        row.lease_process if runs else None,
     )
 
 

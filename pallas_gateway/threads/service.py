@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.threads.question_store import QuestionKey, Waits
-    from pallas_gateway.threads.records import Lease
+    from pallas_gateway.threads.records import Lease, LeaseTerms
 
 LOOK_SECONDS = 0.5
 """Pause between two looks for answers that came to other processes, while a question is open."""
@@ -45,8 +45,8 @@ class Threads:
         self,
         url: Secret,
         folder: Path,
+        leases: LeaseTerms,
         *,
-        lease_seconds: float,
         limits: ThreadLimits | None = None,
         up: Gauge | None = None,
     ) -> None:
@@ -54,9 +54,9 @@ class Threads:
         self._limits = limits = limits or ThreadLimits()
         self._database = Database(url, folder, busy_seconds=limits.busy_seconds, up=up)
         self.quota = Quota()
-        self._store = Store(self._database, lease_seconds, limits, self.quota)
+        self._store = Store(self._database, leases, limits, self.quota)
         self._changes = ThreadChanges(self._database, limits.copied_bytes, self.quota)
-        self._turns = Turns(self._store, lease_seconds)
+        self._turns = Turns(self._store, leases.seconds)
         self._question_store = QuestionStore(self._database)
         self._questions = ThreadQuestions(self._question_store)
         self._keeping = TaskOwner(close_seconds=0)

@@ -36,7 +36,14 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Message
     from pallas_gateway.threads.database import Database
-    from pallas_gateway.threads.records import AnyRow, CheckpointRecord, NewThread, ThreadRecord, TurnOutcome
+    from pallas_gateway.threads.records import (
+        AnyRow,
+        CheckpointRecord,
+        LeaseTerms,
+        NewThread,
+        ThreadRecord,
+        TurnOutcome,
+    )
 
     type _Method[**P, T] = Callable[Concatenate[Store, AsyncConnection, P], Awaitable[T]]
     type _Transaction[**P, T] = Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]
@@ -46,6 +53,8 @@ type Position = tuple[int, str]
 
 _TEXTS = (turns.c.question, turns.c.question_images, turns.c.answer, turns.c.answer_images)
 SIZE = sum((octets(column) for column in _TEXTS), literal(0)).label("size")
+FREED = {"lease_holder": None, "lease_until": None, "lease_process": None}
+"""The columns of a thread whose lease was given back."""
 SHOWN = (threads.c.id, threads.c.agent, threads.c.title, threads.c.created_at, threads.c.updated_at, threads.c.turns)
 
 
@@ -76,13 +85,13 @@ class Store:
     """
 
     def __init__(
-        self, database: Database, lease_seconds: float, limits: ThreadLimits | None = None, quota: Quota | None = None
+        self, database: Database, leases: LeaseTerms, limits: ThreadLimits | None = None, quota: Quota | None = None
     ) -> None:
-        """Leases end `lease_seconds` after they were taken or renewed, by the database's clock."""
+        """Leases are timed by the database's clock."""
         self.database = database
+        self._leases = leases
         self._quota = quota or Quota()
         self._limits = limits or ThreadLimits()
-        self._lease_milliseconds = int(lease_seconds * 1000)
 
     @_writing
     async def create(
@@ -133,7 +142,7 @@ class Store:
         is_left = and_(turns.c.status == "pending", or_(threads.c.lease_until.is_(None), threads.c.lease_until < now()))
         is_over, can_be_resumed = and_(is_left, ~has_checkpoint()), and_(is_left, has_checkpoint())
         page = (
-            select(turns, is_over.label("is_over"), can_be_resumed.label("can_be_resumed"))
+            select(turns, threads.c.lease_process, is_over.label("is_over"), can_be_resumed.label("can_be_resumed"))
             .join(threads, threads.c.id == turns.c.thread_id)
             .where(is_wanted, turns.c.number <= fitting)
             .order_by(turns.c.number)
@@ -207,7 +216,7 @@ class Store:
     @_writing
     async def renew(self, connection: AsyncConnection, lease: Lease) -> bool:
         """Renew a lease; False if another call has taken it."""
-        held = update(threads).where(_holds(lease)).values(lease_until=now() + self._lease_milliseconds)
+        held = update(threads).where(_holds(lease)).values(lease_until=self._lease_end())
         return (await connection.execute(held)).rowcount == 1
 
     @_reading
@@ -221,8 +230,8 @@ class Store:
     async def end_turn(self, connection: AsyncConnection, lease: Lease, outcome: TurnOutcome) -> bool:
         """Write what a turn came to and give its lease back; False, and nothing is written, if it was lost."""
         size = size_of(outcome.answer) if outcome.answer else 0
-        freed = {"lease_holder": None, "lease_until": None, "updated_at": now(), "bytes": threads.c.bytes + size}
-        given_back = update(threads).where(_holds(lease)).values(**freed)
+        changed = {"updated_at": now(), "bytes": threads.c.bytes + size}
+        given_back = update(threads).where(_holds(lease)).values(**FREED, **changed)
         ended = (
             update(turns)
             .where(turns.c.thread_id == lease.thread_id, turns.c.number == lease.turn)
@@ -237,7 +246,7 @@ class Store:
     @_writing
     async def leave_turn(self, connection: AsyncConnection, lease: Lease) -> bool:
         """Give a lease back, and leave its turn as it is, for another process to resume it; False if it was lost."""
-        given_back = update(threads).where(_holds(lease)).values(lease_holder=None, lease_until=None)
+        given_back = update(threads).where(_holds(lease)).values(**FREED)
         return (await connection.execute(given_back)).rowcount == 1
 
     @_writing
@@ -266,7 +275,10 @@ class Store:
         return (await connection.execute(alone)).rowcount == 1
 
     def _held_by(self, holder: str) -> dict[str, Any]:
-        return {"lease_holder": holder, "lease_until": now() + self._lease_milliseconds}
+        return {"lease_holder": holder, "lease_until": self._lease_end(), "lease_process": self._leases.process}
+
+    def _lease_end(self) -> ColumnElement[int]:
+        return now() + int(self._leases.seconds * 1000)
 
 
 async def _fitting(

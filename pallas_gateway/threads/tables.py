@@ -41,6 +41,7 @@ threads = Table(
     Column("turns", Integer, nullable=False),
     Column("lease_holder", String(ID_CHARACTERS)),
     Column("lease_until", BigInteger),
+    Column("lease_process", String(ID_CHARACTERS)),
     Column("bytes", BigInteger, nullable=False, server_default="0"),
     Index("pallas_threads_of_owner", "owner", "agent", "updated_at", "id"),
     Index("pallas_threads_bytes_of_owner", "owner", "bytes"),

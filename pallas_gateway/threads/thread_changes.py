@@ -18,7 +18,7 @@ from pallas_gateway.threads.records import (
     columns_of,
     thread_of,
 )
-from pallas_gateway.threads.store import SHOWN, SIZE, is_free, refuse_deleted
+from pallas_gateway.threads.store import FREED, SHOWN, SIZE, is_free, refuse_deleted
 from pallas_gateway.threads.tables import ID_CHARACTERS, now, threads, turns
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class ThreadChanges:
         freed = (
             update(threads)
             .where(threads.c.id == thread_id, exists().where(is_pending))
-            .values(lease_holder=None, lease_until=None, updated_at=now())
+            .values(**FREED, updated_at=now())
         )
         ended = update(turns).where(is_pending).values(**columns_of(CANCELLED), ended_at=now())
 

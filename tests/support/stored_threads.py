@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.calls.call import Message
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ThreadLimits
-from pallas_gateway.threads.records import (
-    TurnOutcome,
-)
+from pallas_gateway.threads.records import LeaseTerms, TurnOutcome
 from pallas_gateway.threads.service import Threads
 
 if TYPE_CHECKING:
@@ -24,8 +22,11 @@ LONG, SHORT = 60.0, 0.4
 
 
 @asynccontextmanager
-async def opened(url: str, lease_seconds: float = LONG, **limits: Any) -> AsyncGenerator[Threads]:
-    threads = Threads(Secret(url), Path("/"), lease_seconds=lease_seconds, limits=ThreadLimits(**limits))
+async def opened(
+    url: str, lease_seconds: float = LONG, *, process: str | None = None, **limits: Any
+) -> AsyncGenerator[Threads]:
+    leases = LeaseTerms(lease_seconds, process)
+    threads = Threads(Secret(url), Path("/"), leases, limits=ThreadLimits(**limits))
     async with threads:
         yield threads
 

@@ -20,7 +20,7 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.threads.database import VERSION_TABLE, Database
-from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
+from pallas_gateway.threads.records import LeaseTerms, ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.service import Threads
 from pallas_gateway.threads.tables import METADATA
 from tests.support.gateway import Agent, running, write_project
@@ -37,7 +37,7 @@ PASSWORD = "correct-horse-battery"
 
 
 def threads_at(url: str, folder: Path = Path("/"), *, up: Gauge | None = None, **limits: Any) -> Threads:
-    return Threads(Secret(url), folder, lease_seconds=30, limits=ThreadLimits(**limits), up=up)
+    return Threads(Secret(url), folder, LeaseTerms(30), limits=ThreadLimits(**limits), up=up)
 
 
 async def test_migrations_make_exactly_the_tables_that_are_declared(database_url: str) -> None:
@@ -73,7 +73,7 @@ async def test_a_database_of_a_newer_gateway_is_refused_with_what_to_do(database
     await database.write(lambda connection: connection.execute(newer))
     await database.close()
 
-    with pytest.raises(ThreadsSchemaError, match=r"at version 9999, .* knows up to 0003.* update this one"):
+    with pytest.raises(ThreadsSchemaError, match=r"at version 9999, .* knows up to 0004.* update this one"):
         await threads_at(database_url).__aenter__()
 
 

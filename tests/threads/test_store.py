@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import select, update
@@ -21,6 +21,7 @@ from pallas_gateway.threads.records import (
     CheckpointRecord,
     History,
     LeaseLostError,
+    LeaseTerms,
     NewThread,
     ThreadBusyError,
     ThreadNotFoundError,
@@ -248,7 +249,7 @@ async def test_a_renewal_that_comes_after_the_end_is_no_loss_of_the_thread(
 
     async with opened(database_url) as threads:
         thread = await threads.store.create("me", "solo")
-        store = SlowToRenew(threads._database, SHORT)
+        store = SlowToRenew(threads._database, LeaseTerms(SHORT))
         async with Turns(store, SHORT).turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
             await asyncio.wait_for(store.begun.wait(), 20)
             await turn.end(TurnOutcome(Message("assistant", "fine")))
@@ -372,7 +373,7 @@ async def test_images_count_in_the_size_of_a_page(database_url: str) -> None:
     ids=str,
 )
 async def test_the_newest_turns_that_fit_are_replayed_and_the_others_counted(
-    limits: dict[str, int], replayed: list[str], left_out: int, database_url: str
+    limits: dict[str, Any], replayed: list[str], left_out: int, database_url: str
 ) -> None:
     async with opened(database_url, **limits) as threads:
         thread = await threads.store.create("me", "solo")
@@ -388,7 +389,7 @@ async def test_the_newest_turns_that_fit_are_replayed_and_the_others_counted(
 
 
 async def test_what_killed_processes_left_of_questions_is_removed_when_it_has_expired(database_url: str) -> None:
-    limits = {"try_again_seconds": 0.05, "clean_seconds": 0, "expired_seconds": 0}
+    limits: dict[str, Any] = {"try_again_seconds": 0.05, "clean_seconds": 0, "expired_seconds": 0}
     left: dict[str, str] = {}
     async with opened(database_url, LONG) as alive, opened(database_url, 0.001) as killed:
         for name, threads, seconds in (

@@ -1,0 +1,114 @@
+"""The name of the process that runs the call of a thread, in the thread's lease."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from alembic import command
+from sqlalchemy import text
+
+from pallas_gateway.calls.call import Message
+from pallas_gateway.calls.questions import Question
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.threads import database
+from pallas_gateway.threads.database import Database
+from pallas_gateway.threads.question_store import Waits
+from pallas_gateway.threads.records import CheckpointRecord, NewThread, TurnOutcome
+from tests.support.stored_threads import SHORT, opened, turns_of
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from pallas_gateway.threads.service import Threads
+
+ASKED = Message("user", "one")
+FINE = TurnOutcome(Message("assistant", "fine"))
+OLDER_BEGINS = (
+    "INSERT INTO pallas_threads (id, owner, agent, created_at, updated_at, turns, lease_holder, lease_until, bytes) "
+    "VALUES ('t', 'me', 'solo', 1, 1, 1, 'unguessable', 32503680000000, 0)",
+    "INSERT INTO pallas_turns (thread_id, number, status, question, question_images, answer_images, usage, call_id, "
+    "created_at) VALUES ('t', 1, 'pending', 'one', '[]', '[]', '{}', 'call', 1)",
+)
+"""As a gateway with tables of version 0003 begins a turn."""
+
+
+async def process_of(threads: Threads, thread_id: str) -> str | None:
+    return (await turns_of(threads, thread_id))[-1].process
+
+
+async def test_every_process_reads_which_one_runs_the_call_of_a_pending_turn(database_url: str) -> None:
+    async with opened(database_url, process="a") as a, opened(database_url, process="b") as b:
+        new = NewThread("me", "solo")
+        async with a.turns.first_turn(new, ASKED, "call") as turn:
+            turn.keep()
+            assert await process_of(b, new.id) == "a"
+            await turn.end(FINE)
+        assert await process_of(b, new.id) is None
+        async with b.turns.turn(new.id, ASKED, "call", wait_seconds=0) as turn:
+            assert await process_of(a, new.id) == "b"
+            assert [one.process for one in await turns_of(a, new.id)] == [None, "b"]
+            await a.changes.cancel(new.id)
+            assert await process_of(a, new.id) is None
+            turn.is_ended = True
+
+
+async def test_the_process_that_resumes_a_turn_is_that_of_its_call(database_url: str) -> None:
+    async with opened(database_url, process="a") as a, opened(database_url, process="b") as b:
+        thread = await a.store.create("me", "solo")
+        async with a.turns.turn(thread.id, ASKED, "call", wait_seconds=0) as turn:
+            waits = Waits(CheckpointRecord("turns of the model"), 60)
+            await a.questions.open(turn.lease, Question("form", "Which year?", id="f00"), asyncio.Future(), waits)
+            await turn.leave()
+        assert await process_of(b, thread.id) is None
+        async with b.turns.resumed_turn(thread.id, 1, lambda _: None) as turn:
+            assert await process_of(a, thread.id) == "b"
+            await turn.end(FINE)
+        assert await process_of(a, thread.id) is None
+
+
+async def test_a_killed_process_runs_no_call_once_its_lease_has_ended(database_url: str) -> None:
+    async with opened(database_url, SHORT, process="a") as a:
+        thread = await a.store.create("me", "solo")
+        assert await a.store.begin_turn(thread.id, ASKED, "call") is not None
+
+        async def ended() -> bool:
+            return await process_of(a, thread.id) is None
+
+        await eventually(ended, what="the end of the lease")
+
+
+async def test_a_gateway_that_does_not_know_the_name_goes_on_with_newer_tables(database_url: str) -> None:
+    async with opened(database_url, process="new") as threads:
+        await executed(threads._database, *OLDER_BEGINS)
+        [turn] = await turns_of(threads, "t")
+    assert (turn.status, turn.process) == ("pending", None)
+
+
+async def test_a_turn_that_was_begun_before_the_update_of_the_tables_goes_on_after_it(database_url: str) -> None:
+    older = Database(Secret(database_url), Path("/"))
+
+    def to_older(connection: Connection) -> None:
+        command.upgrade(database._config(connection), "0003")
+
+    await older.write(lambda connection: connection.run_sync(to_older))
+    await executed(older, *OLDER_BEGINS)
+    async with opened(database_url, process="new") as threads:
+        [before] = await turns_of(threads, "t")
+        await executed(older, "UPDATE pallas_threads SET lease_holder = NULL, lease_until = NULL")
+        async with threads.turns.turn("t", ASKED, "call", wait_seconds=0) as turn:
+            assert await process_of(threads, "t") == "new"
+            await turn.end(FINE)
+    await older.close()
+    assert (before.status, before.process) == ("pending", None)
+
+
+async def executed(database: Database, *statements: str) -> None:
+    async def all_of_them(connection: AsyncConnection) -> None:
+        for statement in statements:
+            await connection.execute(text(statement))
+
+    await database.write(all_of_them)
