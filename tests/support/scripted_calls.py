@@ -1,0 +1,329 @@
+"""A gateway in the process, on a loop whose time the test moves, and the calls of its agents as a test scripts them.
+
+`ScriptedCall` is a running call seen from inside: here alone stands how a call tells what it does, and how it asks.
+Clients send requests to the ASGI app and read its responses; see `protocol_clients`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from mcp_types import TextContent
+
+from pallas_gateway.calls.assistant_stream import Emitter, FromPeer, ToolCall, ToolResult, ToolsEnded, TurnEnded
+from pallas_gateway.calls.call import Reply
+from pallas_gateway.events import channel as channels
+from pallas_gateway.events import progress
+from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.mcp_server.mcp_servers import McpServers
+from pallas_gateway.questions import open_calls
+from pallas_gateway.questions.pauses import PausableDeadline
+from pallas_gateway.urls import Addresses
+from pallas_gateway.web.app import create_app
+from pallas_gateway.web.port_routes import PortRoutes
+from tests.support.memory_hosting import configuration
+from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, MemoryRuntime
+from tests.support.virtual_time import virtual_loop
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    import pytest
+
+    from pallas_gateway.calls.call import Call, Credentials
+    from pallas_gateway.calls.questions import Answer, Question
+    from pallas_gateway.events.channel import EventSink
+    from pallas_gateway.questions.asking import Questions
+    from pallas_gateway.runtime.protocols import AgentSpec
+    from tests.support.asgi import AsgiApp
+    from tests.support.virtual_time import VirtualLoop
+
+AGENT = "user"
+PORT = 1
+SERVER, TOOL = "files", "read"
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """An agent whose model speaks in a call: the served one, or one inside it."""
+
+    name: str
+    is_served: bool
+
+
+SERVED, INNER = Speaker(AGENT, is_served=True), Speaker("inner", is_served=False)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of what waits for a client, small enough for a test to reach."""
+
+    backlog: int
+    live_characters: int
+    kept: int
+
+    def apply(self, patch: pytest.MonkeyPatch) -> None:
+        """Use these in place of the gateway's own."""
+        patch.setattr(channels, "LONGEST_BACKLOG", self.backlog)
+        patch.setattr(channels, "LONGEST_DELTA", self.live_characters)
+        patch.setattr(open_calls, "LONGEST_BACKLOG", self.kept)
+
+
+DELTA_SECONDS, FLUSH_SECONDS = channels.DELTA_SECONDS, channels.FLUSH_SECONDS
+
+
+class ScriptedCall:
+    """A running call. Each method tells one thing that the call does."""
+
+    def __init__(self, call: Call, sink: EventSink, questions: Questions) -> None:
+        self.call = call
+        self._sink = sink
+        self.questions = questions
+        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.has_ended = False
+        self.asking: list[asyncio.Task[Answer]] = []
+
+    # events
+
+    def step(self, number: int) -> str:
+        """Begin a turn of the model; return the message of its progress."""
+        self._sink.progress(message := progress.agent_step(AGENT, number, "llm"))
+        return message
+
+    def tool_started(self, tool: str) -> str:
+        self._sink.progress(message := progress.tool_started(SERVER, tool))
+        return message
+
+    def tool_ended(self, tool: str, *, ok: bool) -> str:
+        self._sink.progress(message := progress.tool_ended(SERVER, tool, ok=ok), ended=True)
+        return message
+
+    def live_text(self, speaker: Speaker, turn: int, text: str) -> None:
+        self._sink.live_text(self._emitter(speaker), turn, text)
+
+    def turn_ended(
+        self, speaker: Speaker, turn: int, text: str, tools: Sequence[str] = (), stop_reason: str = "endTurn"
+    ) -> None:
+        """End a turn, with calls of tools by their ids."""
+        calls = [self._tool_call(id_) for id_ in tools]
+        self._sink.event(TurnEnded(self._emitter(speaker), turn, text, calls, stop_reason))
+
+    def tools_ended(self, speaker: Speaker, turn: int, tools: Sequence[str], text: str = "") -> None:
+        """End the tools of a turn, by the ids of their calls."""
+        results = [ToolResult(self._tool_call(id_), is_error=False, text=text, duration_seconds=0.5) for id_ in tools]
+        self._sink.event(ToolsEnded(self._emitter(speaker), turn, results))
+
+    def relayed(self, payload: dict[str, Any]) -> None:
+        """Pass on a payload of a peer."""
+        self._sink.event(FromPeer(payload))
+
+    def _emitter(self, speaker: Speaker) -> Emitter:
+        return Emitter(speaker.name, self.call.conversation_id, speaker.is_served)
+
+    def _tool_call(self, id_: str) -> ToolCall:
+        return ToolCall(id_, SERVER, TOOL, {"path": id_})
+
+    # questions
+
+    def ask(self, question: Question) -> asyncio.Task[Answer]:
+        """Begin a question to the caller."""
+        task = asyncio.get_running_loop().create_task(self.questions.ask(question))
+        self.asking.append(task)
+        return task
+
+    # the end
+
+    def end(self, *texts: str, failure: str | None = None, halted: Sequence[str] = ()) -> None:
+        """End the call with its reply."""
+        content = tuple(TextContent(type="text", text=text) for text in texts)
+        stop_reason = failure or "endTurn"
+        self.reply.set_result(Reply(content, stop_reason, 1, failure=failure, halted=tuple(halted)))
+
+    async def run(self, timeout_seconds: float) -> Reply:
+        """Wait for the end; questions that are open then are withdrawn."""
+        try:
+            async with asyncio.timeout(timeout_seconds) as deadline:
+                with self.questions.pauses.including(PausableDeadline(deadline)):
+                    return await self.reply
+        except TimeoutError:
+            text = TextContent(type="text", text="[Stopped: out of time.]")
+            return Reply((text,), "endTurn", 1, halted=("deadline",))
+        finally:
+            self.has_ended = True
+            for task in self.asking:
+                task.cancel()
+            if self.asking:
+                await asyncio.wait(self.asking)
+
+
+class _ScriptedInstance:
+    turns = ()
+    tools = ()
+    iterations = 0
+
+    def __init__(self, script: ScriptedCall, agent: ScriptedAgent) -> None:
+        self._script = script
+        self._agent = agent
+
+    def checkpoint(self, open_questions: object) -> str | None:
+        del open_questions
+        return self._agent.checkpoint
+
+    async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
+        del call
+        return await self._script.run(timeout_seconds)
+
+
+@dataclass(eq=False)
+class ScriptedAgent(MemoryAgentRuntime):
+    """An agent whose calls a test scripts; with a `checkpoint`, they can be resumed from there."""
+
+    checkpoint: str | None = None
+
+    def __post_init__(self) -> None:
+        self.calls: list[ScriptedCall] = []
+
+    @asynccontextmanager
+    async def open(  # type: ignore[override]  # another instance
+        self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions
+    ) -> AsyncGenerator[_ScriptedInstance]:
+        del credentials
+        script = ScriptedCall(call, channel, questions)
+        self.calls.append(script)
+        with self._counted():
+            yield _ScriptedInstance(script, self)
+
+
+class _ScriptedRuntime(MemoryRuntime):
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__({name: MemoryAgent() for name in names})
+        self.scripted: dict[str, ScriptedAgent] = {}
+
+    @asynccontextmanager
+    async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncGenerator[MemoryAgentRuntime]:
+        async with super().start(spec, reread=reread):
+            self.scripted[spec.name] = agent = ScriptedAgent(self.agents[spec.name], spec)
+            yield agent
+
+
+@dataclass
+class World:
+    """A gateway with scripted agents, on a loop of its own."""
+
+    loop: VirtualLoop
+    gateway: Gateway
+    servers: McpServers
+    app: AsgiApp
+    agents: Mapping[str, ScriptedAgent]
+
+    def __post_init__(self) -> None:
+        self.tasks_at_rest = self._tasks()
+
+    def latest(self, agent: str = AGENT) -> ScriptedCall:
+        return self.agents[agent].calls[-1]
+
+    def rest(self) -> None:
+        """Run all that can happen now."""
+        self.loop.advance()
+
+    def advance(self, seconds: float) -> None:
+        self.loop.advance(seconds)
+
+    def finish[T](self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.finish(work)
+
+    def do[T](self, action: Any, *arguments: Any, **options: Any) -> Any:
+        """Call a function within the loop, and run all that follows from it."""
+
+        async def work() -> Any:
+            return action(*arguments, **options)
+
+        result = self.loop.finish(work())
+        self.rest()
+        return result
+
+    def assert_nothing_is_left(self) -> None:
+        """Assert that no call has left a task, a timer, an instance or an entry."""
+        self.rest()
+        running = self.gateway.running
+        left = {
+            "tasks": sorted(self._tasks() - self.tasks_at_rest),
+            "timers": [timer for timer in self.loop._scheduled if not timer.cancelled()],
+            "calls": len(running),
+            "instances": sum(agent.instances_live for agent in self.agents.values()),
+            "cancellations": len(running.cancellations),
+            "waiting calls": running.waiting.count,
+            "open calls": len(running.open_calls),
+            "expected answers": len(running.answers),
+            "open questions": sum(len(agent.open_questions) for agent in self.gateway.agents.values()),
+        }
+        assert not any(left.values()), left
+
+    def _tasks(self) -> set[str]:
+        return {f"{id(task)} {task}" for task in asyncio.all_tasks(self.loop)}
+
+
+@contextmanager
+def world(folder: Path, agents: Mapping[str, Any] | None = None, **gateway: Any) -> Iterator[World]:
+    """Open a gateway of scripted agents with these settings."""
+    agents = agents or {AGENT: {}}
+    settings = configuration(folder, agents, gateway)
+    with virtual_loop() as loop:
+        runtime = _ScriptedRuntime([*agents])
+
+        async def opened() -> tuple[Gateway, McpServers]:
+            one = Gateway(settings, Addresses(settings), runtime)
+            one.serve_by(servers := McpServers(one))
+            return one, servers
+
+        one, servers = loop.finish(opened())
+        closing, has_opened = asyncio.Event(), asyncio.Event()
+
+        async def served() -> None:
+            async with one, one.hosting(with_rounds=False):
+                has_opened.set()
+                await closing.wait()
+
+        serving = loop.create_task(served(), name="gateway")
+        loop.advance()
+        assert has_opened.is_set()
+        app = create_app(one, servers, {PORT: PortRoutes(agents_by_path=True)})
+        try:
+            yield World(loop, one, servers, app, runtime.scripted)
+        finally:
+            closing.set()
+            loop.finish(_ended(serving))
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await task
+
+
+class Worlds:
+    """The gateway of one test; a course that stops it leaves a new one for the next."""
+
+    def __init__(self, folder: Path, agents: Mapping[str, Any] | None = None, **gateway: Any) -> None:
+        self._folder = folder
+        self._agents = agents
+        self._gateway = gateway
+        self._open = ExitStack()
+        self._world: World | None = None
+
+    def take(self) -> World:
+        """Return the gateway, a new one if the last was stopped."""
+        if self._world is not None and self._world.gateway.draining:
+            self.__exit__()
+        if self._world is None:
+            self._world = self._open.enter_context(world(self._folder, self._agents, **self._gateway))
+        return self._world
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._world = None
+        self._open.close()

@@ -1,0 +1,93 @@
+"""An event loop whose time the test moves: nothing waits, and each run is the same.
+
+The loop runs until it has nothing to do before a given time. The clocks that the gateway's modules have imported show
+the same time. Threads and sockets are not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+_BEGIN = 1000.0
+_MOST_TURNS = 100_000
+"""Turns of the loop without a change of time; more of them are an endless loop of the gateway or the test."""
+
+
+class _Selector(selectors.DefaultSelector):
+    """Never blocks: tells the loop that it has nothing to do."""
+
+    loop: VirtualLoop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready and timeout != 0:
+            self.loop.idle()
+        return ready
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop with a time of its own."""
+
+    _scheduled: list[asyncio.TimerHandle]  # of asyncio
+
+    def __init__(self) -> None:
+        self.now = self._goal = _BEGIN
+        self._turns = 0
+        selector = _Selector()
+        selector.loop = self
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self.now
+
+    def idle(self) -> None:
+        """Go to the time of the next timer, or stop at the goal."""
+        self._turns += 1
+        assert self._turns < _MOST_TURNS, "the loop does not come to rest"
+        due = self._scheduled[0].when() if self._scheduled else self._goal + 1
+        if due <= self._goal:
+            self.now = max(self.now, due)
+        else:
+            self.now = self._goal
+            self.stop()
+
+    def advance(self, seconds: float = 0.0) -> None:
+        """Run all that happens in so many seconds."""
+        self._turns, self._goal = 0, self.now + seconds
+        self.run_forever()
+
+    def finish[T](self, work: Coroutine[Any, Any, T], seconds: float = 3600.0) -> T:
+        """Run until `work` is done, within so many seconds; return its result."""
+        task = self.create_task(work)
+        task.add_done_callback(lambda _: self.stop())
+        self._turns, self._goal = 0, self.now + seconds
+        self.run_forever()
+        assert task.done(), f"{task} is not done after {seconds} s"
+        return task.result()
+
+
+@contextmanager
+def virtual_loop() -> Iterator[VirtualLoop]:
+    """A loop whose time is that of the gateway's modules; it is closed after the block."""
+    loop = VirtualLoop()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in [*sys.modules.items()]:
+            if name.startswith("pallas_gateway"):
+                for clock in ("monotonic", "perf_counter"):
+                    if vars(module).get(clock) is getattr(time, clock):
+                        patch.setattr(module, clock, loop.time)
+        try:
+            yield loop
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
