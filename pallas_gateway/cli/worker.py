@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _run(start: Start) -> None:
-    workers_metrics.join(start.metrics, start.worker)
+    workers_metrics.join(start.folder, start.worker)
     make_ready(start.configuration)
     configured_level = start.configuration.fastagent.logger_level
     logs.set_up(os.environ, configured_level=configured_level, parent=LogPipe(start.log, start.worker))
@@ -79,4 +79,4 @@ async def _serve(start: Start) -> None:
         end_after_parent(start.log, lambda: member.drain_seconds + ORPHAN_SECONDS)
         await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads, shared=member.shared)
     if member.is_orphan:  # the parent is gone
-        shutil.rmtree(start.metrics, ignore_errors=True)
+        shutil.rmtree(start.folder, ignore_errors=True)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 SHORTEST_HANG_SECONDS = 20.0
 """Workers report every 5 s, and less often on a busy machine."""
+LONGEST_PLACE = 60
+"""Bytes of the path of the temporary folder, in which the paths of sockets are 39 longer: systems allow 103."""
 _NOT_FOR_WORKERS = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"}
 COMMAND = (sys.executable, "-P", str(Path(__file__).with_name("start_worker.py")))
 _log = logging.getLogger("pallas.workers")
@@ -50,7 +52,10 @@ def serve_with_workers(configuration: Configuration, count: int, rereading: Rere
         BindError: a port is taken or not allowed; names it.
         WorkersError: workers cannot start; says why.
     """
-    with tempfile.TemporaryDirectory(prefix="pallas-workers-") as folder, ExitStack() as stack:
+    place = tempfile.gettempdir()
+    if len(os.fsencode(place)) > LONGEST_PLACE:
+        place = "/tmp"  # noqa: S108  the folder itself is made for this process alone
+    with tempfile.TemporaryDirectory(prefix="pallas-workers-", dir=place) as folder, ExitStack() as stack:
         sockets = bind_public(configuration, stack)
         if not configuration.per_port:
             configuration = configuration.with_bound_port(sockets[0].getsockname()[1])
@@ -61,7 +66,7 @@ def serve_with_workers(configuration: Configuration, count: int, rereading: Rere
             listeners=tuple(listener.fileno() for listener in sockets),
             channel=-1,
             log=-1,
-            metrics=Path(folder),
+            folder=Path(folder),
             restarts=0,
             state_key=secrets.token_bytes(32),
         )
@@ -92,13 +97,13 @@ async def _run(plan: Plan) -> None:
 
 def _handle_signals(fleet: WorkerManager, stop: asyncio.Event, service: ServiceManager, start: Start) -> None:
     """Stop all workers on SIGTERM and SIGINT, at once on the second; reload on SIGHUP."""
-    loop, metrics, rereading = asyncio.get_running_loop(), start.metrics, start.rereading
+    loop, folder, rereading = asyncio.get_running_loop(), start.folder, start.rereading
 
     def on_stop(number: signal.Signals) -> None:
         if stop.is_set():
             _log.warning("workers killed by a second signal")
             fleet.kill()
-            shutil.rmtree(metrics, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
             os._exit(1)  # as a single process does
         stop.set()
         if number == signal.SIGINT:

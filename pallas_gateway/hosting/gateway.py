@@ -82,7 +82,7 @@ class Gateway:
         )
         self._open = AsyncExitStack()
         self.authenticator = self._authenticator()
-        self.threads = _threads(configuration, limits.threads, self.metrics, self.running.exchanges.process)
+        self.threads = _threads(configuration, limits.threads, self.metrics, self.running.elsewhere.process)
         tasks = (self._calls, self._background)
         self._apply_settings()
         shared = GatewayServices(runtime, self.metrics, self.running, *tasks, self._http, self._preflight, limits)

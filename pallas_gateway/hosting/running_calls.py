@@ -11,7 +11,7 @@ from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.log_levels import LogLevels
 from pallas_gateway.questions.asking import WaitingCalls
 from pallas_gateway.questions.client_answers import ClientAnswers
-from pallas_gateway.questions.exchanges import Exchanges
+from pallas_gateway.questions.elsewhere import Elsewhere
 from pallas_gateway.questions.open_calls import OpenCalls
 
 if TYPE_CHECKING:
@@ -28,17 +28,17 @@ class RunningCalls:
         waiting: the number of calls that wait for an answer.
         open_calls: calls that wait for a repeated request; `state_key` seals their states unless the configuration has
             keys. Processes that share a port share `state_key`.
-        exchanges: with other processes of the gateway; `process` is the name of this process.
+        elsewhere: the other processes of the gateway, and the name of this one.
         draining: no new calls are accepted.
     """
 
-    def __init__(self, state_key: bytes | None = None, process: str | None = None) -> None:
+    def __init__(self, state_key: bytes | None = None, elsewhere: Elsewhere | None = None) -> None:
+        self.elsewhere = elsewhere or Elsewhere()
         self.cancellations = Cancellations()
         self.log_levels = LogLevels()
-        self.answers = ClientAnswers(state_key)
+        self.answers = ClientAnswers(state_key, self.elsewhere.process)
         self.waiting = WaitingCalls()
-        self.exchanges = Exchanges(process)
-        self.open_calls = OpenCalls(state_key, self.exchanges.process)
+        self.open_calls = OpenCalls(state_key, self.elsewhere.process)
         self.draining = False
         self._count = 0
         self._latest_end, self._begin_of_drain = -inf, inf

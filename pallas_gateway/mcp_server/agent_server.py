@@ -80,7 +80,7 @@ class AgentServer:
         self._only_reads = only_reads
         self._history_prompt = f"{agent.name}_history"
         self._show(server_info)
-        self.endpoint = McpEndpoint(self._server(server_info), agent.name, running.answers)
+        self.endpoint = McpEndpoint(self._server(server_info), agent.name, running)
 
     def update(self, server_info: ServerInfo) -> None:
         """Show the agent by its present settings from the next request on; running requests keep the earlier ones."""

@@ -51,7 +51,7 @@ class AllAgentsServer:
         """`servers` returns the servers of the hosted agents; `running` has the calls of this process."""
         self._servers = servers
         self._running = running
-        self.endpoint = McpEndpoint(self._server(deployment), ALL_AGENTS, running.answers)
+        self.endpoint = McpEndpoint(self._server(deployment), ALL_AGENTS, running)
 
     def update(self, deployment: Deployment) -> None:
         """Use these settings from the next request on."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from http import HTTPStatus
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import NoBackChannelError
-from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData, JSONRPCError
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.mcp_server import stateless_call
 from pallas_gateway.mcp_server.envelope import LONGEST_ANSWER, key_of_answers
+from pallas_gateway.mcp_server.rounds import ENDED_WITH_PROCESS
+from pallas_gateway.questions.client_answers import process_of
 from pallas_gateway.tasks import UseCount, give_way
 
 if TYPE_CHECKING:
@@ -25,8 +28,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Send
 
+    from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.mcp_server.envelope import McpRequest
-    from pallas_gateway.questions.client_answers import ClientAnswers
 
 
 class McpEndpoint:
@@ -35,7 +38,7 @@ class McpEndpoint:
     Args:
         server: the first one.
         name: of the server, in the keys of its requests.
-        answers: of clients to questions of calls.
+        running: the calls of this process, and the other processes.
 
     Attributes:
         ping_seconds: silence after which a call's stream is sent a comment, so that proxies keep the connection.
@@ -43,9 +46,9 @@ class McpEndpoint:
 
     ping_seconds = 15.0
 
-    def __init__(self, server: Server[Any], name: str, answers: ClientAnswers) -> None:
+    def __init__(self, server: Server[Any], name: str, running: RunningCalls) -> None:
         self._name = name
-        self._answers = answers
+        self._running = running
         # The body of each request has been read, within the gateway's own limit.
         self._manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=sys.maxsize)
         self._requests = UseCount()
@@ -87,10 +90,19 @@ class McpEndpoint:
         self._manager.app = server  # read for each request; without sessions nothing else holds it
 
     async def handle(self, request: McpRequest, send: Send) -> None:
-        """Answer one request: calls and answers of the initialize era here, all others by the SDK."""
+        """Answer one request: calls and answers of the initialize era here, all others by the SDK.
+
+        A request for a call of another process of the gateway is answered by that one.
+        """
         with self._requests.one_more():
             await self._opened.wait()
-            if (answer := request.client_answer) is not None:
+            answer = request.client_answer
+            process, id_ = request.continued if answer is None else (process_of(str(answer["id"])), None)
+            if await self._running.elsewhere.answered_by(
+                process, request.http, request.body, send, if_cut=partial(_cut, id_)
+            ):
+                return
+            if answer is not None:
                 await self._take_answer(request, answer)(request.http.scope, request.receive, send)
             elif not await self._answer_call(request, send):
                 await self._manager.handle_request(request.http.scope, request.receive, send)
@@ -112,11 +124,11 @@ class McpEndpoint:
         return True
 
     def _take_answer(self, request: McpRequest, answer: Mapping[str, Any]) -> Response:
-        """Pass a client's answer to the call that waits for it, in this or another process."""
+        """Pass a client's answer to the call of this process that waits for it."""
         if len(request.body) > LONGEST_ANSWER:
             return _not_taken(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"An answer has at most {LONGEST_ANSWER} bytes.")
         key_of = key_of_answers(request.http, self._name)
-        if key_of is None or not self._answers.take(key_of, str(answer["id"]), answer, request.body):
+        if key_of is None or not self._running.answers.take(key_of, str(answer["id"]), answer):
             return _not_taken(HTTPStatus.BAD_REQUEST, "This client was sent no request of this id.")
         return Response(status_code=HTTPStatus.ACCEPTED)
 
@@ -125,7 +137,13 @@ class McpEndpoint:
         key_of = key_of_answers(request, self._name)
         if key_of is None:
             raise NoBackChannelError("elicitation/create")
-        return self._answers.expecting(key_of)
+        return self._running.answers.expecting(key_of)
+
+
+def _cut(id_: str | int | None) -> bytes:
+    """Return the last event of a stream whose process has ended."""
+    error = ErrorData(code=INTERNAL_ERROR, message=ENDED_WITH_PROCESS, data={"reason": "call_again"})
+    return stateless_call.event(JSONRPCError(jsonrpc="2.0", id=id_, error=error))
 
 
 def _not_taken(status: HTTPStatus, message: str) -> Response:

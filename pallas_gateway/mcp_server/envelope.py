@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 from mcp_types import CancelledNotificationParams, EmptyResult, JSONRPCRequest, SetLevelRequestParams
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.calls.call import GET_HEALTH
 from pallas_gateway.calls.cancellation import RequestKey
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     type Context = ServerRequestContext[Any, Request]
 
 SESSION_HEADER = "mcp-session-id"
+VERSION_HEADER = "mcp-protocol-version"
 LONGEST_ANSWER = QuestionLimits().answer_characters
 """Bytes of a client's answer to a question; a longer one is refused."""
 UNREADABLE = ""
@@ -91,6 +93,17 @@ class McpRequest:
         if not isinstance(message, dict) or "method" in message or not isinstance(message.get("id"), str | int):
             return None
         return message if "result" in message or "error" in message else None
+
+    @property
+    def continued(self) -> tuple[str | None, str | int | None]:
+        """The process of the call that a request of 2026-07-28 continues, and the id of the request."""
+        if b'"requestState"' not in self.body or self.http.headers.get(VERSION_HEADER) not in MODERN_PROTOCOL_VERSIONS:
+            return None, None
+        envelope = self._envelope
+        params = envelope.get("params") if isinstance(envelope, dict) else None
+        state = params.get("requestState") if isinstance(params, dict) else None
+        process, dot, _ = state.partition(".") if isinstance(state, str) else ("", "", "")
+        return (process, envelope.get("id")) if dot else (None, None)
 
     @property
     def call(self) -> JSONRPCRequest | None:

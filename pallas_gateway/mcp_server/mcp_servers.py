@@ -9,7 +9,6 @@ from mcp_types import Icon
 from pallas_gateway.mcp_server.agent_server import AgentServer, ServerInfo
 from pallas_gateway.mcp_server.all_agents import AllAgentsServer
 from pallas_gateway.mcp_server.peer_calls import PeerCalls
-from pallas_gateway.mcp_server.serve_forwarded import ForwardedRequests
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ class McpServers:
         self.peers = PeerCalls(gateway, self)
 
     async def __aenter__(self) -> Self:
-        self._gateway.running.exchanges.on_begun = ForwardedRequests(self._gateway, self).begin
         self._open(self.all_agents.endpoint, "server of all agents")
         self.serve(self._gateway.agents)
         return self

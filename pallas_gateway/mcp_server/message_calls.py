@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +15,6 @@ from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.hosting.answering import IncomingCall, serve_call
 from pallas_gateway.mcp_server.client_notifications import ClientNotifications, stream_options_of
 from pallas_gateway.mcp_server.envelope import caller_of, headers_of, key_of
-from pallas_gateway.mcp_server.forward_to_owner import forward
 from pallas_gateway.mcp_server.rounds import (
     FIRST_ROUND,
     NEW_CALL,
@@ -47,7 +45,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.questions.asking import Asker
-    from pallas_gateway.questions.open_calls import OpenCall
+    from pallas_gateway.questions.open_calls import OpenCall, OpenCalls
     from pallas_gateway.runtime.protocols import Parent
 
 type MessageResult = CallToolResult | InputRequiredResult
@@ -108,9 +106,7 @@ async def answer_message(
     Raises:
         MCPError: the request continues a call with a state or answers that cannot be used.
     """
-    continued = NEW_CALL if request.round.state is None else await _continued(agent, running, request)
-    if not isinstance(continued, Continued):
-        return continued
+    continued = NEW_CALL if request.round.state is None else await _continued(agent, running.open_calls, request.round)
     open_call: OpenCall | None = None
 
     async def parse(asked: Call) -> Call:
@@ -204,24 +200,19 @@ async def _reply_or_questions(
     return work.result()
 
 
-async def _continued(agent: HostedAgent, running: RunningCalls, request: ToolRequest) -> MessageResult | Continued:
-    """Return the call that a request continues or ends, or its result if another process of this gateway answered."""
-    calls, ends = running.open_calls, request.round.ends
+async def _continued(agent: HostedAgent, calls: OpenCalls, round_: Round) -> Continued:
+    """Return the call that a request continues or ends."""
     try:
-        if not calls.is_elsewhere(request.round.state):
-            found = Continued(call_of(calls, request.round, agent.name))
+        if not calls.is_elsewhere(round_.state):
+            found = Continued(call_of(calls, round_, agent.name))
         else:
-            resumed = None
-            with suppress(ConnectionResetError):  # its process has ended while it answered
-                if (result := await forward(running.exchanges, agent.name, request)) is not None:
-                    return result
-                resumed = await resumption_of(calls, request.round)
+            resumed = await resumption_of(calls, round_)
             found = Continued(resumed=resumed, is_lost=resumed is None)
     except MCPError:
-        if not ends:
+        if not round_.ends:
             raise
-        return gone(calls, request.round)
-    return gone(calls, request.round, found) if ends and found.waiting is None else found
+        return gone(calls, round_)
+    return gone(calls, round_, found) if round_.ends and found.waiting is None else found
 
 
 _ASKS = Reply((), "input_required")

@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, override
 
 from mcp import MCPError
-from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateSecurity
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     INVALID_PARAMS,
@@ -25,20 +25,23 @@ from pallas_gateway.errors import CallFailedError, CallRefusedError
 from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.mcp_server.envelope import caller_of, request_bearer
 from pallas_gateway.mcp_server.stream_asking import OUTCOMES, elicitation, modes_in
+from pallas_gateway.questions.elsewhere import NOT_THERE_KEY
 from pallas_gateway.questions.open_calls import OpenCall
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from mcp_types import CallToolRequestParams
 
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.questions import Mode
     from pallas_gateway.mcp_server.envelope import Context
+    from pallas_gateway.questions.elsewhere import NotThere
     from pallas_gateway.questions.open_calls import Checkpoint, OpenCalls
 
 END_META_KEY = "pallas/end"
 """True in `_meta` of a repeated request that ends its call and answers no question."""
+ENDED_WITH_PROCESS = "The call that asked has ended with its process. Call the tool again, without requestState."
 _LIMITS = QuestionLimits()
 _MAY_WAIT = (
     "The call was cancelled. If it waits at another replica of the gateway, it ends there when its state expires, "
@@ -49,8 +52,25 @@ _MAY_WAIT = (
 def sealing(calls: OpenCalls, endpoint: str) -> RequestStateBoundary:
     """Return the middleware that seals states and opens them, for one endpoint, tool, caller and set of arguments."""
     sealing = calls.sealing
-    security = RequestStateSecurity(keys=sealing.keys, ttl=sealing.seconds, bind_principal=_principal)
+    codec = _NamedCodec(sealing.keys, calls.process)
+    security = RequestStateSecurity(codec=codec, ttl=sealing.seconds, bind_principal=_principal)
     return RequestStateBoundary(security, default_audience=f"pallas-gateway/{endpoint}")
+
+
+class _NamedCodec(AESGCMRequestStateCodec):
+    """Seals states, and writes the name of their process before them, so that other processes can forward requests."""
+
+    def __init__(self, keys: Sequence[bytes], process: str) -> None:
+        super().__init__(keys)
+        self._process = process
+
+    @override
+    def seal(self, payload: bytes) -> str:
+        return f"{self._process}.{super().seal(payload)}"
+
+    @override
+    def unseal(self, token: str) -> bytes:
+        return super().unseal(token.partition(".")[2])
 
 
 def _principal(context: Any) -> str:
@@ -69,12 +89,14 @@ class Round:
         state: of the call that the request continues; None for a new call.
         answers: to questions of that call, by their ids.
         ends: the request ends that call.
+        not_there: the process that was asked for that call, and does not have it.
     """
 
     modes: Collection[Mode] = ()
     state: str | None = None
     answers: Mapping[str, Answer] = field(default_factory=dict, repr=False)
     ends: bool = False
+    not_there: NotThere | None = None
 
     @classmethod
     def of(cls, context: Context, params: CallToolRequestParams) -> Self:
@@ -92,7 +114,9 @@ class Round:
             raise MCPError(INVALID_PARAMS, f"_meta: '{END_META_KEY}' requires requestState, without inputResponses.")
         if len(responses) > _LIMITS.at_once:
             raise MCPError(INVALID_PARAMS, f"inputResponses: a call has at most {_LIMITS.at_once} open questions.")
-        return cls(modes, params.request_state, {id_: _answer(id_, one) for id_, one in responses.items()}, ends)
+        answers = {id_: _answer(id_, one) for id_, one in responses.items()}
+        missing = context.request.scope.get(NOT_THERE_KEY) if context.request is not None else None
+        return cls(modes, params.request_state, answers, ends, missing)
 
 
 FIRST_ROUND = Round()
@@ -141,8 +165,7 @@ class Continued:
         if self.gone is not None:
             raise CallFailedError(_MAY_WAIT, reason="cancelled") if self.is_lost else cut_off(stopping=False)
         if self.is_lost:
-            message = "The call that asked has ended with its process. Call the tool again, without requestState."
-            raise CallRefusedError(message, reason="call_again")
+            raise CallRefusedError(ENDED_WITH_PROCESS, reason="call_again")
         return None
 
     def resuming(self, call: Call) -> Call:
@@ -210,10 +233,15 @@ async def resumption_of(calls: OpenCalls, round_: Round) -> Resumption | None:
     """Return the call of an ended process that a request resumes; None if it cannot be resumed.
 
     Raises:
-        MCPError: the state was used.
+        MCPError: the state was used, or its process was not asked for the call.
     """
+    state, missing = round_.state or "", round_.not_there
+    if missing is None or state.partition(".")[0] != missing.process:  # the client has changed the name
+        raise no_such_call()
+    if missing.is_lost:
+        return None
     try:
-        checkpoint = await calls.resume(round_.state or "")
+        checkpoint = await calls.resume(state)
     except LookupError as error:
         raise no_such_call() from error
     return Resumption(checkpoint, round_.answers) if checkpoint is not None else None

@@ -34,7 +34,7 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from pallas_gateway.changes.change import Fault
-from pallas_gateway.mcp_server.envelope import SESSION_HEADER
+from pallas_gateway.mcp_server.envelope import SESSION_HEADER, VERSION_HEADER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,7 +66,6 @@ left to the SDK's transport.
         test="tests/unit/mcp_server/test_stateless_call.py",
     ),
 )
-_VERSION_HEADER = "mcp-protocol-version"
 _HEADERS = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"connection", b"keep-alive"),
@@ -81,7 +80,7 @@ def may_be_call(request: Request) -> bool:
     """Return True if a request can be a call of the initialize era, by its method and headers."""
     return (
         request.method == "POST"
-        and request.headers.get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION) in HANDSHAKE_PROTOCOL_VERSIONS
+        and request.headers.get(VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION) in HANDSHAKE_PROTOCOL_VERSIONS
         and request.headers.get("content-type", "").partition(";")[0].strip() == "application/json"
         and all(check_accept_headers(request))
     )
@@ -110,7 +109,7 @@ async def answer(  # noqa: PLR0913  the server, and what one request is made of
     client, context = _Client(request.receive, send, ping_seconds), _Context(call, request, send, expect)
     answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
     watching = asyncio.create_task(client.watch(answering), name="client of a call")
-    version = request.headers.get(_VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
+    version = request.headers.get(VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
     connection = Connection.from_envelope(version, None, None)
     last: JSONRPCResponse | JSONRPCError
     try:
@@ -124,7 +123,7 @@ async def answer(  # noqa: PLR0913  the server, and what one request is made of
         finally:
             context.is_open = False
         watching.cancel()  # no comment comes after the last message
-        await send({"type": "http.response.body", "body": _event(last), "more_body": False})
+        await send({"type": "http.response.body", "body": event(last), "more_body": False})
     except asyncio.CancelledError:
         if not client.has_left:
             raise
@@ -199,7 +198,7 @@ class _Context:
         del opts
         if self.is_open:
             message = JSONRPCNotification(jsonrpc="2.0", method=method, params=dict(params) if params else None)
-            await self._send({"type": "http.response.body", "body": _event(message), "more_body": True})
+            await self._send({"type": "http.response.body", "body": event(message), "more_body": True})
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Do nothing, because the gateway sends its progress by `notify`."""
@@ -218,14 +217,15 @@ class _Context:
             raise NoBackChannelError(method)
         with self._expect(self.request) as (id_, response):
             message = JSONRPCRequest(jsonrpc="2.0", id=id_, method=method, params=dict(params) if params else None)
-            await self._send({"type": "http.response.body", "body": _event(message), "more_body": True})
+            await self._send({"type": "http.response.body", "body": event(message), "more_body": True})
             answer = await response
         if isinstance(result := answer.get("result"), dict):
             return result
         raise MCPError(INTERNAL_ERROR, "The client answered with an error.")
 
 
-def _event(message: JSONRPCResponse | JSONRPCError | JSONRPCNotification | JSONRPCRequest) -> bytes:
+def event(message: JSONRPCResponse | JSONRPCError | JSONRPCNotification | JSONRPCRequest) -> bytes:
+    """Return a message as an event of a stream."""
     # Without absent members: the TypeScript SDK refuses a message with `null` as params.
     encoded = message.model_dump_json(by_alias=True, exclude_none=True).encode()
     return b"event: message\r\ndata: " + encoded + b"\r\n\r\n"

@@ -3,9 +3,8 @@
 A question is a JSON-RPC request on the stream of a call, with an unguessable id. The answer is found by that id, the
 client's session and its bearer, all three, so no client answers for another one.
 
-Where several processes serve the same port, the answer may reach another process than the call. So a process hands on
-to the others each answer that it did not expect: once, and only if its id is one that the gateway gave to that client,
-which the id itself shows.
+The id has the name of the process that asks, to which other processes forward the answer. It shows by itself that the
+gateway gave it to that client.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import secrets
-from collections import deque
 from contextlib import contextmanager
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
@@ -25,23 +23,26 @@ if TYPE_CHECKING:
 
     type KeyOf = Callable[[str], RequestKey]
 
-MOST_HANDED_ON = 4096
-"""Answers that are remembered, because they were passed to another process."""
 _PREFIX = "question-"
+
+
+def process_of(id_: str) -> str | None:
+    """Return the name of the process in the id of a request to a client; None if there is no name."""
+    name, dot, _ = id_.removeprefix(_PREFIX).partition(".")
+    return name if dot and id_.startswith(_PREFIX) else None
 
 
 class ClientAnswers:
     """The answers that calls of this process wait for.
 
-    Processes that share a port share `secret`. `hand_on` tells them of an answer that this one did not expect. A
-    `key_of` returns the key of an id for one client.
+    Processes that share a port share `secret`; `process` is the name of this one. A `key_of` returns the key of an id
+    for one client.
     """
 
-    def __init__(self, secret: bytes | None = None) -> None:
-        self.hand_on: Callable[[RequestKey, bytes], object] = lambda *_: None
+    def __init__(self, secret: bytes | None = None, process: str = "") -> None:
+        self._process = process
         self._secret = secret or secrets.token_bytes(32)
         self._expected: dict[RequestKey, asyncio.Future[Mapping[str, Any]]] = {}
-        self._handed_on: deque[RequestKey] = deque(maxlen=MOST_HANDED_ON)
 
     def __len__(self) -> int:
         """Return the number of expected answers."""
@@ -53,8 +54,8 @@ class ClientAnswers:
 
         The answer is a JSON-RPC response with `result` or `error`.
         """
-        nonce = secrets.token_urlsafe(16)
-        id_ = f"{_PREFIX}{nonce}.{self._seal(key_of(nonce))}"
+        name = f"{self._process}.{secrets.token_urlsafe(16)}"
+        id_ = f"{_PREFIX}{name}.{self._seal(key_of(name))}"
         answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         self._expected[key_of(id_)] = answer
         try:
@@ -62,26 +63,17 @@ class ClientAnswers:
         finally:
             del self._expected[key_of(id_)]
 
-    def take(self, key_of: KeyOf, id_: str, response: Mapping[str, Any], body: bytes) -> bool:
-        """Pass an answer, which came as `body`, to the call that waits for it, in this or another process.
+    def take(self, key_of: KeyOf, id_: str, response: Mapping[str, Any]) -> bool:
+        """Pass an answer to the call of this process that waits for it, if there still is one.
 
-        Returns False if the gateway has sent that client no request of this id.
+        Returns False if this process has sent that client no request of this id.
         """
-        nonce, _, seal = id_.removeprefix(_PREFIX).partition(".")
-        if not hmac.compare_digest(seal.encode(), self._seal(key_of(nonce)).encode()):
+        name, _, seal = id_.removeprefix(_PREFIX).rpartition(".")
+        is_own = name.startswith(f"{self._process}.")
+        if not is_own or not hmac.compare_digest(seal.encode(), self._seal(key_of(name)).encode()):
             return False
-        key = key_of(id_)
-        if not self.deliver(key, response) and key not in self._handed_on:
-            self._handed_on.append(key)
-            self.hand_on(key, body)
-        return True
-
-    def deliver(self, key: RequestKey, response: Mapping[str, Any]) -> bool:
-        """Pass an answer to the call of this process that waits for it; return False if there is none."""
-        answer = self._expected.get(key)
-        if answer is None:
-            return False
-        if not answer.done():
+        answer = self._expected.get(key_of(id_))
+        if answer is not None and not answer.done():
             answer.set_result(response)
         return True
 

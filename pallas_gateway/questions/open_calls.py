@@ -191,7 +191,7 @@ class OpenCalls:
     def __init__(self, own_key: bytes | None = None, process: str | None = None) -> None:
         self._own_key = own_key or secrets.token_bytes(32)
         self.sealing = Sealing((self._own_key,))
-        self._process = process or secrets.token_hex(4)
+        self.process = process or secrets.token_hex(4)
         self._calls: dict[str, OpenCall] = {}
         self._unadmitted: set[str] = set()
         self._is_over = False
@@ -211,7 +211,7 @@ class OpenCalls:
         """Keep a call for the next request of its client; return the state that identifies it."""
         call_id = call.call.call_id
         ticket = call.detach(self.sealing.seconds, lambda: self._calls.pop(call_id, None))
-        state = f"{self._process}.{call_id}.{ticket}.{call.checkpoint(call.questions.keys()) or ''}"
+        state = f"{self.process}.{call_id}.{ticket}.{call.checkpoint(call.questions.keys()) or ''}"
         if self._is_over:
             call.abandon()
         else:
@@ -259,7 +259,7 @@ class OpenCalls:
 
     def is_elsewhere(self, state: str | None) -> bool:
         """Return whether a state is one of another process."""
-        return state is not None and state.partition(".")[0] != self._process
+        return state is not None and state.partition(".")[0] != self.process
 
     def find(self, state: str) -> OpenCall | None:
         """Return the call of a state; None for one that was used or has ended."""

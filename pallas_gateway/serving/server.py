@@ -105,6 +105,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             await stack.enter_async_context(gateway)
             service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))
             entrance = SwappableApp(create_app(gateway, servers, listeners.routes))
+            gateway.running.elsewhere.app = entrance
             limited = gateway.limits.connections
             had_calls = partial(gateway.running.have_ended, limited.last_requests_seconds)
             connections = Listening(entrance, listeners, configuration, sockets, limits=limited, had_calls=had_calls)

@@ -19,16 +19,15 @@ from pallas_gateway.questions.used_states import UsedStates
 from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges
+from pallas_gateway.workers.forwarding import socket_of
 from pallas_gateway.workers.worker_messages import (
-    Answered,
     Cancelled,
     Close,
     Closed,
     GivenBack,
+    Gone,
     LevelSet,
-    Lost,
     NotReloaded,
-    Passed,
     Ready,
     Stopped,
     Used,
@@ -98,6 +97,7 @@ class WorkerManager:
         self._workers: dict[int, WorkerProcess] = {}
         self._ready: set[int] = set()
         self._used_states = UsedStates()
+        self._unreachable: dict[str, list[WorkerProcess]] = {}
         self._uncounted_restarts = 0
         self._stop = asyncio.Event()
         self._failure: WorkersError | None = None
@@ -211,21 +211,20 @@ class WorkerManager:
             return await worker.ended(self._stop_seconds)
         finally:
             del self._workers[worker.number]
-            self._tell_others(worker, Lost(worker.name))
-            forget_gauges(self._plan.start.metrics, worker.number)
+            for asking in self._unreachable.pop(worker.name, ()):
+                asking.send(Gone(worker.name))
+            forget_gauges(self._plan.start.folder, worker.number)
+            socket_of(self._plan.start.folder, worker.name).unlink(missing_ok=True)
             self._close_together()
 
     def _take(self, worker: WorkerProcess, message: WorkerMessage) -> None:
         match message:
             case Ready(announcement):
                 self._note_ready(worker, announcement)
-            case Cancelled() | LevelSet() | Answered():
+            case Cancelled() | LevelSet():
                 self._tell_others(worker, message)
-            case Used() | GivenBack():
+            case Used() | GivenBack() | Gone():
                 self._note_state(worker, message)
-            case Passed(to):
-                receiver = next((one for one in self._workers.values() if one.name == to), None)
-                (receiver or worker).send(message if receiver else Lost(to))
             case Stopped(had_calls):
                 if not self._stop.is_set():
                     worker.send(Close(had_calls))  # only this one was stopped
@@ -233,12 +232,16 @@ class WorkerManager:
             case Closed():
                 self._close_together()
 
-    def _note_state(self, worker: WorkerProcess, message: Used | GivenBack) -> None:
-        if isinstance(message, GivenBack):
-            self._used_states.give_back(message.ticket)
-        else:
-            is_first = self._used_states.note(message.ticket, message.seconds)
-            worker.send(UsedBefore(message.ticket, before=not is_first))
+    def _note_state(self, worker: WorkerProcess, message: Used | GivenBack | Gone) -> None:
+        match message:
+            case GivenBack(ticket):
+                self._used_states.give_back(ticket)
+            case Used(ticket, seconds):
+                worker.send(UsedBefore(ticket, before=not self._used_states.note(ticket, seconds)))
+            case Gone(process) if any(one.name == process for one in self._workers.values()):
+                self._unreachable.setdefault(process, []).append(worker)
+            case Gone():
+                worker.send(message)
 
     def _tell_others(self, worker: WorkerProcess, message: WorkerMessage) -> None:
         for other in self._workers.values():

@@ -41,10 +41,10 @@ class Start:
         listeners: descriptors of the bound sockets, in the order of `bind_public`.
         channel: descriptor of the socket for messages.
         log: descriptor of the pipe for log lines.
-        metrics: the folder in which workers share their metrics.
+        folder: in which workers share their metrics, and each has the socket for requests of the others.
         state_key: seals the states of open questions where `gateway.state_keys` has none; the same for all workers.
         restarts: ended workers that no worker has counted yet.
-        process: the worker's name in exchanges with others.
+        process: the worker's name in what clients return to it.
     """
 
     configuration: Configuration
@@ -53,10 +53,10 @@ class Start:
     listeners: tuple[int, ...]
     channel: int
     log: int
-    metrics: Path
+    folder: Path
     restarts: int
     state_key: bytes | None = field(default=None, repr=False)
-    process: str | None = None
+    process: str = ""
 
     @property
     def descriptors(self) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, get_args
 
 from pallas_gateway.calls.cancellation import RequestKey
-from pallas_gateway.questions.exchanges import Part
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,9 +17,7 @@ if TYPE_CHECKING:
 LONGEST_LINE = 1 << 20
 """Bytes; the announcement has a line for each agent."""
 LONGEST_TEXT = 80_000
-"""Characters of a text for people, each of which takes 12 bytes at most; longer ones are cut. The other texts, which
-programs parse, have limits of their own: 64 KB of JSON that a client sent (`QuestionLimits`), 60,000 characters of a
-part (`exchanges`)."""
+"""Characters of a text for people, each of which takes 12 bytes at most; longer ones are cut."""
 MOST_UNREAD = 256 * 1024
 """Bytes that may wait for a receiver that does not read, before messages that may be lost are dropped."""
 _log = logging.getLogger("pallas.workers")
@@ -64,17 +61,6 @@ class LevelSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
-    """From the worker that got it, and on to the others: a client's answer to a question of a call that is not its own.
-
-    `response` is the body of the client's request as it came: written again, the same JSON may be longer.
-    """
-
-    key: RequestKey
-    response: str
-
-
-@dataclass(frozen=True, slots=True)
 class Used:
     """From a worker: it uses the state with this ticket, which expires within so many seconds."""
 
@@ -98,18 +84,11 @@ class GivenBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Passed(Part):
-    """From a worker, for another one: part of an exchange between them, which the parent forwards."""
+class Gone:
+    """From a worker that cannot reach the one of this name; and back, once that has ended and its messages were read.
 
-    @classmethod
-    def of(cls, part: Part) -> Passed:
-        """Return the message for a part."""
-        return cls(part.to, part.sender, part.exchange, part.text, part.is_last)
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """To a worker: another worker has ended, or the receiver of a part is unknown."""
+    Only then the parent knows all states that it has used.
+    """
 
     process: str
 
@@ -156,12 +135,10 @@ type WorkerMessage = (
     | Failed
     | Cancelled
     | LevelSet
-    | Answered
     | Used
     | UsedBefore
     | GivenBack
-    | Passed
-    | Lost
+    | Gone
     | NotReloaded
     | Stopped
     | Close

@@ -12,25 +12,22 @@ from contextlib import suppress
 from time import sleep
 from typing import TYPE_CHECKING, Self, override
 
-import pydantic_core
-
 from pallas_gateway.hosting.running_calls import RunningCalls
 from pallas_gateway.mcp_server.envelope import end_cancelled
 from pallas_gateway.questions.used_states import UsedStates
 from pallas_gateway.serving.server import SharedListeners
 from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.workers.forwarding import Forwarding
 from pallas_gateway.workers.worker_messages import (
     LONGEST_LINE,
     Alive,
-    Answered,
     Cancelled,
     Close,
     Closed,
     GivenBack,
+    Gone,
     LevelSet,
-    Lost,
     NotReloaded,
-    Passed,
     Stopped,
     Used,
     UsedBefore,
@@ -116,27 +113,28 @@ class WorkerSide:
         self._reload = reload
         self._may_close = asyncio.Event()
         self.is_orphan = self._had_calls = False
-        self._running = RunningCalls(start.state_key, start.process)
+        self._forwarding = Forwarding(start.folder, start.process, self.send, lambda: self._running.draining)
+        self._running = RunningCalls(start.state_key, self._forwarding)
         self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
         for descriptor in start.descriptors:  # child processes of agents must not inherit them
             os.set_inheritable(descriptor, False)
         self._running.cancellations.hand_on = lambda key: self.send(Cancelled(key))
-        self._running.answers.hand_on = lambda key, body: self.send(Answered(key, body.decode()))
         self._running.log_levels.hand_on = lambda session, shows_info: self.send(LevelSet(session, shows_info))
         self._states = self._running.open_calls.used = SharedStates(self.send)
-        self._running.exchanges.send = lambda part: self.send(Passed.of(part))
         self._tasks = TaskOwner(close_seconds=0)
 
     async def __aenter__(self) -> Self:
         channel = socket.socket(fileno=self._channel)
         self._reader, self._writer = await asyncio.open_connection(sock=channel, limit=LONGEST_LINE)
         self._sender = WorkerSender(self._writer, {"to": "parent"})
+        await self._forwarding.__aenter__()
         self._tasks.spawn(self._listen(), name="parent", report=True)
         self._listen_to_signals()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._forwarding.__aexit__()
         await self._tasks.__aexit__()
         for listener in self._listeners:
             listener.close()
@@ -183,19 +181,20 @@ class WorkerSide:
             self.is_orphan = True
         finally:  # also after an error: without the parent this worker would miss what its calls wait for
             self._states.end()
+            self._forwarding.end()
             self._stop.set()
             self._may_close.set()
 
     def _take(self, message: WorkerMessage) -> None:
         match message:
-            case Cancelled() | LevelSet() | Answered():
-                self._take_of_client(message)
+            case Cancelled(key):
+                end_cancelled(self._running.cancellations, key)
+            case LevelSet(session, shows_info):
+                self._running.log_levels.take(session, shows_info=shows_info)
             case UsedBefore(ticket, before):
                 self._states.answered(ticket, is_first=not before)
-            case Passed():
-                self._running.exchanges.take(message)
-            case Lost(process):
-                self._running.exchanges.lose(process)
+            case Gone(process):
+                self._forwarding.note_end(process)
             case NotReloaded():
                 if self._gateway is not None:
                     note = self._gateway.note_problems if message.was_before else self._gateway.note_reload
@@ -203,15 +202,6 @@ class WorkerSide:
             case Close(had_calls):
                 self._had_calls = had_calls
                 self._may_close.set()
-
-    def _take_of_client(self, message: Cancelled | LevelSet | Answered) -> None:
-        match message:
-            case Cancelled(key):
-                end_cancelled(self._running.cancellations, key)
-            case LevelSet(session, shows_info):
-                self._running.log_levels.take(session, shows_info=shows_info)
-            case Answered(key, response):
-                self._running.answers.deliver(key, pydantic_core.from_json(response))
 
     async def _keep_reporting(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()

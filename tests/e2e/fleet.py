@@ -95,6 +95,14 @@ class WorkerManager:
             for other in others:
                 os.kill(other, signal.SIGCONT)
 
+    @asynccontextmanager
+    async def client_of(self, pid: int, **headers: str) -> AsyncGenerator[httpx.AsyncClient]:
+        """A client that keeps its connection to this worker, while the others run."""
+        async with httpx.AsyncClient(headers=headers, base_url=self.base_url, trust_env=False, timeout=60) as http:
+            with self.only(pid):
+                await http.get("/livez")
+            yield http
+
 
 QUESTION = {"message": "Who?", "fields": [{"name": "name", "type": "text"}]}
 

@@ -291,7 +291,7 @@ async def test_a_call_whose_process_ends_while_it_goes_on_is_not_resumed(tmp_pat
         asked = await asked_at(one.url("user"))
         repeating = asyncio.create_task(asked.repeat(url=two.url("user")))
         await gate.wait_for_entered()
-        two.gateway.running.exchanges.lose(one.gateway.running.exchanges.process)
+        await one.gateway.running.elsewhere.__aexit__()  # type: ignore[attr-defined]  # a `Forwarding`, see `neighbours`
         result = answer_of(await repeating)
         assert result.is_error
         assert "Call the tool again" in result.text

@@ -257,9 +257,8 @@ async def test_a_question_is_answered_whichever_worker_hears_the_answer(answered
             questions = await call.wait_for_notifications(3)
         question = next(one for one in questions if one["method"] == "elicitation/create")
         answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"name": "Ada"}}}
-        with served.only(pids[answered]):
-            async with httpx.AsyncClient(headers={"mcp-session-id": "made-up.f"}) as http:
-                assert (await http.post(served.url("peer"), json=answer)).status_code == 202
+        async with served.client_of(pids[answered], **{"mcp-session-id": "made-up.f"}) as http:
+            assert (await http.post(served.url("peer"), json=answer)).status_code == 202
         assert answer_of(await call.reply()).text == '{"name": "Ada"}'
 
 
@@ -485,10 +484,8 @@ async def _door(served: WorkerManager, pid: int, path: str) -> AsyncGenerator[ht
 
 async def _kept(served: WorkerManager, pid: int, stack: AsyncExitStack) -> httpx.AsyncClient:
     """A client of the threads API that keeps its connection to one worker."""
-    base = f"{served.base_url}/api/v1"
-    http = await stack.enter_async_context(httpx.AsyncClient(base_url=base, trust_env=False, timeout=60))
-    with served.only(pid):
-        (await http.get("/agents")).raise_for_status()
+    http = await stack.enter_async_context(served.client_of(pid))
+    http.base_url = httpx.URL(f"{served.base_url}/api/v1")
     return http
 
 

@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 import pytest_asyncio
 
@@ -58,9 +57,8 @@ async def answer(served: WorkerManager, pid: int, question: str, content: str) -
     """Send an answer, written as it stands here, to one worker; return the status."""
     body = f'{{"jsonrpc":"2.0","id":"{question}","result":{{"action":"accept","content":{{"name":{content}}}}}}}'
     headers = {"mcp-session-id": SESSION, "content-type": "application/json"}
-    with served.only(pid):
-        async with httpx.AsyncClient(headers=headers, trust_env=False, timeout=60) as http:
-            return (await http.post(served.url("peer"), content=body)).status_code
+    async with served.client_of(pid, **headers) as http:
+        return (await http.post(served.url("peer"), content=body)).status_code
 
 
 @contextmanager

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.workers.forwarding import Forwarding
+from pallas_gateway.workers.worker_messages import Gone
 from tests.support.asking import FORM
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import call_tools, say, scripted_llm
-from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
+    from starlette.types import Receive, Scope, Send
+
+    from pallas_gateway.workers.worker_messages import WorkerMessage
     from tests.support.gateway import Project, Running
     from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
 
@@ -79,14 +84,34 @@ async def chain_of_agents(
 
 @asynccontextmanager
 async def neighbours(path: Path, url: str, script: Script) -> AsyncIterator[tuple[Running, Running]]:
-    """Two gateways with the same keys that exchange documents, as two workers do."""
+    """Two gateways with the same keys that forward requests to each other, as two workers do."""
     keys = {"state_keys": ["k" * 32]}
-    async with (
-        gateway_of(path / "one", {"url": url}, gateway=keys, script=script) as one,
-        gateway_of(path / "two", {"url": url}, gateway=keys, script=script) as two,
-    ):
-        by_name = {each.process: each for each in (one.gateway.running.exchanges, two.gateway.running.exchanges)}
-        for exchanges in by_name.values():
-            exchanges.send = lambda part: by_name[part.to].take(part)
-        yield one, two
-        await eventually(lambda: not any(map(len, by_name.values())), what="the end of the exchanges")
+    with TemporaryDirectory() as folder:  # paths of sockets are short
+        async with (
+            gateway_of(path / "one", {"url": url}, gateway=keys, script=script) as one,
+            gateway_of(path / "two", {"url": url}, gateway=keys, script=script) as two,
+            forwarding_of(one, Path(folder)),
+            forwarding_of(two, Path(folder)),
+        ):
+            yield one, two
+
+
+@asynccontextmanager
+async def forwarding_of(served: Running, folder: Path) -> AsyncIterator[Forwarding]:
+    """The requests between a gateway and others that have the same folder."""
+    running = served.gateway.running
+    alone, port = running.elsewhere, served.gateway.addresses.registry_port
+
+    async def at_own_port(scope: Scope, receive: Receive, send: Send) -> None:
+        assert alone.app is not None
+        await alone.app({**scope, "server": (scope["server"][0], port)}, receive, send)
+
+    def parent(message: WorkerMessage) -> None:
+        assert isinstance(message, Gone)
+        forwarding.note_end(message.process)
+
+    forwarding = Forwarding(folder, alone.process, parent, lambda: running.draining)
+    forwarding.app = at_own_port
+    running.elsewhere = forwarding
+    async with forwarding:
+        yield forwarding

@@ -17,7 +17,7 @@ from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.mcp_server.stream_asking import modes_in, modes_of_session, new_session_id
 from pallas_gateway.questions.approvals import LONGEST_ARGUMENTS, approval_question, may_name_tools_of
 from pallas_gateway.questions.asking import AskRules, Questions
-from pallas_gateway.questions.client_answers import ClientAnswers
+from pallas_gateway.questions.client_answers import ClientAnswers, process_of
 from pallas_gateway.questions.pauses import PausableDeadline
 from tests.support.waiting import eventually
 
@@ -225,28 +225,28 @@ async def test_an_answer_is_taken_from_the_client_that_was_asked_alone() -> None
             ("one", "7"),
             ("one", "\ud800.é"),
         ]:
-            assert not answers.take(keys_of(session), other, {"result": 0}, b"")
-        assert answers.take(keys_of(), id_, {"result": 1}, b"its body")
-        assert answers.take(keys_of(), id_, {"result": 2}, b"")
+            assert not answers.take(keys_of(session), other, {"result": 0})
+        assert answers.take(keys_of(), id_, {"result": 1})
+        assert answers.take(keys_of(), id_, {"result": 2})
         assert await answer == {"result": 1}
     assert len(answers) == 0
 
 
-async def test_only_answers_to_own_questions_are_handed_on_to_other_processes_and_each_once() -> None:
-    handed_on: list[tuple[RequestKey, bytes]] = []
-    here, there = ClientAnswers(b"secret"), ClientAnswers(b"secret")
-    there.hand_on = lambda key, body: handed_on.append((key, body))
+async def test_the_id_of_a_question_names_its_process_which_alone_takes_the_answer() -> None:
+    here, there = ClientAnswers(b"secret", "here"), ClientAnswers(b"secret", "there")
     with here.expecting(keys_of()) as (id_, answer):
-        for _ in range(100):
-            assert there.take(keys_of(), id_, {"result": 1}, b"its body")
-            assert not there.take(keys_of(), "question-made.up", {"result": 1}, b"")
-        ((key, body),) = handed_on
-        assert body == b"its body"
-        assert here.deliver(key, {"result": 1})
+        assert process_of(id_) == "here"
+        for another in (there, ClientAnswers(b"another", "here")):
+            assert not another.take(keys_of(), id_, {"result": 1})
+        assert not there.take(keys_of(), id_.replace("here", "there"), {"result": 1})  # the seal covers the name
+        assert here.take(keys_of(), id_, {"result": 1})
         assert await answer == {"result": 1}
-    assert there.take(keys_of(), id_, {"result": 1}, b"its body")  # late: no call waits for it any more
-    assert not ClientAnswers(b"another").take(keys_of(), id_, {"result": 1}, b"its body")
-    assert len(handed_on) == 1
+    assert here.take(keys_of(), id_, {"result": 1})  # late: no call waits for it any more
+
+
+@pytest.mark.parametrize("id_", ["7", "question-", "question-7", "here.7"])
+def test_the_id_of_a_clients_own_names_no_process(id_: str) -> None:
+    assert process_of(id_) is None
 
 
 @pytest.mark.parametrize(

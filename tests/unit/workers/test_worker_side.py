@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.workers.start import Rereading, Start
-from pallas_gateway.workers.worker_messages import Answered, Close, line_of
+from pallas_gateway.workers.worker_messages import Close, UsedBefore, line_of
 from pallas_gateway.workers.worker_side import WorkerSide
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
-
-KEY = RequestKey.of("root", "session", None, "question")
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,7 @@ async def joined(folder: Path) -> AsyncGenerator[Joined]:
     configuration: Any = SimpleNamespace(deployment=SimpleNamespace(gateway=SimpleNamespace(drain_seconds=0.1)))
     rereading = Rereading(None, Overrides(), watch=False)
     log = os.open(os.devnull, os.O_WRONLY)
-    start = Start(configuration, rereading, 1, (), theirs.detach(), log, folder, 0, b"key", "one")
+    start = Start(configuration, rereading, 1, (), theirs.detach(), log, folder, 0, b"key", "0a1b2c3d")
     stop = asyncio.Event()
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
@@ -66,8 +63,8 @@ async def test_a_message_that_cannot_be_read_is_logged_and_those_after_it_are_ta
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with joined(tmp_path) as it:
-        cut = Answered(KEY, '{"id": "question", "result": {"content": [0, 0, …')
-        it.parent.sendall(line_of(cut) + b"no message\n" + line_of(Close()))
+        failing = UsedBefore([], before=True)  # type: ignore[arg-type]  # a ticket is a text
+        it.parent.sendall(line_of(failing) + b"no message\n" + line_of(Close()))
         await it.may_close()
         assert not it.stop.is_set()
     assert caplog.messages[:2] == ["worker message failed", "worker message unreadable"]

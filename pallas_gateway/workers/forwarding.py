@@ -1,0 +1,243 @@
+"""Requests between workers: one worker forwards an HTTP request to the worker of its call, and the response back.
+
+Each worker listens on a Unix socket in a folder that only the user of the gateway can open. A connection is for one
+request: its scope and body in one direction, the ASGI messages of its response in the other. The end of the connection
+is the disconnect of the client, or the end of the worker. A worker reads no further message before its client has taken
+the one before, so a client that reads slowly slows the call down as on a connection of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+import re
+import struct
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self, override
+
+from pallas_gateway.questions.elsewhere import TAKE_KEY, Elsewhere, NotThere
+from pallas_gateway.serving.sockets import BACKLOG
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.workers.worker_messages import Gone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from starlette.requests import Request
+    from starlette.types import Message, Receive, Send
+
+    from pallas_gateway.workers.worker_messages import WorkerMessage
+
+GONE_SECONDS = 10.0
+"""Longest wait until the parent has noticed the end of a worker."""
+_NAME = re.compile(r"[0-9a-f]{8}")
+_LENGTH = struct.Struct("!Q")
+_TAKEN, _NOT_HERE = {"type": "pallas_gateway.taken"}, {"type": "pallas_gateway.not_here"}
+_SCOPE = frozenset(
+    {"type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers"}
+    | {"client", "server"}
+)
+
+
+class NotHereError(Exception):
+    """A request for a call that this worker has no more, because it drains; another worker resumes the call."""
+
+
+def socket_of(folder: Path, process: str) -> Path:
+    """Return the socket of the worker with this name."""
+    return folder / f"{process}.sock"
+
+
+class Forwarding(Elsewhere):
+    """The other workers as one of them sees them; an async context manager, in which it answers their requests.
+
+    Args:
+        folder: of the sockets.
+        process: the name of this worker.
+        ask: sends a message to the parent.
+        draining: returns whether this worker drains.
+    """
+
+    def __init__(
+        self, folder: Path, process: str, ask: Callable[[WorkerMessage], object], draining: Callable[[], bool]
+    ) -> None:
+        super().__init__(process)
+        self._folder = folder
+        self._ask = ask
+        self._draining = draining
+        self._ended: dict[str, asyncio.Future[None]] = {}
+        self._is_orphan = False
+        self._tasks = TaskOwner(close_seconds=0)
+
+    async def __aenter__(self) -> Self:
+        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._tasks.spawn(self._answer(reader, writer), name="request of another worker", report=True)
+
+        path = str(socket_of(self._folder, self.process))
+        self._server = await asyncio.start_unix_server(accept, path, backlog=BACKLOG)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._tasks.__aexit__()
+        socket_of(self._folder, self.process).unlink(missing_ok=True)
+
+    # to another worker
+
+    @override
+    async def _forward(
+        self, process: str, request: Request, body: bytes, send: Send, if_cut: Callable[[], bytes]
+    ) -> NotThere | None:
+        if _NAME.fullmatch(process) is None:
+            return NotThere(process)
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(socket_of(self._folder, process)))
+        except (FileNotFoundError, ConnectionError):
+            return await self._not_there(process)
+        leaving = self._tasks.spawn(_abort_when_left(request.receive, writer), name="client of a forwarded request")
+        response = _Response(send)
+        try:
+            with suppress(ConnectionError):  # its end is noticed by reading
+                await _write(writer, [{name: request.scope[name] for name in _SCOPE & request.scope.keys()}, body])
+            await response.relay(reader)
+        finally:
+            has_left = leaving.done()
+            leaving.cancel()
+            writer.close()
+        if has_left or response.is_whole:
+            return None
+        if not response.is_taken:
+            return NotThere(process) if response.is_refused else await self._not_there(process)
+        return None if await response.is_ended(if_cut) else NotThere(process, is_lost=True)
+
+    async def _not_there(self, process: str) -> NotThere:
+        """Return that a worker has ended, after the parent has read which states it used before."""
+        ended = self._ended.get(process)
+        if ended is None and not self._is_orphan:
+            ended = self._ended[process] = asyncio.get_running_loop().create_future()
+            self._ask(Gone(process))
+        if ended is not None:
+            await asyncio.wait({ended}, timeout=GONE_SECONDS)
+        return NotThere(process, is_lost=ended is not None and not ended.done())
+
+    def note_end(self, process: str) -> None:
+        """Note that the parent has read all messages of a worker, which has ended."""
+        if (ended := self._ended.pop(process, None)) is not None:
+            ended.set_result(None)
+
+    def end(self) -> None:
+        """Wait no more for the parent, which is gone."""
+        self._is_orphan = True
+        for process in [*self._ended]:
+            self.note_end(process)
+
+    # from another worker
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        is_taken = False
+
+        def take() -> None:
+            nonlocal is_taken
+            if not is_taken:
+                if self._draining():
+                    raise NotHereError
+                is_taken = True
+                writer.write(_framed(_TAKEN))
+
+        async def send(message: Message) -> None:
+            take()  # a request that is refused here is answered as well
+            await _write(writer, message)
+
+        try:
+            if (asked := await _read(reader)) is not None and self.app is not None:
+                with _receiving(asked[1], reader) as receive, suppress(NotHereError, ConnectionError):
+                    await self.app({**asked[0], TAKE_KEY: take}, receive, send)
+        finally:
+            if not is_taken:
+                writer.write(_framed(_NOT_HERE))
+            writer.close()
+
+
+class _Response:
+    """The response of another worker on its way to the client.
+
+    Attributes:
+        is_taken: the other worker has the call.
+        is_refused: the other worker drains.
+        is_whole: the client was sent all of it.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self.is_taken = self.is_refused = self.is_whole = False
+        self._start: Message | None = None
+        self._send = send
+
+    async def relay(self, reader: asyncio.StreamReader) -> None:
+        """Send the response to the client, as far as it comes."""
+        while not (self.is_whole or self.is_refused) and (message := await _read(reader)) is not None:
+            self.is_refused = message == _NOT_HERE
+            self.is_taken = not self.is_refused
+            if message["type"] == "http.response.start":
+                self._start = message
+            if message not in (_TAKEN, _NOT_HERE):
+                await self._send(message)
+                self.is_whole = message is not self._start and not message.get("more_body")
+
+    async def is_ended(self, if_cut: Callable[[], bytes]) -> bool:
+        """End an event stream that was cut; return False if no response has begun."""
+        if self._start is None:
+            return False
+        if dict(self._start["headers"]).get(b"content-type", b"").startswith(b"text/event-stream"):
+            await self._send({"type": "http.response.body", "body": if_cut(), "more_body": False})
+        return True
+
+
+@contextmanager
+def _receiving(body: bytes, reader: asyncio.StreamReader) -> Iterator[Receive]:
+    """Yield the `receive` of a request: its body, then its disconnect at the end of the connection."""
+    unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    leaving = asyncio.create_task(_read(reader), name="end of a forwarded request")
+
+    async def receive() -> Message:
+        if not unread:
+            await asyncio.wait({leaving})
+        return unread.pop() if unread else {"type": "http.disconnect"}
+
+    try:
+        yield receive
+    finally:
+        leaving.cancel()
+
+
+async def _abort_when_left(receive: Receive, writer: asyncio.StreamWriter) -> None:
+    """End the connection to the other worker when the client disconnects."""
+    try:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    finally:
+        writer.transport.abort()
+
+
+def _framed(value: Any) -> bytes:
+    data = marshal.dumps(value)  # plain values, between processes of the same program
+    return _LENGTH.pack(len(data)) + data
+
+
+async def _write(writer: asyncio.StreamWriter, value: Any) -> None:
+    """Write a value, and wait until the other worker has read most of what came before.
+
+    Raises:
+        ConnectionError: the connection has ended.
+    """
+    writer.write(_framed(value))
+    await writer.drain()
+
+
+async def _read(reader: asyncio.StreamReader) -> Any:
+    """Return the next value; None at the end of the connection."""
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        return marshal.loads(await reader.readexactly(length))  # noqa: S302  written by `_framed`
+    except (ConnectionError, EOFError):
+        return None
