@@ -28,6 +28,7 @@ from pallas_gateway.mcp_server.rounds import (
 from pallas_gateway.mcp_server.stream_asking import StreamAsker
 from pallas_gateway.mcp_server.tools import call_result, conversation_id_of, parse_call
 from pallas_gateway.questions.asking import CANNOT_ASK
+from pallas_gateway.questions.used_states import StatesUnavailableError
 from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ async def answer_message(
     try:
         return await serve_call(incoming, parse, answer, deliver)
     finally:
-        continued.ended(running.open_calls)
+        await continued.ended(running.open_calls)
 
 
 async def _reply(
@@ -204,10 +205,12 @@ async def _continued(agent: HostedAgent, calls: OpenCalls, round_: Round) -> Con
     """Return the call that a request continues or ends."""
     try:
         if not calls.is_elsewhere(round_.state):
-            found = Continued(call_of(calls, round_, agent.name))
+            found = Continued(await call_of(calls, round_, agent.name))
         else:
             resumed = await resumption_of(calls, round_)
             found = Continued(resumed=resumed, is_lost=resumed is None)
+    except StatesUnavailableError as error:
+        return Continued(refused=error)
     except MCPError:
         if not round_.ends:
             raise

@@ -139,12 +139,14 @@ class Continued:
         resumed: a call to resume, whose process has ended.
         is_lost: the call has ended with its process, or waits at another replica, and cannot be resumed.
         gone: the id of a call to end that does not wait in this gateway.
+        refused: the reason why the request cannot continue its call now.
     """
 
     waiting: OpenCall | None = None
     resumed: Resumption | None = None
     is_lost: bool = False
     gone: str | None = None
+    refused: CallRefusedError | None = None
 
     @property
     def call_id(self) -> str | None:
@@ -157,11 +159,13 @@ class Continued:
         """Return the call that waits in this process; None for a call to resume.
 
         Raises:
-            CallRefusedError: `call_again`.
+            CallRefusedError: `call_again`, `database_unavailable`.
             CallFailedError: `cancelled`.
         """
         if self.waiting is not None:
             return self.waiting.call
+        if self.refused is not None:
+            raise self.refused
         if self.gone is not None:
             raise CallFailedError(_MAY_WAIT, reason="cancelled") if self.is_lost else cut_off(stopping=False)
         if self.is_lost:
@@ -184,10 +188,10 @@ class Continued:
         resumed.on_admitted = partial(calls.admit, self.resumed.at.ticket)
         return resumed
 
-    def ended(self, calls: OpenCalls) -> None:
+    async def ended(self, calls: OpenCalls) -> None:
         """Accept the state of a call to resume again if the call was refused."""
         if self.resumed is not None:
-            calls.give_back(self.resumed.at.ticket)
+            await calls.give_back(self.resumed.at.ticket)
 
 
 NEW_CALL = Continued()
@@ -200,18 +204,22 @@ def questions_result(call: OpenCall, state: str) -> InputRequiredResult:
     return InputRequiredResult(input_requests={**requests}, request_state=state, meta=meta)
 
 
-def call_of(calls: OpenCalls, round_: Round, agent: str) -> OpenCall | None:
+async def call_of(calls: OpenCalls, round_: Round, agent: str) -> OpenCall | None:
     """Answer the questions of the call of this process that a request continues, and return it; None for a new call.
 
     Raises:
         MCPError: the state was used, or its call has ended, or an answer does not fit.
+        StatesUnavailableError: it is not known now whether the state was used.
     """
     if round_.state is None:
         return None
     call = calls.find(round_.state)
     if call is None or call.call.agent != agent:
         raise no_such_call()
-    calls.attach(call, _fitting(call, round_.answers))
+    try:
+        await calls.attach(call, _fitting(call, round_.answers))
+    except LookupError as error:
+        raise no_such_call() from error
     if round_.ends:
         call.end()
     return call
@@ -234,6 +242,7 @@ async def resumption_of(calls: OpenCalls, round_: Round) -> Resumption | None:
 
     Raises:
         MCPError: the state was used, or its process was not asked for the call.
+        StatesUnavailableError: it is not known now whether the state was used.
     """
     state, missing = round_.state or "", round_.not_there
     if missing is None or state.partition(".")[0] != missing.process:  # the client has changed the name

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.questions import EXPIRED
 from pallas_gateway.events.channel import StreamOptions
-from pallas_gateway.questions.used_states import UsedStates
+from pallas_gateway.questions.used_states import OwnStates, StatesUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Set
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.questions import Answer, Mode, Question
     from pallas_gateway.events.channel import EventSink
+    from pallas_gateway.questions.used_states import StateUses
 
 LONGEST_BACKLOG = 1000
 """Events that are kept for a client between two of its requests."""
@@ -39,7 +40,7 @@ class OpenCall:
     """One call with its client, which may have no request at present; the call's `EventSink` and `Asker`.
 
     `checkpoint` returns where the call waits for answers to these questions, for another process to resume it from
-    there; None if it cannot be resumed.
+    there; None if it cannot be resumed. With `is_in_state`, the latest state has it.
     `on_admitted` is called when the call has its place.
     """
 
@@ -47,6 +48,7 @@ class OpenCall:
         self.call = call
         self.modes = modes
         self.ticket = ""
+        self.is_in_state = False
         self.checkpoint: Callable[[Set[str]], str | None] = lambda _: None
         self.on_admitted: Callable[[], object] = lambda: None
         self.work: asyncio.Task[Reply] | None = None
@@ -84,9 +86,8 @@ class OpenCall:
         self.asked = asyncio.get_running_loop().create_future()
         expired = {id_: EXPIRED for id_, one in self._open.items() if monotonic() - one.since > seconds}
         for id_, answer in {**answers, **expired}.items():
-            waiting = self._open.pop(id_).answer
-            if not waiting.done():
-                waiting.set_result(answer)
+            if (one := self._open.pop(id_, None)) is not None and not one.answer.done():
+                one.answer.set_result(answer)
         if self._open:
             self.asked.set_result(None)
 
@@ -185,7 +186,7 @@ class OpenCalls:
     """The calls of this process that wait until their clients repeat the request with answers.
 
     `sealing` says how their states are sealed; `own_key` is the key of a gateway without `state_keys`;
-    `process` names this process in them. `used` has the states that were used, in all processes of the gateway.
+    `process` names this process in them. `used` accepts states once in all processes of the gateway.
     """
 
     def __init__(self, own_key: bytes | None = None, process: str | None = None) -> None:
@@ -195,7 +196,8 @@ class OpenCalls:
         self._calls: dict[str, OpenCall] = {}
         self._unadmitted: set[str] = set()
         self._is_over = False
-        self.used = UsedStates()
+        self.used: StateUses = OwnStates()
+        self._stored: StateUses | None = None
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -203,15 +205,29 @@ class OpenCalls:
     def works(self) -> list[asyncio.Task[Reply]]:
         return [call.work for call in self._calls.values() if call.work is not None]
 
-    def seal_with(self, keys: Collection[str], seconds: float) -> None:
-        """Use these keys for later states; without keys, a key of the gateway."""
+    def seal_with(self, keys: Collection[str], seconds: float, stored: StateUses | None = None) -> None:
+        """Use these keys for later states; without keys, a key of the gateway.
+
+        Only with keys can other gateways, or this one after a restart, open its states. `stored` accepts those once.
+        """
         self.sealing = Sealing(tuple(key.encode() for key in keys) or (self._own_key,), seconds)
+        self._stored = stored if keys else None
+
+    @property
+    def _uses(self) -> StateUses:
+        return self._stored or self.used
 
     def detach(self, call: OpenCall) -> str:
-        """Keep a call for the next request of its client; return the state that identifies it."""
+        """Keep a call for the next request of its client; return the state that identifies it.
+
+        The state has no checkpoint while it could not be accepted elsewhere. So this process alone can continue the
+        call, and need not ask whether another one has.
+        """
         call_id = call.call.call_id
         ticket = call.detach(self.sealing.seconds, lambda: self._calls.pop(call_id, None))
-        state = f"{self.process}.{call_id}.{ticket}.{call.checkpoint(call.questions.keys()) or ''}"
+        checkpoint = (call.checkpoint(call.questions.keys()) if self._uses.is_available else None) or ""
+        call.is_in_state = bool(checkpoint)
+        state = f"{self.process}.{call_id}.{ticket}.{checkpoint}"
         if self._is_over:
             call.abandon()
         else:
@@ -225,10 +241,29 @@ class OpenCalls:
             call.abandon()
         self._calls.clear()
 
-    def attach(self, call: OpenCall, answers: Mapping[str, Answer]) -> None:
-        """Continue a call with answers to its questions; its state cannot be used again."""
+    async def attach(self, call: OpenCall, answers: Mapping[str, Answer]) -> None:
+        """Continue a call with answers to its questions; its state cannot be used again.
+
+        Raises:
+            LookupError: another process has resumed the call, or it has ended meanwhile.
+            StatesUnavailableError: this is not known now; the call still waits.
+        """
         del self._calls[call.call.call_id]
-        self.used.note(call.ticket, self.sealing.seconds)
+        try:
+            is_first = not call.is_in_state or await self._uses.use(call.ticket, self.sealing.seconds)
+        except StatesUnavailableError:
+            if self._is_over:
+                call.abandon()
+            elif call.work is not None:
+                self._calls[call.call.call_id] = call
+            raise
+        except asyncio.CancelledError:
+            call.abandon()  # its client has left
+            raise
+        if not is_first:
+            call.abandon()
+        if call.work is None:
+            raise LookupError(call.ticket)
         call.answer(answers, self.sealing.seconds)
 
     async def resume(self, state: str) -> Checkpoint | None:
@@ -238,11 +273,12 @@ class OpenCalls:
 
         Raises:
             LookupError: the state was used.
+            StatesUnavailableError: this is not known now.
         """
         _, call_id, ticket, checkpoint = state.split(".", 3)
         if not checkpoint:
             return None
-        if not await self.used.use(ticket, self.sealing.seconds):
+        if not await self._uses.use(ticket, self.sealing.seconds):
             raise LookupError(ticket)
         self._unadmitted.add(ticket)
         return Checkpoint(call_id, ticket, checkpoint)
@@ -251,11 +287,11 @@ class OpenCalls:
         """Note that a resumed call runs: its state cannot be used again."""
         self._unadmitted.discard(ticket)
 
-    def give_back(self, ticket: str) -> None:
+    async def give_back(self, ticket: str) -> None:
         """Accept a state again if its call was not admitted."""
         if ticket in self._unadmitted:
             self._unadmitted.discard(ticket)
-            self.used.give_back(ticket)
+            await self._uses.give_back(ticket)
 
     def is_elsewhere(self, state: str | None) -> bool:
         """Return whether a state is one of another process."""

@@ -52,6 +52,7 @@ REFUSALS = (
     "bad_params",
     "busy",
     "call_again",
+    "database_unavailable",
     "images_unsupported",
     "insufficient_scope",
     "nesting_too_deep",

@@ -48,6 +48,7 @@ CONNECT_SECONDS = 5.0
 OPERATION_SECONDS = 15.0
 """A caller's longest wait for one transaction, with the wait for a connection. The transaction itself is bounded by the
 limits of the pool, of each statement and of SQLite's lock."""
+_TRY_AGAIN_SECONDS = (0.2, 1.0, 3.0)  # pauses between attempts of a transaction that must not be lost
 TRIED_BYTES = 64 * 1024  # a full disk still takes small changes
 LONGEST_REASON = 300
 _SQLITE = "sqlite:///"
@@ -179,6 +180,20 @@ class Database:
         self.is_up = is_up
         if self._up is not None:
             self._up.set(is_up)
+
+
+async def tried_again[T](transaction: Callable[[], Awaitable[T]]) -> T:
+    """Return the result of a transaction that may run more than once; it is tried for some seconds.
+
+    Raises:
+        ThreadsUnavailableError: of the last attempt.
+    """
+    for seconds in _TRY_AGAIN_SECONDS:
+        try:
+            return await transaction()
+        except ThreadsUnavailableError:
+            await asyncio.sleep(seconds)
+    return await transaction()
 
 
 def reason_of(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
@@ -19,6 +20,7 @@ from pallas_gateway.threads.question_store import QuestionStore
 from pallas_gateway.threads.quota import Quota
 from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.store import Store
+from pallas_gateway.threads.stored_states import StoredStates
 from pallas_gateway.threads.thread_changes import ThreadChanges
 from pallas_gateway.threads.turns import Turns
 
@@ -59,6 +61,9 @@ class Threads:
         self._turns = Turns(self._store, leases.seconds)
         self._question_store = QuestionStore(self._database)
         self._questions = ThreadQuestions(self._question_store)
+        self.states = StoredStates(
+            self._database, leases.process or secrets.token_hex(4), is_open=lambda: self._is_open
+        )
         self._keeping = TaskOwner(close_seconds=0)
         self._is_open = False
 
@@ -84,6 +89,7 @@ class Threads:
         """
         await self._keeping.cancel_all()
         await self._questions.close()
+        await self.states.close()
         await self._turns.close()
         await self._database.close()
 
@@ -131,6 +137,7 @@ class Threads:
                     await self._database.try_out()
                 elif now() - cleaned >= self._limits.clean_seconds:
                     await self._question_store.remove_expired(self._limits.expired_seconds)
+                    await self.states.remove_expired(self._limits.expired_seconds)
                     cleaned = now()
             except ThreadsUnavailableError:
                 continue

@@ -93,6 +93,16 @@ checkpoints = Table(
 """Where the calls of pending turns wait for answers: another process resumes them from there."""
 
 
+used_states = Table(
+    "pallas_used_states",
+    METADATA,
+    Column("ticket", String(ID_CHARACTERS), primary_key=True),
+    Column("process", String(ID_CHARACTERS), nullable=False),
+    Column("valid_until", BigInteger, nullable=False),
+)
+"""States of calls of 2026-07-28 that a process has used, until they have expired."""
+
+
 class now(FunctionElement[int]):  # noqa: N801  named like the SQL function it stands for
     """The present time by the database's clock, also in a transaction that has waited for a lock."""
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.tasks import TaskOwner, completed
+from pallas_gateway.threads.database import tried_again
 from pallas_gateway.threads.records import (
     CANCELLED,
     History,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 RENEWALS = 4  # of a lease in its lifetime, so that a short outage of the database does not lose it
 POLL_SECONDS = (0.05, 0.5)  # shortest and longest pause between two attempts to get another process's lease
-_WRITE_AGAIN_SECONDS = (0.2, 1.0, 3.0)  # pauses between attempts to store an answer
 _log = logging.getLogger("pallas.threads")
 
 
@@ -72,7 +72,9 @@ class OpenTurn:
             ThreadsUnavailableError: the database could not be used for several seconds.
         """
         self.is_ended = True
-        writing = self._tasks.spawn(self._written(outcome), name=f"end of turn in thread {self.lease.thread_id}")
+        writing = self._tasks.spawn(
+            tried_again(lambda: self._end(outcome)), name=f"end of turn in thread {self.lease.thread_id}"
+        )
         try:
             await completed(writing)
         except asyncio.CancelledError:
@@ -101,14 +103,6 @@ class OpenTurn:
         self.is_ended = True
         if not await self._store.forget(self.lease):
             raise await _lost(self._store, self.lease)
-
-    async def _written(self, outcome: TurnOutcome) -> None:
-        for seconds in _WRITE_AGAIN_SECONDS:
-            try:
-                return await self._end(outcome)
-            except ThreadsUnavailableError:
-                await asyncio.sleep(seconds)
-        return await self._end(outcome)
 
     async def _end(self, outcome: TurnOutcome) -> None:
         if not await self._store.end_turn(self.lease, outcome):

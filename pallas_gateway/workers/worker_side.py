@@ -10,11 +10,10 @@ import socket
 import threading
 from contextlib import suppress
 from time import sleep
-from typing import TYPE_CHECKING, Self, override
+from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.hosting.running_calls import RunningCalls
 from pallas_gateway.mcp_server.envelope import end_cancelled
-from pallas_gateway.questions.used_states import UsedStates
 from pallas_gateway.serving.server import SharedListeners
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.workers.forwarding import Forwarding
@@ -43,18 +42,17 @@ if TYPE_CHECKING:
     from pallas_gateway.workers.worker_messages import WorkerMessage
 
 
-class SharedStates(UsedStates):
-    """Asks the parent by `send`, and takes its answers."""
+class SharedStates:
+    """The `StateUses` of workers: asks the parent by `send`, and takes its answers."""
+
+    is_available = True
 
     def __init__(self, send: Callable[[WorkerMessage], object]) -> None:
-        super().__init__()
         self._send = send
         self._asked: dict[str, asyncio.Future[bool]] = {}
         self._is_over = False
 
-    @override
     async def use(self, ticket: str, seconds: float) -> bool:
-        """Use a state, unless it was used by any worker; if the request ends meanwhile, it is given back."""
         if self._is_over or ticket in self._asked:
             return False
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -64,18 +62,10 @@ class SharedStates(UsedStates):
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            answer.add_done_callback(lambda given: self.give_back(ticket) if given.result() else None)
+            answer.add_done_callback(lambda given: self._send(GivenBack(ticket)) if given.result() else None)
             raise
 
-    @override
-    def note(self, ticket: str, seconds: float) -> bool:
-        """Note that this worker has used a state of its own."""
-        self._send(Used(ticket, seconds))
-        return True
-
-    @override
-    def give_back(self, ticket: str) -> None:
-        """Accept a state once more, at any worker."""
+    async def give_back(self, ticket: str) -> None:
         self._send(GivenBack(ticket))
 
     def answered(self, ticket: str, *, is_first: bool) -> None:

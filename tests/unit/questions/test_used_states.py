@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
-from pallas_gateway.questions.used_states import UsedStates
+from pallas_gateway.questions.used_states import OwnStates, UsedStates
 from pallas_gateway.workers.worker_messages import GivenBack, Used, UsedBefore, WorkerMessage, line_of, message_of
 from pallas_gateway.workers.worker_side import SharedStates
 from tests.support.waiting import eventually
 
 
 async def test_a_state_is_used_once_unless_it_is_given_back_or_has_expired() -> None:
+    own = OwnStates()
+    assert await own.use("one", 60)
+    assert not await own.use("one", 60)
+    await own.give_back("one")
+    await own.give_back("unknown")
+    assert await own.use("one", 60)
+
     states = UsedStates()
-    assert await states.use("one", 60)
-    assert not await states.use("one", 60)
-    states.give_back("one")
-    states.give_back("unknown")
-    assert await states.use("one", 0)
+    assert states.note("one", 0)
     await eventually(lambda: states.note("one", 60), what="the end of the state")
 
 
@@ -29,9 +32,8 @@ async def test_the_parent_decides_which_worker_uses_a_state() -> None:
     for answer in (UsedBefore("one", before=False), UsedBefore("two", before=True), UsedBefore("three", before=True)):
         states.answered(answer.ticket, is_first=not answer.before)
     assert await using == [True, False, False]
-    states.give_back("one")
-    assert states.note("own", 60)
-    assert sent[2:] == [GivenBack("one"), Used("own", 60)]
+    await states.give_back("one")
+    assert sent[2:] == [GivenBack("one")]
 
 
 async def test_a_state_whose_request_ends_before_the_parents_answer_is_given_back() -> None:

@@ -1,0 +1,100 @@
+"""Used states of calls in the database: each is accepted once by all gateways on it, also after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from sqlalchemy import and_, delete, select
+from sqlalchemy.dialects.postgresql import insert
+
+from pallas_gateway.questions.used_states import StatesUnavailableError, UsedStates
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.threads.database import tried_again
+from pallas_gateway.threads.records import ThreadsUnavailableError
+from pallas_gateway.threads.tables import now, used_states
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from pallas_gateway.threads.database import Database
+
+USE_SECONDS = 3.0
+"""A request's longest wait for one attempt to use its state."""
+
+
+class StoredStates:
+    """The `StateUses` of gateways that share a database.
+
+    A row names the process that has used the state. So a process whose write was committed, and that did not hear so,
+    can use the state again; `_here` keeps two requests of one process apart.
+    """
+
+    def __init__(self, database: Database, process: str, *, is_open: Callable[[], bool]) -> None:
+        """`process` is unique; `is_open` returns True once the tables are there."""
+        self._database = database
+        self._process = process
+        self._is_open = is_open
+        self._here = UsedStates()
+        self._tasks = TaskOwner()
+
+    async def close(self) -> None:
+        """Wait (bounded) for states that are being given back."""
+        await self._tasks.__aexit__()
+
+    @property
+    def is_available(self) -> bool:
+        return self._is_open() and self._database.is_up
+
+    async def use(self, ticket: str, seconds: float) -> bool:
+        if not self._here.note(ticket, seconds):
+            return False
+        using = self._tasks.spawn(self._stored(ticket, seconds), name="use of a state")
+        try:
+            is_first = await asyncio.shield(using)
+        except asyncio.CancelledError:
+            self._tasks.spawn(self._taken_back(using, ticket), name="return of a state")
+            raise
+        except ThreadsUnavailableError:
+            self._here.give_back(ticket)
+            raise StatesUnavailableError from None
+        if not is_first:
+            self._here.give_back(ticket)
+        return is_first
+
+    async def give_back(self, ticket: str) -> None:
+        """Accept the state again; if the database is away for some seconds, only at this process."""
+        mine = and_(used_states.c.ticket == ticket, used_states.c.process == self._process)
+        with suppress(ThreadsUnavailableError):
+            await tried_again(lambda: self._database.write(lambda sql: sql.execute(delete(used_states).where(mine))))
+        self._here.give_back(ticket)
+
+    async def remove_expired(self, seconds: float) -> None:
+        """Delete states `seconds` after they have expired, because clocks of replicas differ."""
+        expired = delete(used_states).where(used_states.c.valid_until < now() - int(seconds * 1000))
+        await self._database.write(lambda sql: sql.execute(expired))
+
+    async def _stored(self, ticket: str, seconds: float) -> bool:
+        """Add the row of a state; return whether it is one of this process."""
+        if not self._is_open():
+            raise ThreadsUnavailableError
+        values = {"ticket": ticket, "process": self._process, "valid_until": now() + int(seconds * 1000)}
+        added = insert(used_states).values(values).on_conflict_do_nothing()  # SQLite writes it in the same way
+
+        async def written(sql: AsyncConnection) -> bool:
+            if (await sql.execute(added)).rowcount == 1:
+                return True
+            used_by = select(used_states.c.process).where(used_states.c.ticket == ticket)
+            return (await sql.execute(used_by)).scalar_one_or_none() == self._process
+
+        return await tried_again(lambda: self._database.write(written, seconds=USE_SECONDS))
+
+    async def _taken_back(self, using: asyncio.Task[bool], ticket: str) -> None:
+        await asyncio.wait({using})
+        if not using.cancelled() and using.exception() is None and not using.result():
+            self._here.give_back(ticket)  # another process has used it
+        else:
+            await self.give_back(ticket)
