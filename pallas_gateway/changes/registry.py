@@ -133,6 +133,8 @@ class Registry:
             raise ValueError("; ".join(f"{name} needs {need}, which is no change" for name, need in unknown))
         self.changes = {name: found[name] for name in TopologicalSorter(needs).static_order()}
         _require_order([one.change for one in self.changes.values()])
+        self._libraries = {name.partition(".")[0] for one in found.values() for name in _modules_of(one.change)}
+        self._complete_for: dict[str, ModuleType] | None = None
         self._settings: dict[str, bool] = {}
         self._lock = RLock()
 
@@ -147,23 +149,35 @@ class Registry:
         Raises:
             PlatformError: a repair does not fit an installed library; the message names what is missing.
         """
-        failed: list[tuple[Change, PlatformError]] = []
-        due: list[Registered] = []
+        imported = self._imported() if when == LOADED else None
+        if imported is not None and imported == self._complete_for:  # as when most agents start; to look takes 7 ms
+            return
         with self._lock:
-            for one in self.changes.values():  # all are checked before the first is made
-                try:
-                    if _is_due(one.change.when, when) and one.decide():
-                        due.append(one)
-                except PlatformError as error:
-                    failed.append((one.change, error))
-            for one in due if users is not None or not failed else ():
-                try:
-                    one.make()
-                except PlatformError as error:
-                    failed.append((one.change, error))
+            failed = self._make_due(when, are_all_required=users is None)
+            self._complete_for = None if failed else imported
         for change, misfit_of_it in failed:
             if users is None or _concerns(change, users):
                 raise misfit_of_it
+
+    def _make_due(self, when: str, *, are_all_required: bool) -> list[tuple[Change, PlatformError]]:
+        failed: list[tuple[Change, PlatformError]] = []
+        due: list[Registered] = []
+        for one in self.changes.values():  # all are checked before the first is made
+            try:
+                if _is_due(one.change.when, when) and one.decide():
+                    due.append(one)
+            except PlatformError as error:
+                failed.append((one.change, error))
+        for one in due if not (are_all_required and failed) else ():
+            try:
+                one.make()
+            except PlatformError as error:
+                failed.append((one.change, error))
+        return failed
+
+    def _imported(self) -> dict[str, ModuleType]:
+        """The modules of changed libraries that are imported by now."""
+        return {name: one for name, one in list(sys.modules.items()) if name.partition(".")[0] in self._libraries}
 
     def states(self) -> dict[str, bool]:
         """The fast paths and settings of the process that were needed so far, and whether each is on."""
@@ -247,9 +261,19 @@ def _note_off(level: int, fast_path: str, reason: str) -> None:
     _log_of_fast_paths.log(level, "fast path off", extra={"fast_path": fast_path, "reason": reason})
 
 
+def _modules_of(change: Change) -> set[str]:
+    """The modules or packages that it waits for or changes."""
+    awaited = change.when.modules if isinstance(change.when, Loaded) else ()
+    return _changed_by(change).union(awaited)
+
+
+def _changed_by(change: Change) -> set[str]:
+    return {what.path.partition(":")[0] if isinstance(what, Name) else what.package for what in change.replaces}
+
+
 def _concerns(change: Change, users: Collection[str]) -> bool:
     """True if one of the modules is changed, or has a name of a changed library."""
-    changed = {what.path.partition(":")[0] if isinstance(what, Name) else what.package for what in change.replaces}
+    changed = _changed_by(change)
     for user in users:
         if any(user == module or user.startswith(f"{module}.") for module in changed):
             return True
