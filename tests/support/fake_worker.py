@@ -91,7 +91,9 @@ class FakeWorker:
         return self.serves()
 
     def floods(self) -> int:
-        """Hear of many clients that cancel, then serve."""
+        """Hear of many clients that cancel once the first worker has begun, then serve."""
+        while not (self.folder / "starts-1").exists():  # one that is killed before would count as not started
+            time.sleep(0.02)
         self.tell(*[CANCELLED] * 10_000)
         return self.serves()
 
