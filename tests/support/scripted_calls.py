@@ -7,6 +7,8 @@ Clients send requests to the ASGI app and read its responses; see `protocol_clie
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import Counter
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
@@ -15,12 +17,16 @@ from mcp_types import TextContent
 
 from pallas_gateway.calls.assistant_stream import Emitter, FromPeer, ToolCall, ToolResult, ToolsEnded, TurnEnded
 from pallas_gateway.calls.call import Reply
+from pallas_gateway.calls.questions import Question
 from pallas_gateway.events import channel as channels
 from pallas_gateway.events import progress
 from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.limits import GatewayLimits, QuestionLimits
 from pallas_gateway.mcp_server.mcp_servers import McpServers
 from pallas_gateway.questions import open_calls
+from pallas_gateway.questions.asking import Questions
 from pallas_gateway.questions.pauses import PausableDeadline
+from pallas_gateway.runtime.protocols import NestedRequest, Parent
 from pallas_gateway.urls import Addresses
 from pallas_gateway.web.app import create_app
 from pallas_gateway.web.port_routes import PortRoutes
@@ -29,15 +35,14 @@ from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, Memory
 from tests.support.virtual_time import virtual_loop
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence, Set
     from pathlib import Path
 
     import pytest
 
     from pallas_gateway.calls.call import Call, Credentials
-    from pallas_gateway.calls.questions import Answer, Question
+    from pallas_gateway.calls.questions import Answer
     from pallas_gateway.events.channel import EventSink
-    from pallas_gateway.questions.asking import Questions
     from pallas_gateway.runtime.protocols import AgentSpec
     from tests.support.asgi import AsgiApp
     from tests.support.virtual_time import VirtualLoop
@@ -85,7 +90,8 @@ class ScriptedCall:
         self.questions = questions
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.has_ended = False
-        self.asking: list[asyncio.Task[Answer]] = []
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[Any]] = []
 
     # events
 
@@ -131,8 +137,24 @@ class ScriptedCall:
 
     def ask(self, question: Question) -> asyncio.Task[Answer]:
         """Begin a question to the caller."""
-        task = asyncio.get_running_loop().create_task(self.questions.ask(question))
-        self.asking.append(task)
+        return self._spawn(self.questions.ask(question))
+
+    @property
+    def open_elsewhere(self) -> list[str]:
+        """The ids of the questions at which another process has left the call."""
+        return list(json.loads(self.call.checkpoint or "[]"))
+
+    def call_peer(self, world: World, peer: str) -> ScriptedCall:
+        """Call another agent of the gateway, as the connection to a peer does; return its call."""
+        asker = Questions(peer, self.questions, tool_call_id="call-of-peer")
+        nested = NestedRequest(Parent(self.call, self._sink, self.questions), None, _Silent(), asker)
+        self._spawn(world.servers.peers.call(peer, "send_message", {"message": "help"}, nested))
+        world.rest()
+        return world.latest(peer)
+
+    def _spawn[T](self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = self._loop.create_task(work)
+        self._tasks.append(task)
         return task
 
     # the end
@@ -154,10 +176,20 @@ class ScriptedCall:
             return Reply((text,), "endTurn", 1, halted=("deadline",))
         finally:
             self.has_ended = True
-            for task in self.asking:
+            for task in self._tasks:
                 task.cancel()
-            if self.asking:
-                await asyncio.wait(self.asking)
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+
+
+class _Silent:
+    """The `NotificationSender` of a nested call whose events nothing reads."""
+
+    async def send_progress(self, event: object) -> None:
+        del event
+
+    async def send_payload(self, payload: object) -> None:
+        del payload
 
 
 class _ScriptedInstance:
@@ -169,9 +201,8 @@ class _ScriptedInstance:
         self._script = script
         self._agent = agent
 
-    def checkpoint(self, open_questions: object) -> str | None:
-        del open_questions
-        return self._agent.checkpoint
+    def checkpoint(self, open_questions: Set[str]) -> str | None:
+        return json.dumps(sorted(open_questions)) if self._agent.can_be_resumed else None
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         del call
@@ -180,9 +211,9 @@ class _ScriptedInstance:
 
 @dataclass(eq=False)
 class ScriptedAgent(MemoryAgentRuntime):
-    """An agent whose calls a test scripts; with a `checkpoint`, they can be resumed from there."""
+    """An agent whose calls a test scripts."""
 
-    checkpoint: str | None = None
+    can_be_resumed: bool = True
 
     def __post_init__(self) -> None:
         self.calls: list[ScriptedCall] = []
@@ -220,11 +251,33 @@ class World:
     app: AsgiApp
     agents: Mapping[str, ScriptedAgent]
 
-    def __post_init__(self) -> None:
-        self.tasks_at_rest = self._tasks()
+    def note_rest(self) -> None:
+        """Note what runs without calls."""
+        self._at_rest = self._tasks()
 
     def latest(self, agent: str = AGENT) -> ScriptedCall:
         return self.agents[agent].calls[-1]
+
+    @property
+    def waiting_calls(self) -> int:
+        """The number of calls that count as waiting for an answer of their clients."""
+        return self.gateway.running.waiting.count
+
+    def asked(self, agent: str) -> tuple[int, Counter[str]]:
+        """Return the number of open questions of an agent, and of ended ones by outcome, as its metrics have them."""
+        metrics, outcomes = self.gateway.metrics, Counter[str]()
+        for one in self._samples(metrics.questions, agent, "pallas_questions_total"):
+            outcomes[one.labels["outcome"]] += int(one.value)
+        return sum(int(one.value) for one in self._samples(metrics.questions_open, agent)), +outcomes
+
+    @staticmethod
+    def _samples(metric: Any, agent: str, name: str | None = None) -> list[Any]:
+        samples = [one for family in metric.collect() for one in family.samples if one.labels["agent"] == agent]
+        return [one for one in samples if name in (None, one.name)]
+
+    def drain(self) -> None:
+        """Begin to stop, as at a signal."""
+        self.do(self.gateway.running.drain)
 
     def rest(self) -> None:
         """Run all that can happen now."""
@@ -251,7 +304,7 @@ class World:
         self.rest()
         running = self.gateway.running
         left = {
-            "tasks": sorted(self._tasks() - self.tasks_at_rest),
+            "tasks": sorted(self._tasks() - self._at_rest),
             "timers": [timer for timer in self.loop._scheduled if not timer.cancelled()],
             "calls": len(running),
             "instances": sum(agent.instances_live for agent in self.agents.values()),
@@ -268,35 +321,34 @@ class World:
 
 
 @contextmanager
-def world(folder: Path, agents: Mapping[str, Any] | None = None, **gateway: Any) -> Iterator[World]:
-    """Open a gateway of scripted agents with these settings."""
-    agents = agents or {AGENT: {}}
+def _opened(
+    loop: VirtualLoop, folder: Path, agents: Mapping[str, Any], limits: QuestionLimits, gateway: Mapping[str, Any]
+) -> Iterator[World]:
     settings = configuration(folder, agents, gateway)
-    with virtual_loop() as loop:
-        runtime = _ScriptedRuntime([*agents])
+    runtime = _ScriptedRuntime([*agents])
 
-        async def opened() -> tuple[Gateway, McpServers]:
-            one = Gateway(settings, Addresses(settings), runtime)
-            one.serve_by(servers := McpServers(one))
-            return one, servers
+    async def made() -> tuple[Gateway, McpServers]:
+        one = Gateway(settings, Addresses(settings), runtime, limits=GatewayLimits(questions=limits))
+        one.serve_by(servers := McpServers(one))
+        return one, servers
 
-        one, servers = loop.finish(opened())
-        closing, has_opened = asyncio.Event(), asyncio.Event()
+    one, servers = loop.finish(made())
+    closing, has_opened = asyncio.Event(), asyncio.Event()
 
-        async def served() -> None:
-            async with one, one.hosting(with_rounds=False):
-                has_opened.set()
-                await closing.wait()
+    async def served() -> None:
+        async with one, one.hosting(with_rounds=False):
+            has_opened.set()
+            await closing.wait()
 
-        serving = loop.create_task(served(), name="gateway")
-        loop.advance()
-        assert has_opened.is_set()
-        app = create_app(one, servers, {PORT: PortRoutes(agents_by_path=True)})
-        try:
-            yield World(loop, one, servers, app, runtime.scripted)
-        finally:
-            closing.set()
-            loop.finish(_ended(serving))
+    serving = loop.create_task(served(), name="gateway")
+    loop.advance()
+    assert has_opened.is_set()
+    app = create_app(one, servers, {PORT: PortRoutes(agents_by_path=True)})
+    try:
+        yield World(loop, one, servers, app, runtime.scripted)
+    finally:
+        closing.set()
+        loop.finish(_ended(serving))
 
 
 async def _ended(task: asyncio.Task[None]) -> None:
@@ -304,26 +356,41 @@ async def _ended(task: asyncio.Task[None]) -> None:
 
 
 class Worlds:
-    """The gateway of one test; a course that stops it leaves a new one for the next."""
+    """The gateways of one test, which share a loop; a course that stops one leaves new ones for the next."""
 
-    def __init__(self, folder: Path, agents: Mapping[str, Any] | None = None, **gateway: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        agents: Mapping[str, Any] | None = None,
+        *,
+        processes: int = 1,
+        limits: QuestionLimits | None = None,
+        **gateway: Any,
+    ) -> None:
         self._folder = folder
-        self._agents = agents
+        self._agents = agents or {AGENT: {}}
+        self._processes = processes
+        self._limits = limits or QuestionLimits()
         self._gateway = gateway
         self._open = ExitStack()
-        self._world: World | None = None
+        self._worlds: list[World] = []
 
-    def take(self) -> World:
-        """Return the gateway, a new one if the last was stopped."""
-        if self._world is not None and self._world.gateway.draining:
+    def take(self) -> list[World]:
+        """Return the gateways, new ones if one was stopped."""
+        if any(one.gateway.draining for one in self._worlds):
             self.__exit__()
-        if self._world is None:
-            self._world = self._open.enter_context(world(self._folder, self._agents, **self._gateway))
-        return self._world
+        if not self._worlds:
+            loop = self._open.enter_context(virtual_loop())
+            for _ in range(self._processes):
+                opened = _opened(loop, self._folder, self._agents, self._limits, self._gateway)
+                self._worlds.append(self._open.enter_context(opened))
+            for one in self._worlds:
+                one.note_rest()
+        return self._worlds
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._world = None
+        self._worlds.clear()
         self._open.close()

@@ -11,12 +11,14 @@ import selectors
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
+    from types import ModuleType
 
 _BEGIN = 1000.0
 _MOST_TURNS = 100_000
@@ -83,11 +85,20 @@ def virtual_loop() -> Iterator[VirtualLoop]:
     with pytest.MonkeyPatch.context() as patch:
         for name, module in [*sys.modules.items()]:
             if name.startswith("pallas_gateway"):
-                for clock in ("monotonic", "perf_counter"):
-                    if vars(module).get(clock) is getattr(time, clock):
-                        patch.setattr(module, clock, loop.time)
+                _set_clocks(module, loop, patch)
         try:
             yield loop
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+
+
+def _set_clocks(module: ModuleType, loop: VirtualLoop, patch: pytest.MonkeyPatch) -> None:
+    for clock in (time.monotonic, time.perf_counter):
+        if vars(module).get(clock.__name__) is clock:
+            patch.setattr(module, clock.__name__, loop.time)
+        for one in vars(module).values():
+            if is_dataclass(one) and isinstance(one, type):  # its constructor has the clock of `default_factory`
+                for cell in one.__init__.__closure__ or ():  # type: ignore[misc]
+                    if cell.cell_contents is clock:
+                        patch.setattr(cell, "cell_contents", loop.time)

@@ -78,7 +78,7 @@ class McpCourse(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = self.worlds.take()
+        (self.world,) = self.worlds.take()
         self.told: list[Told] = []
         self.number = 0
         self.tools: list[str] = []
