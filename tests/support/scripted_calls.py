@@ -13,6 +13,8 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
 from mcp_types import TextContent
 
 from pallas_gateway.calls.assistant_stream import Emitter, FromPeer, ToolCall, ToolResult, ToolsEnded, TurnEnded
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
+    from hypothesis.stateful import RuleBasedStateMachine
 
     from pallas_gateway.calls.call import Call, Credentials
     from pallas_gateway.calls.questions import Answer
@@ -250,6 +253,7 @@ class World:
     servers: McpServers
     app: AsgiApp
     agents: Mapping[str, ScriptedAgent]
+    is_at_rest: bool = True
 
     def note_rest(self) -> None:
         """Note what runs without calls."""
@@ -315,6 +319,7 @@ class World:
             "open questions": sum(len(agent.open_questions) for agent in self.gateway.agents.values()),
         }
         assert not any(left.values()), left
+        self.is_at_rest = True
 
     def _tasks(self) -> set[str]:
         return {f"{id(task)} {task}" for task in asyncio.all_tasks(self.loop)}
@@ -376,8 +381,8 @@ class Worlds:
         self._worlds: list[World] = []
 
     def take(self) -> list[World]:
-        """Return the gateways, new ones if one was stopped."""
-        if any(one.gateway.draining for one in self._worlds):
+        """Return the gateways, new ones if one was stopped or has something left of a failed course."""
+        if any(one.gateway.draining or not one.is_at_rest for one in self._worlds):
             self.__exit__()
         if not self._worlds:
             loop = self._open.enter_context(virtual_loop())
@@ -386,6 +391,8 @@ class Worlds:
                 self._worlds.append(self._open.enter_context(opened))
             for one in self._worlds:
                 one.note_rest()
+        for one in self._worlds:
+            one.is_at_rest = False
         return self._worlds
 
     def __enter__(self) -> Self:
@@ -394,3 +401,9 @@ class Worlds:
     def __exit__(self, *_: object) -> None:
         self._worlds.clear()
         self._open.close()
+
+
+def run_courses(machine: type[RuleBasedStateMachine], *, number: int, steps: int) -> None:
+    """Run a state machine; a failure is shown by its shortest course."""
+    phases = (Phase.generate, Phase.shrink)  # to explain a failure takes minutes
+    run_state_machine_as_test(machine, settings=settings(max_examples=number, stateful_step_count=steps, phases=phases))

@@ -99,6 +99,6 @@ def _set_clocks(module: ModuleType, loop: VirtualLoop, patch: pytest.MonkeyPatch
             patch.setattr(module, clock.__name__, loop.time)
         for one in vars(module).values():
             if is_dataclass(one) and isinstance(one, type):  # its constructor has the clock of `default_factory`
-                for cell in one.__init__.__closure__ or ():  # type: ignore[misc]
+                for cell in one.__init__.__closure__ or ():
                     if cell.cell_contents is clock:
                         patch.setattr(cell, "cell_contents", loop.time)

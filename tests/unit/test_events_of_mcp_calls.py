@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -15,11 +14,20 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from tests.support.protocol_clients import McpClient, McpOptions
-from tests.support.scripted_calls import AGENT, DELTA_SECONDS, FLUSH_SECONDS, INNER, SERVED, Limits, Speaker, Worlds
+from tests.support.scripted_calls import (
+    AGENT,
+    DELTA_SECONDS,
+    FLUSH_SECONDS,
+    INNER,
+    SERVED,
+    Limits,
+    Speaker,
+    Worlds,
+    run_courses,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -449,4 +457,4 @@ def test_a_client_reads_what_the_call_tells_in_order_and_a_slow_one_loses_the_ol
 
     LIMITS.apply(monkeypatch)
     with Course.worlds:
-        run_state_machine_as_test(Course, settings=settings(max_examples=100, stateful_step_count=25))
+        run_courses(Course, number=100, steps=25)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -15,14 +14,13 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 
 from pallas_gateway.calls.questions import Question
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.limits import QuestionLimits
 from tests.support.protocol_clients import McpClient, McpOptions
-from tests.support.scripted_calls import AGENT, SERVER, Worlds
+from tests.support.scripted_calls import AGENT, SERVER, Worlds, run_courses
 
 if TYPE_CHECKING:
     import asyncio
@@ -504,4 +502,4 @@ def test_each_question_has_one_outcome_and_nothing_is_left_of_any_call(tmp_path:
 
     Course.has_auth = has_auth
     with Course.worlds:
-        run_state_machine_as_test(Course, settings=settings(max_examples=50, stateful_step_count=30))
+        run_courses(Course, number=40, steps=25)
