@@ -6,15 +6,16 @@ and `hang` (never answers); that of the initialize era also `consent` (requires 
 `answers` has the answers.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import sys
 import warnings
-from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp import MCPError
 from mcp.server.mcpserver import Context, MCPServer
@@ -34,8 +35,10 @@ from mcp_types import (
     ToolAnnotations,
 )
 
-from .downstreams import Era, Recorder, _only
-from .listener import serve_app
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from .downstreams import Era, Recorder
 
 _ROOT = Path(__file__).parents[2]
 FORM = "What is your name?"
@@ -170,6 +173,10 @@ def _ask_in_results(server: MCPServer, answers: list[dict[str, Any]]) -> None:
 @asynccontextmanager
 async def asking_downstream(era: Era) -> AsyncGenerator[Asking]:
     """Serve a downstream of one era over HTTP."""
+    # Here, because the program, of which tests start dozens, needs neither: they take a third of its start.
+    from .downstreams import Recorder, _only  # noqa: PLC0415
+    from .listener import serve_app  # noqa: PLC0415
+
     answers: list[dict[str, Any]] = []
     app = asking_server(era, answers).streamable_http_app(stateless_http=era == "modern")
     recorder = Recorder(_only(era, app))
