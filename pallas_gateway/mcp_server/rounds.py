@@ -9,7 +9,12 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self, override
 
 from mcp import MCPError
-from mcp.server.request_state import AESGCMRequestStateCodec, RequestStateBoundary, RequestStateSecurity
+from mcp.server.request_state import (
+    AESGCMRequestStateCodec,
+    InvalidRequestState,
+    RequestStateBoundary,
+    RequestStateSecurity,
+)
 from mcp_types import (
     CLIENT_CAPABILITIES_META_KEY,
     INVALID_PARAMS,
@@ -58,7 +63,10 @@ def sealing(calls: OpenCalls, endpoint: str) -> RequestStateBoundary:
 
 
 class _NamedCodec(AESGCMRequestStateCodec):
-    """Seals states, and writes the name of their process before them, so that other processes can forward requests."""
+    """Seals states, and writes the name of their process before them, so that other processes can forward requests.
+
+    The name is sealed as well, so that a state with another name is refused.
+    """
 
     def __init__(self, keys: Sequence[bytes], process: str) -> None:
         super().__init__(keys)
@@ -66,11 +74,16 @@ class _NamedCodec(AESGCMRequestStateCodec):
 
     @override
     def seal(self, payload: bytes) -> str:
-        return f"{self._process}.{super().seal(payload)}"
+        name = f"{self._process}."
+        return name + super().seal(name.encode() + payload)
 
     @override
     def unseal(self, token: str) -> bytes:
-        return super().unseal(token.partition(".")[2])
+        name, _, sealed = token.partition(".")
+        payload = super().unseal(sealed)
+        if not payload.startswith(named := f"{name}.".encode()):
+            raise InvalidRequestState("process")
+        return payload.removeprefix(named)
 
 
 def _principal(context: Any) -> str:
