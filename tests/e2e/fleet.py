@@ -22,6 +22,7 @@ from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+    from ssl import SSLContext
 
     from tests.support.commands import Program
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
@@ -96,11 +97,16 @@ class WorkerManager:
                 os.kill(other, signal.SIGCONT)
 
     @asynccontextmanager
-    async def client_of(self, pid: int, **headers: str) -> AsyncGenerator[httpx.AsyncClient]:
+    async def client_of(
+        self, pid: int, base_url: str | None = None, verify: SSLContext | bool = True, **headers: str
+    ) -> AsyncGenerator[httpx.AsyncClient]:
         """A client that keeps its connection to this worker, while the others run."""
-        async with httpx.AsyncClient(headers=headers, base_url=self.base_url, trust_env=False, timeout=60) as http:
+        base_url = base_url or self.base_url
+        async with httpx.AsyncClient(
+            headers=headers, base_url=base_url, verify=verify, trust_env=False, timeout=60
+        ) as http:
             with self.only(pid):
-                await http.get("/livez")
+                await http.get("/livez")  # below a prefix as well: any answer shows that it is connected
             yield http
 
 

@@ -484,9 +484,7 @@ async def _door(served: WorkerManager, pid: int, path: str) -> AsyncGenerator[ht
 
 async def _kept(served: WorkerManager, pid: int, stack: AsyncExitStack) -> httpx.AsyncClient:
     """A client of the threads API that keeps its connection to one worker."""
-    http = await stack.enter_async_context(served.client_of(pid))
-    http.base_url = httpx.URL(f"{served.base_url}/api/v1")
-    return http
+    return await stack.enter_async_context(served.client_of(pid, f"{served.base_url}/api/v1"))
 
 
 async def _clients_of_each(served: WorkerManager, stack: AsyncExitStack) -> list[RawClient]:

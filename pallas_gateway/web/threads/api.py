@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING
+from pallas_gateway.questions.elsewhere import NOT_THERE_KEY
 from pallas_gateway.threads.records import ThreadNotFoundError
 from pallas_gateway.web import access, refusals
 from pallas_gateway.web.streams import ServerSentEvents, while_connected
@@ -22,7 +24,8 @@ from pallas_gateway.web.threads import answers, openapi, requests
 from pallas_gateway.web.threads.chat import Chat, owner_of
 from pallas_gateway.web.threads.errors import ThreadsApiError, response_to
 from pallas_gateway.web.threads.given_answers import GivenAnswers
-from pallas_gateway.web.threads.responses import TurnResponse
+from pallas_gateway.web.threads.responses import TurnResponse, last_events_of_abandoned
+from pallas_gateway.web.threads.stored_turn import turn_in
 from pallas_gateway.web.threads.turn_run import Services
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.grants import Grants
+    from pallas_gateway.questions.elsewhere import NotThere
     from pallas_gateway.threads.records import ThreadRecord
     from pallas_gateway.threads.service import Threads
 
@@ -134,13 +138,18 @@ class ThreadsApi:
         await self._threads.changes.remove(thread.id)
         return Response(status_code=204)
 
-    async def _cancel(self, request: Request, thread_id: str) -> Response:
+    async def _cancel(self, request: Request, thread_id: str) -> ASGIApp:
         thread = await self._changing(request, thread_id)
-        await self._body(request)  # a page of another site can send an empty one only with a preflight
-        if (live := self._gateway.live_turns.find(thread.id, thread.turns)) is not None:
-            await live.cancel()
-        await self._threads.changes.cancel(thread.id)
-        return Response(status_code=204)
+        body = await self._read(request)
+        requests.json_object(body)  # a page of another site can send an empty one only with a preflight
+
+        async def cancel(scope: Scope, receive: Receive, send: Send) -> None:
+            if (live := self._gateway.live_turns.find(thread.id, thread.turns)) is not None:
+                await live.cancel()
+            await self._threads.changes.cancel(thread.id)
+            await Response(status_code=204)(scope, receive, send)
+
+        return self._at_its_process(thread, request, body, cancel)
 
     async def _changing(self, request: Request, thread_id: str) -> ThreadRecord:
         """Return the caller's own thread of that id, if it may run the agent; a reload may have removed the agent."""
@@ -173,15 +182,33 @@ class ThreadsApi:
         requests.no_parameters(request)
         caller, thread = await self._owned(request, thread_id)
         agent = self._agent_for(request, caller, thread.agent, Action.RUN)
-        events, body = requests.wants_events(request), await self._body(request)
+        events, read = requests.wants_events(request), await self._read(request)
+        body = requests.json_object(read)
         given = requests.given_answers(body)
 
         def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
-            answering = GivenAnswers(agent, thread, given, body, self._services(), response)
+            missing: NotThere | None = request.scope.get(NOT_THERE_KEY)
+            may_be_taken = missing is not None and missing.is_lost
+            services = self._services()
+            answering = GivenAnswers(agent, thread, given, body, services, response, may_be_taken=may_be_taken)
             incoming = IncomingCall(agent, caller, request.headers)
             return serve_call(incoming, answering.parse, answering.answer, answering.deliver)
 
-        return self._responding(work, events=events)
+        return self._at_its_process(thread, request, read, self._responding(work, events=events))
+
+    def _at_its_process(self, thread: ThreadRecord, request: Request, body: bytes, here: ASGIApp) -> ASGIApp:
+        """Answer in the process that runs the call of the thread's latest turn, or by `here` in this one."""
+        running, number = self._gateway.running, thread.turns
+
+        async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+            process = None
+            if number and self._gateway.live_turns.find(thread.id, number) is None:
+                process = (await turn_in(self._threads.store, thread.id, number)).process
+            if_cut = partial(last_events_of_abandoned, thread.id, number)
+            if not await running.elsewhere.answered_by(process, request, body, send, if_cut=if_cut):
+                await here(scope, receive, send)
+
+        return respond
 
     def _services(self) -> Services:
         settings = self._gateway.configuration.deployment.gateway
@@ -230,8 +257,11 @@ class ThreadsApi:
             raise ThreadsApiError(refusals.no_agent(name), reason="not_found")
         return self._gateway.agents[name]
 
+    async def _read(self, request: Request) -> bytes:
+        return await requests.read(request, self._gateway.configuration.deployment.gateway.max_body_bytes)
+
     async def _body(self, request: Request) -> dict[str, Any]:
-        return await requests.json_object(request, self._gateway.configuration.deployment.gateway.max_body_bytes)
+        return requests.json_object(await self._read(request))
 
 
 class _RefusedError(Exception):

@@ -35,6 +35,7 @@ class GivenAnswers:
         body: of the request; its switches are those of a call that is resumed.
         services: of the gateway.
         response: to the request.
+        may_be_taken: the process that ran the call may have taken the answers before it ended.
     """
 
     agent: HostedAgent
@@ -43,6 +44,7 @@ class GivenAnswers:
     body: Mapping[str, Any]
     services: Services
     response: TurnResponse
+    may_be_taken: bool = False
     _turn: LiveTurn | StoredTurn | None = None  # None before the answers were given
 
     async def parse(self, asked: Call) -> Call:
@@ -54,6 +56,8 @@ class GivenAnswers:
         thread_id, threads = self.thread.id, self.services.threads
         turn = await turn_in(threads.store, thread_id, self.thread.turns)
         questions = {one.id: one for one in turn.asks}
+        if self.may_be_taken:
+            self.given = {id_: answer for id_, answer in self.given.items() if id_ in questions}
         for question_id, answer in self.given.items():
             _refuse_misfit(question_id, questions.get(question_id), answer)
         call = replace(asked, message=turn.question, call_id=turn.call_id, conversation_id=thread_id)

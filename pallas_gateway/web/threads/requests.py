@@ -50,11 +50,11 @@ class TurnRequest:
     parameters: Parameters = NO_PARAMETERS
 
 
-async def json_object(request: Request, limit: int) -> dict[str, Any]:
-    """The JSON object in a body; an empty object if there is no body.
+async def read(request: Request, limit: int) -> bytes:
+    """The body of a request.
 
     Raises:
-        ThreadsApiError: `body_too_large`, `not_json` for another content type, or `bad_input`.
+        ThreadsApiError: `body_too_large`, or `not_json` for another content type.
     """
     is_json = bodies.is_json(request.headers)
     body = await bodies.read(request, limit)
@@ -65,6 +65,15 @@ async def json_object(request: Request, limit: int) -> dict[str, Any]:
     # A browser sends a request without a body to another site without a CORS preflight, with an `Origin`.
     if not is_json and (body or "content-type" in request.headers or "origin" in request.headers):
         raise ThreadsApiError("Send the body as application/json (Content-Type).", reason="not_json")
+    return body
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """The JSON object in a body; an empty object if there is no body.
+
+    Raises:
+        ThreadsApiError: `bad_input`.
+    """
     if not body:
         return {}
     try:

@@ -12,9 +12,10 @@ from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.events.call_events import text_of
 from pallas_gateway.mcp_server.tools import params_meta
-from pallas_gateway.threads.records import storable
+from pallas_gateway.threads.records import ABANDONED, ABANDONED_SENTENCE, storable
 from pallas_gateway.web.threads import answers
 from pallas_gateway.web.threads.errors import response_to
+from pallas_gateway.web.threads.live_turn import ShownTurn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.hosting.answering import AnsweredCall
     from pallas_gateway.web.streams import ServerSentEvents
-    from pallas_gateway.web.threads.live_turn import ShownTurn
+
 
 DONE = "[DONE]"  # the last event of every stream
 
@@ -73,6 +74,13 @@ class TurnResponse:
         }
         notes = {name: value for name, value in optional.items() if value}
         return {**turn.about(), **answers.content_of(message_of(reply)), **outcome, **notes}
+
+
+def last_events_of_abandoned(thread_id: str, number: int) -> bytes:
+    """The end of a stream whose process has ended, as bytes."""
+    about = ShownTurn(thread_id, number).about()
+    error = {"type": "error", "message": ABANDONED_SENTENCE, "reason": ABANDONED, **about}
+    return f"data: {answers.line(error)}\n\ndata: {DONE}\n\n".encode()
 
 
 def message_of(reply: Reply) -> Message:

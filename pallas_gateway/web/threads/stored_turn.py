@@ -1,4 +1,4 @@
-"""A turn whose call another process runs, followed in the database: its questions and its end."""
+"""A turn whose call runs in another replica, or has lost its process, followed in the database: questions and end."""
 
 from __future__ import annotations
 

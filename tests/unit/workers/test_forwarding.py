@@ -1,0 +1,310 @@
+"""Requests between two workers, over their sockets, with a test in place of the parent and of the clients."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from starlette.requests import Request
+
+from pallas_gateway.questions.elsewhere import NOT_THERE_KEY, Elsewhere, NotThere
+from pallas_gateway.workers.forwarding import Forwarding, socket_of
+from pallas_gateway.workers.worker_messages import Gone
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from pallas_gateway.workers.worker_messages import WorkerMessage
+
+HERE, THERE = "0" * 8, "1" * 8
+SCOPE: dict[str, Any] = {
+    "type": "http",
+    "asgi": {"version": "3.0"},
+    "http_version": "2",
+    "method": "POST",
+    "scheme": "https",
+    "path": "/agents/\udce9/mcp",
+    "raw_path": b"/agents/%E9/mcp",
+    "query_string": b"a=\xe9",
+    "root_path": "",
+    "headers": [(b"host", b"one"), (b"authorization", b"Bearer \xe9"), (b"accept", b"a"), (b"accept", b"b")],
+    "client": ("203.0.113.7", 0),
+    "server": ("::1", 24201),
+}
+START: Message = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
+
+
+def part(body: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": body, "more_body": more}
+
+
+class Pair:
+    """Two workers: one forwards requests to the other, whose `app` answers them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.told: list[WorkerMessage] = []
+        self.drains = False
+        self.here = Forwarding(folder, HERE, self.told.append, lambda: False)
+        self.there = Forwarding(folder, THERE, self.told.append, lambda: self.drains)
+        self.scope: dict[str, Any] = {**SCOPE, "state": object()}
+        self.leaves = asyncio.Event()
+        self.received: list[Message] = []
+        self.turns_per_message = 0
+
+    async def ask(self, app: ASGIApp | None, process: str = THERE, body: bytes = b"{}") -> bool:
+        """Send a request for a call of `process`."""
+        self.there.app = app
+        request = Request(self.scope, self._receive)
+        return await self.here.answered_by(process, request, body, self._send, if_cut=lambda: b"cut")
+
+    async def _receive(self) -> Message:
+        await self.leaves.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        for _ in range(self.turns_per_message):
+            await asyncio.sleep(0)
+        self.received.append(message)
+
+    @property
+    def missing(self) -> NotThere | None:
+        """The result for a call that was not found."""
+        missing: NotThere | None = self.scope.get(NOT_THERE_KEY)
+        return missing
+
+
+@asynccontextmanager
+async def pair() -> AsyncGenerator[Pair]:
+    async with AsyncExitStack() as stack:
+        both = Pair(Path(stack.enter_context(TemporaryDirectory())))
+        await stack.enter_async_context(both.here)
+        await stack.enter_async_context(both.there)
+        yield both
+
+
+async def body_of(receive: Receive) -> bytes:
+    message = await receive()
+    assert not message["more_body"]
+    return bytes(message["body"])
+
+
+async def test_a_request_arrives_as_its_client_sent_it_and_the_response_comes_back_as_it_is_made() -> None:
+    seen: list[Scope] = []
+    goes_on = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope)
+        await send(START)
+        await send(part(await body_of(receive)))
+        await goes_on.wait()
+        await send(part(b"last", more=False))
+
+    async with pair() as both:
+        asking = asyncio.create_task(both.ask(app, body=b"\x00body"))
+        await eventually(lambda: len(both.received) == 2, what="the first part")
+        goes_on.set()
+        assert await asking
+    assert seen[0].items() >= SCOPE.items()
+    assert "state" not in seen[0]
+    assert both.received == [START, part(b"\x00body"), part(b"last", more=False)]
+
+
+async def test_a_forwarded_request_is_never_forwarded_again() -> None:
+    async with pair() as both:
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            assert not await both.there.answered_by(HERE, Request(scope, receive), b"", send, if_cut=bytes)
+            await send({**START, "status": 404})
+            await send(part(b"", more=False))
+
+        assert await both.ask(app)
+        assert both.received[0]["status"] == 404
+
+
+@pytest.mark.parametrize("name", ["", "../../etc/x", "x" * 8, "1" * 9, "1" * 7 + "\n"])
+async def test_a_name_that_no_process_has_reaches_neither_a_file_nor_the_parent(name: str) -> None:
+    async with pair() as both:
+        assert not await both.ask(None, name)
+        assert both.missing == NotThere(name)
+        assert not both.told
+        assert not both.received
+
+
+async def test_a_process_that_is_alone_and_a_process_that_has_the_call_answer_by_themselves() -> None:
+    async with pair() as both:
+        assert not await both.ask(None, HERE)
+        assert both.missing is None
+        alone = Elsewhere()
+        assert not await alone.answered_by(THERE, Request(both.scope), b"", both._send, if_cut=bytes)
+        assert both.missing == NotThere(THERE)
+
+
+async def test_a_call_is_resumed_after_the_parent_has_read_what_its_worker_wrote() -> None:
+    async with pair() as both:
+        await both.there.__aexit__()
+        asking = [asyncio.create_task(both.ask(None)) for _ in range(2)]
+        await eventually(lambda: both.told, what="a question to the parent")
+        await asyncio.sleep(0)
+        assert (both.told, [one.done() for one in asking]) == ([Gone(THERE)], [False, False])
+        both.here.note_end(THERE)
+        assert await asyncio.gather(*asking) == [False, False]
+        assert both.missing == NotThere(THERE)
+
+
+async def test_a_worker_whose_parent_is_gone_waits_for_none() -> None:
+    async with pair() as both:
+        await both.there.__aexit__()
+        asking = asyncio.create_task(both.ask(None))
+        await eventually(lambda: both.told, what="a question to the parent")
+        both.here.end()
+        assert not await asking
+        assert not await both.ask(None)
+        assert both.told == [Gone(THERE)]
+
+
+async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer nothing."""
+
+
+async def refusing(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({**START, "status": 503})
+
+
+@pytest.mark.parametrize("app", [None, nothing, refusing])
+async def test_a_worker_that_drains_leaves_the_call_to_others(app: ASGIApp | None) -> None:
+    async with pair() as both:
+        both.drains = True
+        assert not await both.ask(app)
+        assert both.missing == NotThere(THERE)
+        assert not both.told
+        assert not both.received
+
+
+async def test_a_call_that_was_taken_is_lost_with_its_worker_and_a_stream_that_has_begun_gets_a_last_event() -> None:
+    async with pair() as both:
+        begun = asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await both.there.answered_by(None, Request(scope), b"", send, if_cut=bytes)
+            begun.set()
+            await asyncio.Event().wait()
+
+        async def streaming(scope: Scope, receive: Receive, send: Send) -> None:
+            await send(START)
+            await send(part(b"first"))
+            await asyncio.Event().wait()
+
+        taken = asyncio.create_task(both.ask(app))
+        await begun.wait()
+        await both.there.__aexit__()
+        assert not await taken
+        assert both.missing == NotThere(THERE, is_lost=True)
+
+        async with both.there:
+            cut = asyncio.create_task(both.ask(streaming))
+            await eventually(lambda: len(both.received) == 2, what="the first part")
+        assert await cut
+        assert both.received == [START, part(b"first"), part(b"cut", more=False)]
+        assert both.told == []
+
+
+async def test_a_client_that_leaves_is_disconnected_from_the_other_worker() -> None:
+    async with pair() as both:
+        left = asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            assert await body_of(receive) == b"{}"
+            await send(START)
+            assert (await receive())["type"] == (await receive())["type"] == "http.disconnect"
+            left.set()
+
+        asking = asyncio.create_task(both.ask(app))
+        await eventually(lambda: both.received, what="the beginning of the response")
+        both.leaves.set()
+        assert await asking
+        await asyncio.wait_for(left.wait(), 20)
+        assert both.received == [START]
+
+
+async def test_a_request_that_is_cancelled_is_disconnected_from_the_other_worker() -> None:
+    async with pair() as both:
+        left = asyncio.Event()
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await send(START)
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            left.set()
+
+        asking = asyncio.create_task(both.ask(app))
+        await eventually(lambda: both.received, what="the beginning of the response")
+        asking.cancel()
+        await asyncio.wait({asking})
+        await asyncio.wait_for(left.wait(), 20)
+
+
+async def test_a_client_that_reads_slowly_slows_the_response_of_the_other_worker_down() -> None:
+    pieces, ahead = 200, list[int]()
+
+    async with pair() as both:
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await send(START)
+            for sent in range(pieces):
+                await send(part(b"x" * 64 * 1024))
+                ahead.append(sent - len(both.received))
+            await send(part(b"", more=False))
+
+        both.turns_per_message = 10
+        assert await both.ask(app)
+    assert len(both.received) == pieces + 2
+    assert max(ahead) < 30  # what sockets and streams buffer
+
+
+async def test_bodies_of_32_mb_travel_in_both_directions() -> None:
+    body = bytes(range(256)) * (32 * 4096)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send(START)
+        await send(part(await body_of(receive), more=False))
+
+    async with pair() as both:
+        assert await both.ask(app, body=body)
+    assert both.received[1]["body"] == body
+
+
+async def test_an_app_that_fails_before_it_has_taken_the_request_leaves_it_to_the_first_worker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise RuntimeError("by a test")
+
+    async with pair() as both:
+        assert not await both.ask(app)
+        assert both.missing == NotThere(THERE)
+    assert caplog.messages == ["background task failed"]
+
+
+async def test_a_connection_without_a_request_harms_none() -> None:
+    async with pair() as both:
+        for data in (b"", b"\x00" * 7, b"\x00" * 7 + b"\x09cut"):
+            with socket.socket(socket.AF_UNIX) as broken:
+                broken.connect(str(socket_of(both.there._folder, THERE)))
+                broken.sendall(data)
+        await eventually(lambda: not len(both.there._tasks), what="the end of the connections")
+
+
+async def test_the_socket_is_removed_with_its_worker() -> None:
+    async with pair() as both:
+        path = socket_of(both.there._folder, THERE)
+        assert path.is_socket()
+        await both.there.__aexit__()
+        assert not path.exists()
