@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Self, override
 from pallas_gateway.questions.elsewhere import TAKE_KEY, Elsewhere, NotThere
 from pallas_gateway.serving.sockets import BACKLOG
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.workers.worker_messages import Gone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,13 +26,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Message, Receive, Send
 
-    from pallas_gateway.workers.worker_messages import WorkerMessage
-
-GONE_SECONDS = 10.0
-"""Longest wait until the parent has noticed the end of a worker."""
 _NAME = re.compile(r"[0-9a-f]{8}")
 _LENGTH = struct.Struct("!Q")
-_TAKEN, _NOT_HERE = {"type": "pallas_gateway.taken"}, {"type": "pallas_gateway.not_here"}
+_TAKEN = {"type": "pallas_gateway.taken"}
 _SCOPE = frozenset(
     {"type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers"}
     | {"client", "server"}
@@ -55,19 +50,13 @@ class Forwarding(Elsewhere):
     Args:
         folder: of the sockets.
         process: the name of this worker.
-        ask: sends a message to the parent.
         draining: returns whether this worker drains.
     """
 
-    def __init__(
-        self, folder: Path, process: str, ask: Callable[[WorkerMessage], object], draining: Callable[[], bool]
-    ) -> None:
+    def __init__(self, folder: Path, process: str, draining: Callable[[], bool]) -> None:
         super().__init__(process)
         self._folder = folder
-        self._ask = ask
         self._draining = draining
-        self._ended: dict[str, asyncio.Future[None]] = {}
-        self._is_orphan = False
         self._tasks = TaskOwner(close_seconds=0)
 
     async def __aenter__(self) -> Self:
@@ -94,7 +83,7 @@ class Forwarding(Elsewhere):
         try:
             reader, writer = await asyncio.open_unix_connection(str(socket_of(self._folder, process)))
         except (FileNotFoundError, ConnectionError):
-            return await self._not_there(process)
+            return NotThere(process)
         leaving = self._tasks.spawn(_abort_when_left(request.receive, writer), name="client of a forwarded request")
         response = _Response(send)
         try:
@@ -107,30 +96,7 @@ class Forwarding(Elsewhere):
             writer.close()
         if has_left or response.is_whole:
             return None
-        if not response.is_taken:
-            return NotThere(process) if response.is_refused else await self._not_there(process)
-        return None if await response.is_ended(if_cut) else NotThere(process, is_lost=True)
-
-    async def _not_there(self, process: str) -> NotThere:
-        """Return that a worker has ended, after the parent has read which states it used before."""
-        ended = self._ended.get(process)
-        if ended is None and not self._is_orphan:
-            ended = self._ended[process] = asyncio.get_running_loop().create_future()
-            self._ask(Gone(process))
-        if ended is not None:
-            await asyncio.wait({ended}, timeout=GONE_SECONDS)
-        return NotThere(process, is_lost=ended is not None and not ended.done())
-
-    def note_end(self, process: str) -> None:
-        """Note that the parent has read all messages of a worker, which has ended."""
-        if (ended := self._ended.pop(process, None)) is not None:
-            ended.set_result(None)
-
-    def end(self) -> None:
-        """Wait no more for the parent, which is gone."""
-        self._is_orphan = True
-        for process in [*self._ended]:
-            self.note_end(process)
+        return None if await response.is_ended(if_cut) else NotThere(process, is_lost=response.is_taken)
 
     # from another worker
 
@@ -154,8 +120,6 @@ class Forwarding(Elsewhere):
                 with _receiving(asked[1], reader) as receive, suppress(NotHereError, ConnectionError):
                     await self.app({**asked[0], TAKE_KEY: take}, receive, send)
         finally:
-            if not is_taken:
-                writer.write(_framed(_NOT_HERE))
             writer.close()
 
 
@@ -164,23 +128,21 @@ class _Response:
 
     Attributes:
         is_taken: the other worker has the call.
-        is_refused: the other worker drains.
         is_whole: the client was sent all of it.
     """
 
     def __init__(self, send: Send) -> None:
-        self.is_taken = self.is_refused = self.is_whole = False
+        self.is_taken = self.is_whole = False
         self._start: Message | None = None
         self._send = send
 
     async def relay(self, reader: asyncio.StreamReader) -> None:
         """Send the response to the client, as far as it comes."""
-        while not (self.is_whole or self.is_refused) and (message := await _read(reader)) is not None:
-            self.is_refused = message == _NOT_HERE
-            self.is_taken = not self.is_refused
+        while not self.is_whole and (message := await _read(reader)) is not None:
+            self.is_taken = True
             if message["type"] == "http.response.start":
                 self._start = message
-            if message not in (_TAKEN, _NOT_HERE):
+            if message != _TAKEN:
                 await self._send(message)
                 self.is_whole = message is not self._start and not message.get("more_body")
 

@@ -25,7 +25,6 @@ from pallas_gateway.workers.worker_messages import (
     Close,
     Closed,
     GivenBack,
-    Gone,
     LevelSet,
     NotReloaded,
     Ready,
@@ -97,7 +96,6 @@ class WorkerManager:
         self._workers: dict[int, WorkerProcess] = {}
         self._ready: set[int] = set()
         self._used_states = UsedStates()
-        self._unreachable: dict[str, list[WorkerProcess]] = {}
         self._uncounted_restarts = 0
         self._stop = asyncio.Event()
         self._failure: WorkersError | None = None
@@ -211,8 +209,6 @@ class WorkerManager:
             return await worker.ended(self._stop_seconds)
         finally:
             del self._workers[worker.number]
-            for asking in self._unreachable.pop(worker.name, ()):
-                asking.send(Gone(worker.name))
             forget_gauges(self._plan.start.folder, worker.number)
             socket_of(self._plan.start.folder, worker.name).unlink(missing_ok=True)
             self._close_together()
@@ -223,25 +219,16 @@ class WorkerManager:
                 self._note_ready(worker, announcement)
             case Cancelled() | LevelSet():
                 self._tell_others(worker, message)
-            case Used() | GivenBack() | Gone():
-                self._note_state(worker, message)
+            case Used(ticket, seconds):
+                worker.send(UsedBefore(ticket, before=not self._used_states.note(ticket, seconds)))
+            case GivenBack(ticket):
+                self._used_states.give_back(ticket)
             case Stopped(had_calls):
                 if not self._stop.is_set():
                     worker.send(Close(had_calls))  # only this one was stopped
                 self._close_together()
             case Closed():
                 self._close_together()
-
-    def _note_state(self, worker: WorkerProcess, message: Used | GivenBack | Gone) -> None:
-        match message:
-            case GivenBack(ticket):
-                self._used_states.give_back(ticket)
-            case Used(ticket, seconds):
-                worker.send(UsedBefore(ticket, before=not self._used_states.note(ticket, seconds)))
-            case Gone(process) if any(one.name == process for one in self._workers.values()):
-                self._unreachable.setdefault(process, []).append(worker)
-            case Gone():
-                worker.send(message)
 
     def _tell_others(self, worker: WorkerProcess, message: WorkerMessage) -> None:
         for other in self._workers.values():

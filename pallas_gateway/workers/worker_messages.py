@@ -84,16 +84,6 @@ class GivenBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Gone:
-    """From a worker that cannot reach the one of this name; and back, once that has ended and its messages were read.
-
-    Only then the parent knows all states that it has used.
-    """
-
-    process: str
-
-
-@dataclass(frozen=True, slots=True)
 class NotReloaded:
     """To a worker: a reload failed in the parent, which has logged the problems, here one in a line.
 
@@ -138,7 +128,6 @@ type WorkerMessage = (
     | Used
     | UsedBefore
     | GivenBack
-    | Gone
     | NotReloaded
     | Stopped
     | Close

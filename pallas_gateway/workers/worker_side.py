@@ -24,7 +24,6 @@ from pallas_gateway.workers.worker_messages import (
     Close,
     Closed,
     GivenBack,
-    Gone,
     LevelSet,
     NotReloaded,
     Stopped,
@@ -103,7 +102,7 @@ class WorkerSide:
         self._reload = reload
         self._may_close = asyncio.Event()
         self.is_orphan = self._had_calls = False
-        self._forwarding = Forwarding(start.folder, start.process, self.send, lambda: self._running.draining)
+        self._forwarding = Forwarding(start.folder, start.process, lambda: self._running.draining)
         self._running = RunningCalls(start.state_key, self._forwarding)
         self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
@@ -171,7 +170,6 @@ class WorkerSide:
             self.is_orphan = True
         finally:  # also after an error: without the parent this worker would miss what its calls wait for
             self._states.end()
-            self._forwarding.end()
             self._stop.set()
             self._may_close.set()
 
@@ -183,8 +181,6 @@ class WorkerSide:
                 self._running.log_levels.take(session, shows_info=shows_info)
             case UsedBefore(ticket, before):
                 self._states.answered(ticket, is_first=not before)
-            case Gone(process):
-                self._forwarding.note_end(process)
             case NotReloaded():
                 if self._gateway is not None:
                     note = self._gateway.note_problems if message.was_before else self._gateway.note_reload

@@ -98,7 +98,11 @@ class WorkerManager:
 
     @asynccontextmanager
     async def client_of(
-        self, pid: int, base_url: str | None = None, verify: SSLContext | bool = True, **headers: str
+        self,
+        pid: int,
+        base_url: str | None = None,
+        verify: SSLContext | bool = True,
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[httpx.AsyncClient]:
         """A client that keeps its connection to this worker, while the others run."""
         base_url = base_url or self.base_url

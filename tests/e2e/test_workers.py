@@ -257,7 +257,7 @@ async def test_a_question_is_answered_whichever_worker_hears_the_answer(answered
             questions = await call.wait_for_notifications(3)
         question = next(one for one in questions if one["method"] == "elicitation/create")
         answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"name": "Ada"}}}
-        async with served.client_of(pids[answered], **{"mcp-session-id": "made-up.f"}) as http:
+        async with served.client_of(pids[answered], headers={"mcp-session-id": "made-up.f"}) as http:
             assert (await http.post(served.url("peer"), json=answer)).status_code == 202
         assert answer_of(await call.reply()).text == '{"name": "Ada"}'
 

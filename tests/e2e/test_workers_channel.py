@@ -57,7 +57,7 @@ async def answer(served: WorkerManager, pid: int, question: str, content: str) -
     """Send an answer, written as it stands here, to one worker; return the status."""
     body = f'{{"jsonrpc":"2.0","id":"{question}","result":{{"action":"accept","content":{{"name":{content}}}}}}}'
     headers = {"mcp-session-id": SESSION, "content-type": "application/json"}
-    async with served.client_of(pid, **headers) as http:
+    async with served.client_of(pid, headers=headers) as http:
         return (await http.post(served.url("peer"), content=body)).status_code
 
 

@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.workers.forwarding import Forwarding
-from pallas_gateway.workers.worker_messages import Gone
 from tests.support.asking import FORM
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import call_tools, say, scripted_llm
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from pallas_gateway.workers.worker_messages import WorkerMessage
     from tests.support.gateway import Project, Running
     from tests.support.scripted_llm import LlmRequest, Script, ScriptedLlm, Turn
 
@@ -106,11 +104,7 @@ async def forwarding_of(served: Running, folder: Path) -> AsyncIterator[Forwardi
         assert alone.app is not None
         await alone.app({**scope, "server": (scope["server"][0], port)}, receive, send)
 
-    def parent(message: WorkerMessage) -> None:
-        assert isinstance(message, Gone)
-        forwarding.note_end(message.process)
-
-    forwarding = Forwarding(folder, alone.process, parent, lambda: running.draining)
+    forwarding = Forwarding(folder, alone.process, lambda: running.draining)
     forwarding.app = at_own_port
     running.elsewhere = forwarding
     async with forwarding:

@@ -14,15 +14,12 @@ from starlette.requests import Request
 
 from pallas_gateway.questions.elsewhere import NOT_THERE_KEY, Elsewhere, NotThere
 from pallas_gateway.workers.forwarding import Forwarding, socket_of
-from pallas_gateway.workers.worker_messages import Gone
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-    from pallas_gateway.workers.worker_messages import WorkerMessage
 
 HERE, THERE = "0" * 8, "1" * 8
 SCOPE: dict[str, Any] = {
@@ -50,10 +47,9 @@ class Pair:
     """Two workers: one forwards requests to the other, whose `app` answers them."""
 
     def __init__(self, folder: Path) -> None:
-        self.told: list[WorkerMessage] = []
         self.drains = False
-        self.here = Forwarding(folder, HERE, self.told.append, lambda: False)
-        self.there = Forwarding(folder, THERE, self.told.append, lambda: self.drains)
+        self.here = Forwarding(folder, HERE, lambda: False)
+        self.there = Forwarding(folder, THERE, lambda: self.drains)
         self.scope: dict[str, Any] = {**SCOPE, "state": object()}
         self.leaves = asyncio.Event()
         self.received: list[Message] = []
@@ -130,11 +126,10 @@ async def test_a_forwarded_request_is_never_forwarded_again() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../../etc/x", "x" * 8, "1" * 9, "1" * 7 + "\n"])
-async def test_a_name_that_no_process_has_reaches_neither_a_file_nor_the_parent(name: str) -> None:
+async def test_a_name_that_no_process_has_reaches_no_file(name: str) -> None:
     async with pair() as both:
         assert not await both.ask(None, name)
         assert both.missing == NotThere(name)
-        assert not both.told
         assert not both.received
 
 
@@ -147,27 +142,16 @@ async def test_a_process_that_is_alone_and_a_process_that_has_the_call_answer_by
         assert both.missing == NotThere(THERE)
 
 
-async def test_a_call_is_resumed_after_the_parent_has_read_what_its_worker_wrote() -> None:
+@pytest.mark.parametrize("leaves_its_socket", [False, True])
+async def test_a_worker_that_has_ended_has_no_call(leaves_its_socket: bool) -> None:
     async with pair() as both:
+        path = socket_of(both.there._folder, THERE)
         await both.there.__aexit__()
-        asking = [asyncio.create_task(both.ask(None)) for _ in range(2)]
-        await eventually(lambda: both.told, what="a question to the parent")
-        await asyncio.sleep(0)
-        assert (both.told, [one.done() for one in asking]) == ([Gone(THERE)], [False, False])
-        both.here.note_end(THERE)
-        assert await asyncio.gather(*asking) == [False, False]
-        assert both.missing == NotThere(THERE)
-
-
-async def test_a_worker_whose_parent_is_gone_waits_for_none() -> None:
-    async with pair() as both:
-        await both.there.__aexit__()
-        asking = asyncio.create_task(both.ask(None))
-        await eventually(lambda: both.told, what="a question to the parent")
-        both.here.end()
-        assert not await asking
+        if leaves_its_socket:
+            with socket.socket(socket.AF_UNIX) as left:
+                left.bind(str(path))
         assert not await both.ask(None)
-        assert both.told == [Gone(THERE)]
+        assert (both.missing, path.exists()) == (NotThere(THERE), leaves_its_socket)
 
 
 async def nothing(scope: Scope, receive: Receive, send: Send) -> None:
@@ -184,7 +168,6 @@ async def test_a_worker_that_drains_leaves_the_call_to_others(app: ASGIApp | Non
         both.drains = True
         assert not await both.ask(app)
         assert both.missing == NotThere(THERE)
-        assert not both.told
         assert not both.received
 
 
@@ -213,7 +196,6 @@ async def test_a_call_that_was_taken_is_lost_with_its_worker_and_a_stream_that_h
             await eventually(lambda: len(both.received) == 2, what="the first part")
         assert await cut
         assert both.received == [START, part(b"first"), part(b"cut", more=False)]
-        assert both.told == []
 
 
 async def test_a_client_that_leaves_is_disconnected_from_the_other_worker() -> None:

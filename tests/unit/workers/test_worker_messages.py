@@ -18,7 +18,7 @@ from pallas_gateway.workers.worker_messages import (
     Cancelled,
     Close,
     Failed,
-    Gone,
+    GivenBack,
     NotReloaded,
     Ready,
     Stopped,
@@ -125,7 +125,7 @@ async def test_reports_are_dropped_while_nothing_is_read_and_what_calls_wait_for
     needed: list[WorkerMessage] = [
         Cancelled(KEY),
         Used("ticket", 1.0),
-        Gone("process"),
+        GivenBack("ticket"),
         Close(),
     ]
     for message in 100 * needed:
