@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _BEGIN = 1000.0
-_MOST_TURNS = 100_000
-"""Turns of the loop without a change of time; more of them are an endless loop of the gateway or the test."""
+_MOST_TURNS = 20_000
+"""Turns of the loop in one `advance`; more of them are an endless loop of the gateway or the test."""
 
 
 class _Selector(selectors.DefaultSelector):
@@ -31,6 +31,7 @@ class _Selector(selectors.DefaultSelector):
     loop: VirtualLoop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.loop.count_turn()
         ready = super().select(0)
         if not ready and timeout != 0:
             self.loop.idle()
@@ -52,10 +53,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.now
 
-    def idle(self) -> None:
-        """Go to the time of the next timer, or stop at the goal."""
+    def count_turn(self) -> None:
         self._turns += 1
         assert self._turns < _MOST_TURNS, "the loop does not come to rest"
+
+    def idle(self) -> None:
+        """Go to the time of the next timer, or stop at the goal."""
         due = self._scheduled[0].when() if self._scheduled else self._goal + 1
         if due <= self._goal:
             self.now = max(self.now, due)

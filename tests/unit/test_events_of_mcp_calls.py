@@ -178,7 +178,7 @@ class McpCourse(RuleBasedStateMachine):
 
     # the client
 
-    @rule(seconds=st.sampled_from([0.03, DELTA_SECONDS, 1.0, HEARTBEAT, 2.5 * HEARTBEAT]))
+    @rule(seconds=st.sampled_from([0.03, DELTA_SECONDS, 1.0, 6.0, HEARTBEAT, 2.5 * HEARTBEAT]))
     def time_passes(self, seconds: float) -> None:
         self.world.advance(seconds)
 
@@ -195,6 +195,21 @@ class McpCourse(RuleBasedStateMachine):
         self.stalls[-1].end = self.now
         self.is_reading = True
         self.exchange.read_on()
+
+    @precondition(lambda self: self.is_reading and not self.is_broken and self.ended_at is None)
+    @rule(
+        batches=st.lists(st.lists(things, max_size=6), max_size=3),
+        steps=st.integers(0, 2 * LIMITS.backlog),
+        seconds=st.sampled_from([0.0, 1.0, HEARTBEAT]),
+    )
+    def reads_late(self, batches: list[list[Any]], steps: int, seconds: float) -> None:
+        """Do not read while the call tells things, most of which may be lost."""
+        self.stops_reading()
+        self.floods(steps, ("step",))
+        for batch in batches:
+            self.tells(batch)
+        self.time_passes(seconds)
+        self.reads_on()
 
     @precondition(lambda self: self.options_are("initialize") and not self.is_broken and self.ended_at is None)
     @rule()
