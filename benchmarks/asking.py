@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -17,15 +16,16 @@ if TYPE_CHECKING:
     from benchmarks.contenders import Endpoint
     from benchmarks.servers import Servers
 
-WAITING = 1000
+WAITING = 300
 TURNS = 10
 _CLIENTS = 16
 _REQUESTS = 500
-_SETTINGS = {"max_open_questions": 2 * WAITING, "drain_seconds": 0.1}
+_SETTINGS = {"max_open_questions": 10_000, "drain_seconds": 0.1}
+_ERAS: tuple[load.Era, ...] = ("initialize", "modern")
 
 
 async def measure(servers: Servers) -> None:
-    """Calls of 2026-07-28 whose downstream asks once, beside a call of a tool that asks nothing."""
+    """Calls whose downstream asks once, beside a call of a tool that asks nothing; then calls that wait."""
     bench = servers.bench
     asks = contenders.downstream(bench.downstreams, ASKS)
     many = contenders.llm_url(bench.llm, f"tool{TURNS - 1}")
@@ -39,7 +39,7 @@ async def measure(servers: Servers) -> None:
     async with contenders.gateway(bench.new_folder(), agents, settings=_SETTINGS) as gateway:
         await _cpu(bench, gateway["asking"], gateway["tooled"])
         await _state(bench, gateway["turns"])
-        await _memory(bench, gateway["asking"])
+    await _memory(bench)
 
 
 async def _cpu(bench: Bench, asking: Endpoint, tooled: Endpoint) -> None:
@@ -70,21 +70,41 @@ async def _state(bench: Bench, endpoint: Endpoint) -> None:
     bench.check("asking/state", title, figure([one.largest_state / 1024]), Bounds(64, 32, at_least=False), "KB")
 
 
-async def _memory(bench: Bench, endpoint: Endpoint) -> None:
-    left = iter(range(WAITING))
-    async with AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(load.client(endpoint, era="modern", can_be_asked=True))
-            for _ in range(_CLIENTS)
-        ]
-        await asyncio.gather(*(one.call() for one in clients))
-        before = endpoint.process.memory_kb
+async def _memory(bench: Bench) -> None:
+    """Measure each kind of question in each era, at a gateway whose memory no earlier calls have left free."""
+    asks, facts = (contenders.downstream(bench.downstreams, name) for name in (ASKS, "facts"))
+    agents = {
+        "form": Agent(contenders.llm_url(bench.llm, "tool"), (asks,)),
+        "approval": Agent(contenders.llm_url(bench.llm, "tool"), (facts,), settings={"approve": ["*/*"]}),
+        "human-input": Agent(contenders.llm_url(bench.llm, "tools"), (facts,), human_input=True),
+    }
+    async with (
+        contenders.gateway(bench.new_folder(), agents, settings=_SETTINGS) as gateway,
+        AsyncExitStack() as stack,
+    ):
+        for era in _ERAS:
+            for kind, endpoint in gateway.items():
+                held = await _held_kb(endpoint, era, stack)
+                title = f"call that waits for an answer ({era}, {kind}), memory"
+                bench.check(
+                    f"asking/memory/{era}/{kind}", title, figure([held]), Bounds(250, 150, at_least=False), "KB"
+                )
 
-        async def ask(one: load.Client) -> None:
-            for _ in left:
-                await one.leave_asked()
 
-        await asyncio.gather(*map(ask, clients))
-        held = (endpoint.process.memory_kb - before) / WAITING
-    title = f"{WAITING:,} calls that wait for answers: memory of each"
-    bench.check("asking/memory", title, figure([held]), Bounds(200, 150, at_least=False), "KB")
+async def _held_kb(endpoint: Endpoint, era: load.Era, stack: AsyncExitStack) -> float:
+    """Return the KB that each waiting call holds; the calls wait until the stack ends."""
+
+    async def client() -> load.Client:
+        return await stack.enter_async_context(load.client(endpoint, era=era, can_be_asked=True))
+
+    async def ask(calls: int) -> None:
+        one = await client()
+        for _ in range(calls):
+            await one.leave_asked()
+            if era == "initialize":  # the response of the call is still open
+                one = await client()
+
+    await ask(_CLIENTS)  # loads what a process loads once
+    before = endpoint.process.memory_kb
+    await ask(WAITING)
+    return (endpoint.process.memory_kb - before) / WAITING

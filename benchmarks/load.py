@@ -73,6 +73,7 @@ class Client:
         self.largest_state = 0
         """Bytes of the largest `requestState` so far."""
         self._can_be_asked = can_be_asked
+        self._capabilities: dict[str, Any] = {"elicitation": {}} if can_be_asked else {}
         self._endpoint = endpoint
         self._connection = connection
         self._era = era
@@ -84,7 +85,7 @@ class Client:
             meta["progressToken"] = "progress"
             meta[f"{_PREFIX}logLevel"] = "info"
         if can_be_asked:
-            meta[f"{_PREFIX}clientCapabilities"] = {"elicitation": {}}
+            meta[f"{_PREFIX}clientCapabilities"] = self._capabilities
         if live:
             meta["pallas/stream"] = "delta"
         self._meta = {"_meta": meta} if meta else {}
@@ -95,7 +96,11 @@ class Client:
         """What the era wants before the first call."""
         if self._era == "modern":
             return
-        params = {"protocolVersion": INITIALIZE_VERSION, "capabilities": {}, "clientInfo": _CLIENT}
+        params = {
+            "protocolVersion": INITIALIZE_VERSION,
+            "capabilities": self._capabilities,
+            "clientInfo": _CLIENT,
+        }
         response = await self._connection.exchange(self._request("initialize", json.dumps(params).encode(), b"0"))
         if response.status != 200:
             raise WrongAnswerError(response.body.decode(errors="replace"))
@@ -121,11 +126,14 @@ class Client:
         return Answered(began, ended, size, response.body.count(b'"method":'))
 
     async def leave_asked(self) -> None:
-        """Make a call and leave its questions without an answer.
+        """Make a call and leave its questions without an answer; in the initialize era its response stays open.
 
         Raises:
             WrongAnswerError: it asked none.
         """
+        if self._era == "initialize":
+            await self._connection.exchange(self._request("tools/call", self._params, b"1"), b'"elicitation/create"')
+            return
         response = await self._exchange("tools/call", self._params)
         if _questions(response) is None:
             raise WrongAnswerError(response.body.decode(errors="replace")[:2000])

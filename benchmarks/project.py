@@ -25,7 +25,8 @@ class Agent:
     `llm_url`: base URL of its LLM; None for fast-agent's `passthrough`. `downstreams`: URLs, or commands of stdio
     servers, by server name; a name means one server throughout a project. `settings`: more of its block in agents.yaml.
     `model`: with its provider. `servers`: more settings of downstreams, by server name. `peers`: names of agents that
-    its model calls: downstreams of the gateway's agents, and tools of agno's and fast-agent's.
+    its model calls: downstreams of the gateway's agents, and tools of agno's and fast-agent's. `human_input`: it can
+    ask by itself.
     """
 
     llm_url: str | None = None
@@ -34,6 +35,7 @@ class Agent:
     model: str = "generic.scripted"
     servers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     peers: tuple[str, ...] = ()
+    human_input: bool = False
 
 
 def with_peers_as_downstreams(agents: Mapping[str, Agent]) -> dict[str, Agent]:
@@ -102,6 +104,7 @@ def _module(name: str, agent: Agent) -> str:
         for peer in agent.peers
     )
     options = f"servers={servers!r}, agents={list(agent.peers)!r}"
+    options += ", human_input=True" if agent.human_input else ""
     return _MODULE.format(name=name, peers=peers, options=options)
 
 

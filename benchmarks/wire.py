@@ -35,6 +35,7 @@ class Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._waiting: asyncio.Future[Response] | None = None
+        self._until: bytes | None = None
         self._body_begins = -1
         self._length: int | None = None
         self.is_last = False
@@ -51,15 +52,18 @@ class Connection(asyncio.Protocol):
         self._buffer += data
         if self._body_begins < 0 and not self._read_head():
             return
-        if self._length is not None:
+        if self._until is not None:
+            is_whole = self._until in self._buffer
+        elif self._length is not None:
             is_whole = len(self._buffer) >= self._body_begins + self._length
         else:
             is_whole = self._buffer.endswith(b"0\r\n\r\n")  # the last chunk; JSON never ends a chunk like this
         if is_whole and self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(self._take())
 
-    async def exchange(self, request: bytes) -> Response:
-        """Send one request and return its whole response."""
+    async def exchange(self, request: bytes, until: bytes | None = None) -> Response:
+        """Send one request and return its whole response; `until`: what has come of a chunked one with these bytes."""
+        self._until = until
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(request)
         return await self._waiting

@@ -33,8 +33,12 @@ _MORE = " more"
 SECONDS_BETWEEN_PIECES = 0.25
 _MODELS = {"object": "list", "data": [{"id": "scripted", "object": "model"}]}
 _USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
-_TOOL_NAME = re.compile(rb'"name":\s*"([\w.-]*(?:' + TOOL.encode() + rb'|send_message)|agent__\w+)"')
-"""Of a downstream, of an agent of the gateway or agno, or of an agent inside fast-agent's."""
+_FORM = "__human_input"
+"""fast-agent's own tool of agents with `human_input`."""
+_TOOL_NAME = re.compile(
+    rb'"name":\s*"([\w.-]*(?:' + TOOL.encode() + rb"|send_message)|agent__\w+|" + _FORM.encode() + rb')"'
+)
+"""Of a downstream, of an agent of the gateway or agno, or of an agent inside fast-agent's; or the form."""
 _STREAMED = re.compile(rb'"stream":\s*true')
 _TOOL_RESULT = re.compile(rb'"role":\s*"tool"')
 
@@ -138,6 +142,8 @@ def _tool_calls(tools: tuple[str, ...]) -> list[dict[str, Any]]:
 
 
 def _arguments(tool: str) -> str:
+    if tool == _FORM:
+        return json.dumps({"message": "Which fact?", "fields": [{"name": "topic", "type": "text"}]})
     return json.dumps({"topic" if tool.endswith(TOOL) else "message": "bees"})
 
 
