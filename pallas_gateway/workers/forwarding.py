@@ -113,7 +113,8 @@ class Forwarding(Elsewhere):
 
         async def send(message: Message) -> None:
             take()  # a request that is refused here is answered as well
-            await _write(writer, message)
+            plain = {"status": int(message["status"])} if "status" in message else {}  # not `HTTPStatus`
+            await _write(writer, {**message, **plain})
 
         try:
             if (asked := await _read(reader)) is not None and self.app is not None:

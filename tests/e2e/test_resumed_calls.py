@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -31,6 +31,7 @@ from tests.support.asking_gateways import (
 from tests.support.calling import answer_of, ask
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent
+from tests.support.guarded import static_key
 from tests.support.resumed_calls import resumed
 from tests.support.scripted_llm import call_tools, hang, say
 from tests.support.waiting import Gate, eventually
@@ -297,3 +298,19 @@ async def test_a_call_whose_process_ends_while_it_goes_on_is_not_resumed(tmp_pat
         assert "Call the tool again" in result.text
         gate.open()
         assert len(downstream.answers) == 1
+
+
+async def test_the_process_of_a_call_decides_on_the_access_to_a_forwarded_request_itself(tmp_path: Path) -> None:
+    def keys(grant: str) -> dict[str, Any]:
+        return {"tokens": [static_key(grant, key="mine")]}
+
+    async with (
+        asking_downstream("modern") as downstream,
+        neighbours(tmp_path, downstream.url, calls_the_tool_it_is_told, auth=keys("run:agents")) as (one, two),
+    ):
+        asked = await asked_at(one.url("user"))
+        one.project.edit(lambda document: document["gateway"].update(auth=keys("view:agents")))
+        await one.reload()
+        refused = await asked.repeat(url=two.url("user"))
+        assert (refused.status, "insufficient_scope" in refused.headers["www-authenticate"]) == (403, True)
+        assert not downstream.answers

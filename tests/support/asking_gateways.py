@@ -81,12 +81,14 @@ async def chain_of_agents(
 
 
 @asynccontextmanager
-async def neighbours(path: Path, url: str, script: Script) -> AsyncIterator[tuple[Running, Running]]:
+async def neighbours(
+    path: Path, url: str, script: Script, **settings_of_one: Any
+) -> AsyncIterator[tuple[Running, Running]]:
     """Two gateways with the same keys that forward requests to each other, as two workers do."""
     keys = {"state_keys": ["k" * 32]}
     with TemporaryDirectory() as folder:  # paths of sockets are short
         async with (
-            gateway_of(path / "one", {"url": url}, gateway=keys, script=script) as one,
+            gateway_of(path / "one", {"url": url}, gateway={**keys, **settings_of_one}, script=script) as one,
             gateway_of(path / "two", {"url": url}, gateway=keys, script=script) as two,
             forwarding_of(one, Path(folder)),
             forwarding_of(two, Path(folder)),

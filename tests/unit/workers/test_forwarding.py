@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,7 @@ async def test_a_forwarded_request_is_never_forwarded_again() -> None:
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
             assert not await both.there.answered_by(HERE, Request(scope, receive), b"", send, if_cut=bytes)
-            await send({**START, "status": 404})
+            await send({**START, "status": HTTPStatus.NOT_FOUND})
             await send(part(b"", more=False))
 
         assert await both.ask(app)
