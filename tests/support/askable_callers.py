@@ -67,10 +67,12 @@ async def client_of(
     url: str,
     person: Person,
     mode: str = "legacy",
+    *,
     on_log: LoggingFnT | None = None,
     tls: SSLContext | None = None,
+    transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[Client]:
-    async with httpx2.AsyncClient(timeout=30, verify=tls or True) as http:
+    async with httpx2.AsyncClient(timeout=30, verify=tls or True, transport=transport) as http:
         transport = streamable_http_client(url, http_client=http)
         async with Client(transport, mode=mode, elicitation_callback=person, logging_callback=on_log) as client:
             yield client

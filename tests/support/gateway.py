@@ -95,6 +95,11 @@ class Project:
     path: Path
     package: str
 
+    @property
+    def document(self) -> dict[str, Any]:
+        """What agents.yaml says."""
+        return dict(yaml.safe_load((self.path / "agents.yaml").read_text()))
+
     def edit(self, change: Callable[[dict[str, Any]], object], file: str = "agents.yaml") -> None:
         """Change what a YAML file of the project says."""
         document = yaml.safe_load((self.path / file).read_text())

@@ -73,12 +73,22 @@ class Stream:
         self.events: list[dict[str, Any]] = []
         self._response = response
         self._changes = Changes()
+        self._is_over = False
 
     async def read(self) -> None:
-        async for line in self._response.aiter_lines():
-            if line.startswith("data: {"):
-                self.events.append(json.loads(line.removeprefix("data: ")))
-                self._changes.announce()
+        try:
+            async for line in self._response.aiter_lines():
+                if line.startswith("data: {"):
+                    self.events.append(json.loads(line.removeprefix("data: ")))
+                    self._changes.announce()
+        finally:
+            self._is_over = True
+            self._changes.announce()
+
+    async def last(self) -> dict[str, Any]:
+        """The last event, when the response has ended or is broken off."""
+        await self._changes.until(lambda: self._is_over, 20, what="the end of the stream")
+        return self.events[-1]
 
     async def event(self, type_: str) -> dict[str, Any]:
         """The first event of a type, when it is there."""
