@@ -48,6 +48,11 @@ class Person:
         reply = self.replies.pop(0)
         return reply if reply is not None else await self._later
 
+    @property
+    def is_waited_for(self) -> bool:
+        """The client still waits for `answer_now`."""
+        return not self._later.done()
+
     def answer_now(self, reply: ElicitResult) -> None:
         self._later.set_result(reply)
 

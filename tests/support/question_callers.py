@@ -15,7 +15,7 @@ from mcp_types import ElicitResult
 
 from tests.support.askable_callers import Person, client_of, told
 from tests.support.clients import MODERN_VERSION
-from tests.support.threads_api import stream_of
+from tests.support.threads_api import EVENTS, stream_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -123,8 +123,7 @@ class McpCaller:
         await self._wire.connect(base_url)
 
     async def answer(self, answer: Answer) -> str:
-        assert self._call is not None
-        if not self._call.done():
+        if self._person.is_waited_for:
             self._person.answer_now(ElicitResult.model_validate(answer))
         return await self.text()
 
@@ -150,16 +149,17 @@ class ThreadsCaller:
 
     def __init__(self, *, reads_events: bool) -> None:
         self._reads_events, self._stack = reads_events, AsyncExitStack()
-        self._streams: list[Stream] = []
-        self._answering: list[httpx.AsyncClient] = []
+        self._stream: Stream | None = None
+        self._answering: httpx.AsyncClient
         self._thread_id = self._question = ""
         self._given: Answer = {}
 
     async def ask(self, base_url: str, agent: str, message: str) -> str:
         http, path, body = await self._connected(base_url), f"/agents/{agent}/chat", {"message": message}
         if self._reads_events:
-            stream = await self._attached(http, path, body)
-            asked, self._thread_id = await stream.event("question"), (await stream.event("thread"))["threadId"]
+            self._stream = await self._stack.enter_async_context(stream_of(http, path, body))
+            asked = await self._stream.event("question")
+            self._thread_id = (await self._stream.event("thread"))["threadId"]
         else:
             reply = (await http.post(path, json=body)).raise_for_status().json()
             self._thread_id, (asked,) = reply["threadId"], reply["questions"]
@@ -167,7 +167,7 @@ class ThreadsCaller:
         return str(asked["message"])
 
     async def connect(self, base_url: str) -> None:
-        self._answering = [await self._connected(base_url) for _ in range(2)]
+        self._answering = await self._connected(base_url)
 
     async def _connected(self, base_url: str) -> httpx.AsyncClient:
         limits = httpx.Limits(max_connections=1, keepalive_expiry=None)
@@ -176,48 +176,40 @@ class ThreadsCaller:
         (await http.get("/agents")).raise_for_status()
         return http
 
-    async def _attached(self, http: httpx.AsyncClient, path: str, body: dict[str, Any]) -> Stream:
-        self._streams.append(await self._stack.enter_async_context(stream_of(http, path, body)))
-        return self._streams[-1]
-
     @property
     def _answers(self) -> str:
         return f"/threads/{self._thread_id}/answers"
 
     async def answer(self, answer: Answer) -> str:
-        """Answer; where the client reads events, by one request while another one reads on."""
+        """Answer, and read what follows; where the client reads events, the stream of its call ends alike."""
         self._given = {"answers": {self._question: answer}}
-        reading, answering = self._answering
-        if self._reads_events:
-            await self._attached(reading, self._answers, {"answers": {}})
-        response = await answering.post(self._answers, json=self._given)
-        if response.status_code == httpx.codes.NOT_FOUND:
+        headers = EVENTS if self._reads_events else {}
+        response = await self._answering.post(self._answers, json=self._given, headers=headers)
+        lines = [line for line in response.text.splitlines() if line.startswith("data: {")]
+        final = json.loads(lines[-1].removeprefix("data: ")) if lines else response.json()
+        if "content" not in final:  # the turn has ended before
             return await self.text()
-        content = str(response.raise_for_status().json()["content"])
-        *earlier, last = [await stream.last() for stream in self._streams] or [{"type": "final", "content": content}]
-        assert (last["type"], last["content"]) == ("final", content)
-        for one in earlier:  # an earlier one has ended as well, or its process has
-            assert one.get("content", content) == content
-            assert one["type"] == "final" or one.get("reason") == "stopping" or one["type"] == "question", one
-        return content
+        if self._stream is not None and (last := await self._stream.last())["type"] == "final":
+            assert last["content"] == final["content"]
+        return str(final["content"])
 
     async def text(self) -> str:
         """The newest answer of the thread, once the turn has ended."""
-        http = self._answering[-1]
+        http = self._answering
 
         async def ended() -> dict[str, Any] | None:
             shown = (await http.get(f"/threads/{self._thread_id}/messages")).raise_for_status().json()["messages"][-1]
             return shown if shown["status"] in {"complete", "error"} else None
 
-        shown = await eventually(ended, what="the end of the turn")
+        shown = await eventually(ended, TIMEOUT, what="the end of the turn")
         return str(shown["content"] if shown["status"] == "complete" else shown["error"]["reason"])
 
     async def again(self) -> None:
-        refused = await self._answering[-1].post(self._answers, json=self._given)
+        refused = await self._answering.post(self._answers, json=self._given)
         assert (refused.status_code, refused.json()["error"]) == (404, "question_not_open")
 
     async def leave(self) -> None:
-        self._streams.clear()
+        self._stream = None
         await self._stack.aclose()
 
 
