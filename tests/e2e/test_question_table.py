@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
     from tests.support.question_callers import Answer
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("patience")]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.usefixtures("patience"),
+    pytest.mark.timeout(300),  # the first test of two workers starts them, and each process loads all agents
+]
 
 
 class Kind(NamedTuple):
