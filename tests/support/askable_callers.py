@@ -78,8 +78,8 @@ async def client_of(
     transport: httpx2.AsyncBaseTransport | None = None,
 ) -> AsyncIterator[Client]:
     async with httpx2.AsyncClient(timeout=30, verify=tls or True, transport=transport) as http:
-        transport = streamable_http_client(url, http_client=http)
-        async with Client(transport, mode=mode, elicitation_callback=person, logging_callback=on_log) as client:
+        streams = streamable_http_client(url, http_client=http)
+        async with Client(streams, mode=mode, elicitation_callback=person, logging_callback=on_log) as client:
             yield client
 
 
