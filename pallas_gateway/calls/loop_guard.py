@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -52,11 +51,12 @@ class LoopGuard:
 
     def __init__(self, threshold: int) -> None:
         self._threshold = threshold
-        self._recent: deque[str] = deque(maxlen=max(1, _ALTERNATING * threshold))
+        self._most_recent = max(1, _ALTERNATING * threshold)
+        self._recent: list[str] = []  # an empty deque takes 760 bytes
 
     def after(self, round_: Iterable[ToolOutcome]) -> Reason | None:
         """Add a finished round; return the reason to halt the loop, None to continue."""
-        self._recent.append(signature(round_))
+        self._recent = [*self._recent, signature(round_)][-self._most_recent :]
         if self._threshold == 0:
             return None
         if self._ends_with_period(1, self._threshold):
@@ -69,7 +69,7 @@ class LoopGuard:
         """True if the last `rounds` rounds repeat with exactly this period."""
         if len(self._recent) < rounds:
             return False
-        last = list(self._recent)[-rounds:]
+        last = self._recent[-rounds:]
         return all(one == last[index % period] for index, one in enumerate(last)) and len(set(last)) == period
 
 

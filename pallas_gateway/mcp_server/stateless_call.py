@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import anyio
@@ -190,8 +191,12 @@ class _Context:
         self.request = request
         self.request_id = call.id
         self.message_metadata = ServerMessageMetadata(request_context=request, can_send_request=False)
-        self.cancel_requested = anyio.Event()
         self._send = send
+
+    @cached_property
+    def cancel_requested(self) -> anyio.Event:
+        """The event that the SDK defines; nothing sets it, because a cancelled call is a cancelled task."""
+        return anyio.Event()
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send a notification, unless the request has been answered."""

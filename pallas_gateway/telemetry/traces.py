@@ -15,12 +15,13 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.context import attach, get_current
+from opentelemetry.context import attach, detach, get_current
 from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, MutableMapping
+    from contextlib import AbstractContextManager
 
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
@@ -77,8 +78,9 @@ def keep_content_out() -> None:
     os.environ.setdefault("TRACELOOP_TRACE_CONTENT", "false")
 
 
-@contextmanager
-def call(agent: str, headers: Mapping[str, str], *, mcp_method: str | None = "tools/call") -> Iterator[Span]:
+def call(
+    agent: str, headers: Mapping[str, str], *, mcp_method: str | None = "tools/call"
+) -> AbstractContextManager[Span]:
     """The span of one call: current inside the block, a child of the request's `traceparent`.
 
     Without that header its parent is the current span, which the MCP SDK takes from the request's `_meta`.
@@ -89,8 +91,7 @@ def call(agent: str, headers: Mapping[str, str], *, mcp_method: str | None = "to
     attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent}
     if mcp_method is not None:
         attributes["mcp.method.name"] = mcp_method
-    with _span(f"invoke_agent {agent}", attributes, kind=SpanKind.SERVER, parent=parent) as span:
-        yield span
+    return _span(f"invoke_agent {agent}", attributes, kind=SpanKind.SERVER, parent=parent)
 
 
 def record_result(span: Span, facts: Mapping[str, Any] | None, *, failed: bool) -> None:
@@ -115,11 +116,9 @@ def record_result(span: Span, facts: Mapping[str, Any] | None, *, failed: bool) 
         fail(span, facts["stop_reason"])
 
 
-@contextmanager
-def connecting(server: str) -> Iterator[None]:
+def connecting(server: str) -> AbstractContextManager[Span]:
     """The span of a connection attempt to one downstream; an exception ends it as failed."""
-    with _span(f"connect {server}", {"pallas.server": server}, kind=SpanKind.CLIENT):
-        yield
+    return _span(f"connect {server}", {"pallas.server": server}, kind=SpanKind.CLIENT)
 
 
 def trace_id() -> str | None:
@@ -211,16 +210,14 @@ def _end(span: Span, error: str | None) -> None:
 
 @contextmanager
 def _span(name: str, attributes: Attributes, *, kind: SpanKind, parent: Context | None = None) -> Iterator[Span]:
-    with _tracer.start_as_current_span(
-        name,
-        context=parent,
-        kind=kind,
-        attributes=dict(attributes),
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
-        try:
-            yield span
-        except BaseException as error:
-            fail(span, "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__)
-            raise
+    # Not by `start_as_current_span`, whose nested context managers a call that waits would hold.
+    span = _tracer.start_span(name, context=parent, kind=kind, attributes=dict(attributes))
+    token = attach(set_span_in_context(span))
+    try:
+        yield span
+    except BaseException as error:
+        fail(span, "cancelled" if isinstance(error, asyncio.CancelledError) else type(error).__name__)
+        raise
+    finally:
+        detach(token)
+        span.end()
