@@ -253,3 +253,33 @@ class ChatExchange(Exchange):
         """The finish reasons, one for a completion with an answer."""
         chunks = [one for one in self.messages if isinstance(one, dict) and "choices" in one]
         return [choice["finish_reason"] for chunk in chunks for choice in chunk["choices"] if choice["finish_reason"]]
+
+
+class TurnExchange(Exchange):
+    """A turn of a thread as a stream of events; with a `thread_id`, another client of the turn that runs there."""
+
+    def __init__(self, world: World, agent: str, *, background: bool = False, thread_id: str | None = None) -> None:
+        path = f"/api/v1/threads/{thread_id}/answers" if thread_id else f"/api/v1/agents/{agent}/chat"
+        body = {"answers": {}} if thread_id else {"message": "hello", "background": background}
+        super().__init__(world, path, body, {"accept": "text/event-stream"})
+
+    @property
+    def events(self) -> list[Any]:
+        """The events so far."""
+        return [one for one in self.messages if isinstance(one, dict)]
+
+    @property
+    def thread_id(self) -> str | None:
+        """The thread, once the turn is stored."""
+        return next((str(one["threadId"]) for one in self.events if one["type"] == "thread"), None)
+
+    @property
+    def text(self) -> str:
+        """The text so far."""
+        return "".join(one["delta"] for one in self.events if one["type"] == "text")
+
+    @property
+    def things(self) -> list[tuple[str, str]]:
+        """Texts, and the ids of tool calls that begin and end."""
+        kinds = {"text": "delta", "tool_call": "id", "tool_result": "id"}
+        return [(one["type"], one[kinds[one["type"]]]) for one in self.events if one["type"] in kinds]

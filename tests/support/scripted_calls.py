@@ -257,7 +257,7 @@ class World:
 
     def note_rest(self) -> None:
         """Note what runs without calls."""
-        self._at_rest = self._tasks()
+        self._at_rest = self._tasks(), self._timers()
 
     def latest(self, agent: str = AGENT) -> ScriptedCall:
         return self.agents[agent].calls[-1]
@@ -308,8 +308,8 @@ class World:
         self.rest()
         running = self.gateway.running
         left = {
-            "tasks": sorted(self._tasks() - self._at_rest),
-            "timers": [timer for timer in self.loop._scheduled if not timer.cancelled()],
+            "tasks": sorted(self._tasks() - self._at_rest[0]),
+            "timers": self._timers()[len(self._at_rest[1]) :],
             "calls": len(running),
             "instances": sum(agent.instances_live for agent in self.agents.values()),
             "cancellations": len(running.cancellations),
@@ -320,6 +320,9 @@ class World:
         }
         assert not any(left.values()), left
         self.is_at_rest = True
+
+    def _timers(self) -> list[asyncio.TimerHandle]:
+        return [timer for timer in self.loop._scheduled if not timer.cancelled()]
 
     def _tasks(self) -> set[str]:
         return {f"{id(task)} {task}" for task in asyncio.all_tasks(self.loop)}
@@ -348,7 +351,7 @@ def _opened(
     serving = loop.create_task(served(), name="gateway")
     loop.advance()
     assert has_opened.is_set()
-    app = create_app(one, servers, {PORT: PortRoutes(agents_by_path=True)})
+    app = create_app(one, servers, {PORT: PortRoutes(agents_by_path=True, registry=True)})
     try:
         yield World(loop, one, servers, app, runtime.scripted)
     finally:

@@ -1,7 +1,7 @@
 """An event loop whose time the test moves: nothing waits, and each run is the same.
 
 The loop runs until it has nothing to do before a given time. The clocks that the gateway's modules have imported show
-the same time. Threads and sockets are not waited for.
+the same time. Time stands still while a thread works for the loop or for a SQLite database; sockets are not waited for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import is_dataclass
 from typing import TYPE_CHECKING, Any
 
+import aiosqlite.core
 import pytest
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ _BEGIN = 1000.0
 _MOST_TURNS = 20_000
 """Turns of the loop in one `advance`; more of them are an endless loop of the gateway or the test."""
 
+_THREAD_SECONDS = 20.0
+"""Longest wait for the work of a thread."""
+
 
 class _Selector(selectors.DefaultSelector):
     """Never blocks: tells the loop that it has nothing to do."""
@@ -32,7 +36,7 @@ class _Selector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self.loop.count_turn()
-        ready = super().select(0)
+        ready = super().select(_THREAD_SECONDS if self.loop.in_threads and timeout != 0 else 0)
         if not ready and timeout != 0:
             self.loop.idle()
         return ready
@@ -45,6 +49,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.now = self._goal = _BEGIN
+        self.in_threads = 0
         self._turns = 0
         selector = _Selector()
         selector.loop = self
@@ -52,6 +57,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         return self.now
+
+    def run_in_executor(  # type: ignore[override]  # of any function
+        self, executor: Any, func: Any, *args: Any
+    ) -> asyncio.Future[Any]:
+        self.in_threads += 1
+        running = super().run_in_executor(executor, func, *args)
+        running.add_done_callback(self._left_thread)
+        return running
+
+    def _left_thread(self, _: object) -> None:
+        self.in_threads -= 1
 
     def count_turn(self) -> None:
         self._turns += 1
@@ -89,11 +105,24 @@ def virtual_loop() -> Iterator[VirtualLoop]:
         for name, module in [*sys.modules.items()]:
             if name.startswith("pallas_gateway"):
                 _set_clocks(module, loop, patch)
+        for name in ("_connect", "_execute", "close"):
+            patch.setattr(aiosqlite.core.Connection, name, _counted(getattr(aiosqlite.core.Connection, name), loop))
         try:
             yield loop
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
+
+
+def _counted(method: Any, loop: VirtualLoop) -> Any:
+    async def counted(*arguments: Any, **options: Any) -> Any:
+        loop.in_threads += 1
+        try:
+            return await method(*arguments, **options)
+        finally:
+            loop.in_threads -= 1
+
+    return counted
 
 
 def _set_clocks(module: ModuleType, loop: VirtualLoop, patch: pytest.MonkeyPatch) -> None:

@@ -230,8 +230,15 @@ class McpCourse(RuleBasedStateMachine):
     # the end
 
     @precondition(lambda self: self.ended_at is None)
-    @rule(how=st.sampled_from(["reply", "failure", "cancelled", "left", "stopped"]), last=st.lists(things, max_size=3))
-    def ends(self, how: str, last: list[Any]) -> None:
+    @rule(
+        how=st.sampled_from(["reply", "failure", "cancelled", "left", "stopped"]),
+        last=st.lists(things, max_size=3),
+        unread=st.booleans(),
+    )
+    def ends(self, how: str, last: list[Any], *, unread: bool) -> None:
+        """End the call; if `unread`, while the client does not read its last notifications."""
+        if unread and self.is_reading and not self.is_broken:
+            self.stops_reading()
         if self.call.has_ended:  # a broken connection was noticed by a comment
             assert self.is_broken
             how = "left"
@@ -250,6 +257,7 @@ class McpCourse(RuleBasedStateMachine):
             case _:
                 self.world.do(self._end, last, "llm_error" if how == "failure" else None)
         assert self.call.has_ended
+        self.tells_too_late([("step",), ("turn", SERVED, 1)])
 
     def _end(self, last: list[Any], failure: str | None) -> None:
         self._tell(last)
@@ -257,7 +265,7 @@ class McpCourse(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if self.ended_at is None:
-            self.ends("reply", [])
+            self.ends("reply", [], unread=False)
         if not self.is_reading:
             self.reads_on()
         self.world.rest()

@@ -502,4 +502,4 @@ def test_each_question_has_one_outcome_and_nothing_is_left_of_any_call(tmp_path:
 
     Course.has_auth = has_auth
     with Course.worlds:
-        run_courses(Course, number=40, steps=25)
+        run_courses(Course, number=60, steps=30)
