@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Protocol
+
+from pallas_gateway.events.events import StepBegan, ToolEnded, ToolReported, ToolStarted
+
+if TYPE_CHECKING:
+    from pallas_gateway.calls.assistant_stream import Payload
+    from pallas_gateway.events.events import Event
 
 LONGEST_RELAYED = 500
 """Characters of a peer's message that is passed on."""
@@ -28,31 +34,39 @@ class ProgressEvent:
     message: str
 
 
+class NotificationSender(Protocol):
+    """Sends notifications to the client of one MCP request."""
+
+    async def send_progress(self, event: ProgressEvent) -> None:
+        """Send one `notifications/progress`."""
+
+    async def send_payload(self, payload: Payload) -> None:
+        """Send one `notifications/message` of the assistant stream."""
+
+
 class ProgressCounter:
-    """Numbers the events of one call."""
+    """Numbers the progress of one stream of notifications."""
 
     def __init__(self) -> None:
         self._last = 0
 
     def event(self, message: str, *, ended: bool = False) -> ProgressEvent:
-        """Return the next event; `ended` if the sub-task of the message has ended."""
+        """Return the next progress; `ended` if the sub-task of the message has ended."""
         self._last += 1
         return ProgressEvent(float(self._last), float(self._last) if ended else None, message)
 
-
-def tool_started(server: str, tool: str) -> str:
-    """A downstream tool call began."""
-    return f"{server}/{tool}: started"
-
-
-def tool_ended(server: str, tool: str, *, ok: bool) -> str:
-    """A downstream tool call ended."""
-    return f"{server}/{tool}: {'completed' if ok else 'failed'}"
-
-
-def agent_step(agent: str, number: int, kind: Literal["llm", "tool"]) -> str:
-    """An agent calls its model, or runs the tools of its answer; `number` counts both from 1."""
-    return f"{agent} step {number} ({kind})"
+    def of(self, event: Event) -> ProgressEvent | None:
+        """Return the progress of an event; None for an event that is none."""
+        match event:
+            case StepBegan(agent, number, kind):
+                return self.event(f"{agent} step {number} ({kind})")
+            case ToolStarted(server, tool):
+                return self.event(f"{server}/{tool}: started")
+            case ToolEnded(server, tool, ok):
+                return self.event(f"{server}/{tool}: {'completed' if ok else 'failed'}", ended=True)
+            case ToolReported(message, has_ended):
+                return self.event(message, ended=has_ended)
+        return None
 
 
 def relayed(server: str, tool: str, message: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Call, Message, new_call_id
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
-from pallas_gateway.events.call_events import text_of
+from pallas_gateway.events.answer_text import text_of
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.telemetry import redaction, traces
@@ -117,7 +117,7 @@ async def serve_call[T](
     Args:
         incoming: the request.
         parse: adds the message, history and parameters to the call. A `GatewayError` refuses the call.
-        answer: runs the call, by `HostedAgent.begin` or `event_stream.begun`.
+        answer: runs the call, by `HostedAgent.begin`.
         deliver: encodes the result for the client.
     """
     agent, bearer = incoming.agent, bearer_of(incoming.headers.get("authorization"))

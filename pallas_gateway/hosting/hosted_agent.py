@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.call import Credentials
 from pallas_gateway.errors import CallRefusedError, GatewayError
-from pallas_gateway.events.call_events import EventChannel
-from pallas_gateway.events.channel import Channel
+from pallas_gateway.events.events import Admitted
 from pallas_gateway.hosting.accounting import accounting
 from pallas_gateway.hosting.agent_state import AgentState
 from pallas_gateway.hosting.fitting import fitted, told_of_changes
 from pallas_gateway.questions.approvals import Approvals
 from pallas_gateway.questions.asking import CANNOT_ASK, Questions
-from pallas_gateway.questions.open_calls import OpenCall
+from pallas_gateway.questions.call_client import nowhere
 from pallas_gateway.questions.watch import QuestionEvents
 
 if TYPE_CHECKING:
@@ -27,22 +26,21 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.events.channel import EventSink, NotificationSender, StreamOptions
     from pallas_gateway.hosting.accounting import Account
     from pallas_gateway.hosting.agent_state import AgentVersion
-    from pallas_gateway.questions.asking import Asker
+    from pallas_gateway.questions.call_client import CallClient
     from pallas_gateway.runtime.protocols import Instance
 
 
 class HostedAgent(AgentState):
     """One agent of the project. It exists in every state; a call of an agent that is not ready is refused."""
 
-    async def answer(self, call: Call, sink: EventSink) -> Reply:
+    async def answer(self, call: Call, client: CallClient) -> Reply:
         """Answer one call on a new instance. A failure of the model or the runtime is a `Reply`, too.
 
         Args:
             call: the request.
-            sink: receives the events of the call.
+            client: receives the events of the call, and is asked its questions.
 
         Raises:
             CallRefusedError: `busy`, `images_unsupported`, `nesting_too_deep`.
@@ -52,35 +50,32 @@ class HostedAgent(AgentState):
             self._refuse_too_deep(call)
             version = await self.version_for_call()
             sent = fitted(call, version)
-            questions = self._questions(version, sink, call)
+            questions = self._questions(version, client, call)
             with version.uses.one_more():
                 async with (
                     version.admission.slot(nested=call.is_nested) as slots,
-                    self._instance(version, sent, sink, questions, account) as instance,
+                    self._instance(version, sent, client, questions, account) as instance,
                 ):
                     with questions.pauses.including(slots):
                         reply = await instance.generate(sent, timeout_seconds=version.settings.call_timeout_seconds)
                 account.reply = told_of_changes(reply, call, sent)
                 return account.reply
 
-    def begin(self, call: Call, sink: EventSink) -> asyncio.Task[Reply]:
+    def begin(self, call: Call, client: CallClient) -> asyncio.Task[Reply]:
         """Answer a call in a task of its own.
 
         The task of a request whose client has disconnected is cancelled at each of its awaits. This task is cancelled
         once, by the task that waits for it, so its clean-up can await.
         """
-        return self._shared.tasks.spawn(self.answer(call, sink), name=f"call {call.call_id}")
+        return self._shared.tasks.spawn(self.answer(call, client), name=f"call {call.call_id}")
 
-    def channel(self, sender: NotificationSender, options: StreamOptions, asker: Asker = CANNOT_ASK) -> Channel:
-        """Make the channel that sends the notifications and questions of one call to its client."""
-        return Channel(
-            self.name,
-            sender,
-            options,
-            asker,
-            heartbeat_seconds=self._shared.heartbeat_seconds,
-            on_heartbeat=self._shared.metrics.heartbeats.labels(self.name).inc,
-        )
+    @property
+    def heartbeat_seconds(self) -> float:
+        """The longest silence of a call whose client asked for progress."""
+        return self._shared.heartbeat_seconds
+
+    def count_heartbeat(self) -> None:
+        self._shared.metrics.heartbeats.labels(self.name).inc()
 
     def refuse(self, call: Call, refusal: CallRefusedError) -> None:
         """Count and log a call whose arguments were refused."""
@@ -89,29 +84,26 @@ class HostedAgent(AgentState):
 
     @asynccontextmanager
     async def _instance(
-        self, version: AgentVersion, call: Call, sink: EventSink, questions: Questions, account: Account
+        self, version: AgentVersion, call: Call, client: CallClient, questions: Questions, account: Account
     ) -> AsyncIterator[Instance]:
         """Open an instance for an admitted call."""
-        sink.admitted()
+        client.sink.put(Admitted())
         bearer, in_flight = call.caller.bearer, self._shared.metrics.calls_in_flight
         with self._shared.running.one_more(), in_flight.labels(self.name).track_inprogress():
             credentials = Credentials(bearer, bearer if self._shared.llm_pass_through else None)
-            async with version.runtime.open(call, credentials, sink, questions) as instance:
-                resumable = sink if isinstance(sink, (OpenCall, EventChannel)) else None
-                if resumable is not None:
-                    resumable.checkpoint = instance.checkpoint
+            async with version.runtime.open(call, credentials, client.sink, client.options, questions) as instance:
+                client.checkpoint = instance.checkpoint
                 try:
                     with account.of(instance):
                         yield instance
                 finally:
-                    if resumable is not None:  # it refers to the instance: a reference cycle of the whole call
-                        resumable.checkpoint = lambda _: None
+                    client.checkpoint = nowhere  # it refers to the instance: a reference cycle of the whole call
 
-    def _questions(self, version: AgentVersion, sink: EventSink, call: Call) -> Questions:
-        asker = sink.asker if version.settings.ask_caller else CANNOT_ASK
-        watch = QuestionEvents(self.name, sink, self._shared.metrics, self.open_questions)
+    def _questions(self, version: AgentVersion, client: CallClient, call: Call) -> Questions:
+        asker = client.asker if version.settings.ask_caller else CANNOT_ASK
+        watch = QuestionEvents(self.name, client.sink, self._shared.metrics, self.open_questions)
         caller = call.caller
-        rules = replace(self._shared.ask_rules, client_may_leave=isinstance(asker, OpenCall))
+        rules = replace(self._shared.ask_rules, client_may_leave=asker.client_may_leave)
         if caller.authenticated:
             rules = replace(rules, caller=caller.owner or caller.name)
         questions = Questions(self.name, asker, rules, watch, given=call.given)

@@ -12,9 +12,10 @@ from mcp import MCPError
 from pallas_gateway.calls import nesting
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.cancellation import cut_off
+from pallas_gateway.events.queue import EventQueue
 from pallas_gateway.hosting.answering import IncomingCall, serve_call
-from pallas_gateway.mcp_server.client_notifications import ClientNotifications, stream_options_of
 from pallas_gateway.mcp_server.envelope import caller_of, headers_of, key_of
+from pallas_gateway.mcp_server.notifications import ClientNotifications, Notifications, stream_options_of
 from pallas_gateway.mcp_server.rounds import (
     FIRST_ROUND,
     NEW_CALL,
@@ -28,18 +29,21 @@ from pallas_gateway.mcp_server.rounds import (
 from pallas_gateway.mcp_server.stream_asking import StreamAsker
 from pallas_gateway.mcp_server.tools import call_result, conversation_id_of, parse_call
 from pallas_gateway.questions.asking import CANNOT_ASK
+from pallas_gateway.questions.call_client import CallClient
 from pallas_gateway.questions.used_states import StatesUnavailableError
 from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
     from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.cancellation import RequestKey
     from pallas_gateway.calls.log_levels import LogLevels
-    from pallas_gateway.events.channel import Channel, NotificationSender, StreamOptions
+    from pallas_gateway.events.progress import NotificationSender
+    from pallas_gateway.events.queue import StreamOptions
     from pallas_gateway.hosting.answering import AnsweredCall
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.hosting.running_calls import RunningCalls
@@ -62,6 +66,7 @@ class ToolRequest:
         sender: sends the notifications.
         options: the notifications to send.
         asker: puts questions to the caller.
+        on_begun: takes what has to be entered while a question is open.
         key: by which another request of the client can cancel this one; None if it cannot.
         round: its part of a call that asks its client.
         parent: the call that makes the request; None for a client.
@@ -73,6 +78,7 @@ class ToolRequest:
     sender: NotificationSender
     options: StreamOptions
     asker: Asker = CANNOT_ASK
+    on_begun: Callable[[Callable[[], AbstractContextManager[None]]], object] = lambda _: None
     key: RequestKey | None = None
     round: Round = FIRST_ROUND
     parent: Parent | None = None
@@ -81,12 +87,14 @@ class ToolRequest:
     @classmethod
     def over_http(cls, context: Context, params: CallToolRequestParams, endpoint: str, levels: LogLevels) -> Self:
         """Return the request that came in at `endpoint`."""
+        asker = StreamAsker(context)
         return cls(
             caller_of(context),
             headers_of(context),
-            ClientNotifications(context, levels),
+            ClientNotifications(context),
             stream_options_of(context, levels),
-            StreamAsker(context),
+            asker,
+            asker.while_asking,
             key_of(context, endpoint, context.request_id),
             Round.of(context, params),
             nesting=nesting.stated((context.meta or {}).get(nesting.META_KEY)),
@@ -121,10 +129,9 @@ async def answer_message(
     async def answer(call: Call) -> Reply:
         nonlocal open_call
         open_call = continued.open_call(call, request.round.modes, running.open_calls)
-        channel = agent.channel(request.sender, request.options, request.asker)
         if open_call is None:
-            return await _reply(agent, running, call, request, channel)
-        return await _reply_or_questions(agent, running, request, open_call, channel)
+            return await _reply(agent, running, call, request)
+        return await _reply_or_questions(agent, running, request, open_call)
 
     async def deliver(answered: AnsweredCall) -> MessageResult:
         if answered.reply is _ASKS and open_call is not None:
@@ -147,20 +154,18 @@ async def answer_message(
         await continued.ended(running.open_calls)
 
 
-async def _reply(
-    agent: HostedAgent, running: RunningCalls, call: Call, request: ToolRequest, channel: Channel
-) -> Reply:
+async def _reply(agent: HostedAgent, running: RunningCalls, call: Call, request: ToolRequest) -> Reply:
     """Return the agent's reply, after all notifications were sent.
 
     Raises:
         CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
     """
-    work = agent.begin(call, channel)
-    if isinstance(request.asker, StreamAsker):
-        request.asker.while_asking(lambda: running.ended_by_drain(work.cancel))
+    events = EventQueue(request.options)
+    work = agent.begin(call, CallClient(events, request.options, request.asker))
+    request.on_begun(lambda: running.ended_by_drain(work.cancel))
     with running.cancellations.listening(request.key, call, work.cancel):
         try:
-            await channel.send_until(work)
+            await _notifications(agent, events, request).send_until(work)
         except asyncio.CancelledError:
             work.cancel()
             raise
@@ -169,20 +174,25 @@ async def _reply(
     return work.result()
 
 
+def _notifications(agent: HostedAgent, events: EventQueue, request: ToolRequest) -> Notifications:
+    seconds, on_heartbeat = agent.heartbeat_seconds, agent.count_heartbeat
+    return Notifications(agent.name, events, request.sender, heartbeat_seconds=seconds, on_heartbeat=on_heartbeat)
+
+
 async def _reply_or_questions(
-    agent: HostedAgent, running: RunningCalls, request: ToolRequest, open_call: OpenCall, channel: Channel
+    agent: HostedAgent, running: RunningCalls, request: ToolRequest, open_call: OpenCall
 ) -> Reply:
     """Return the reply of a call that may continue in another request; `_ASKS` if it waits for that request.
 
     Raises:
         CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
     """
-    open_call.attach(channel)
+    open_call.attach(request.options)
     work = open_call.work = open_call.work or agent.begin(open_call.call, open_call)
     until: asyncio.Task[Any] = work if request.round.ends else open_call.until_asked(work)
     with running.cancellations.listening(request.key, open_call.call, work.cancel):
         try:
-            await channel.send_until(until)
+            await _notifications(agent, open_call.events, request).send_until(until)
         except asyncio.CancelledError:
             until.cancel()
             work.cancel()

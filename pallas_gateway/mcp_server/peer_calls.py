@@ -6,7 +6,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any, cast
 
 from pallas_gateway.errors import AgentUnavailableError
-from pallas_gateway.events.channel import StreamOptions
+from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.grants import EVERYTHING
 from pallas_gateway.mcp_server.message_calls import ToolRequest
@@ -49,7 +49,7 @@ class PeerCalls:
         server = self._server(peer, caller.grants)
         headers: dict[str, str] = {}
         traces.hand_on(headers)
-        options = StreamOptions(progress=parent.sink.options.progress)
+        options = StreamOptions(progress=parent.options.progress)
         request = ToolRequest(caller, headers, nested.sender, options, nested.asker, parent=parent)
 
         async def work() -> CallToolResult:

@@ -27,6 +27,7 @@ from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.forms import size_of
 from pallas_gateway.calls.questions import ORIGINS_META_KEY, Answer
 from pallas_gateway.errors import CallFailedError, CallRefusedError
+from pallas_gateway.events.events import Admitted
 from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.mcp_server.envelope import caller_of, request_bearer
 from pallas_gateway.mcp_server.stream_asking import OUTCOMES, elicitation, modes_in
@@ -34,12 +35,13 @@ from pallas_gateway.questions.elsewhere import NOT_THERE_KEY
 from pallas_gateway.questions.open_calls import OpenCall
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from mcp_types import CallToolRequestParams
 
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.questions import Mode
+    from pallas_gateway.events.events import Event, EventSink
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.questions.elsewhere import NotThere
     from pallas_gateway.questions.open_calls import Checkpoint, OpenCalls
@@ -198,13 +200,26 @@ class Continued:
         if self.resumed is None:
             return OpenCall(call, modes) if modes else None
         resumed = OpenCall(call, modes or ("form", "url"))  # it has answered a question, so it can be asked
-        resumed.on_admitted = partial(calls.admit, self.resumed.at.ticket)
+        resumed.sink = _Admitting(resumed.events, partial(calls.admit, self.resumed.at.ticket))
         return resumed
 
     async def ended(self, calls: OpenCalls) -> None:
         """Accept the state of a call to resume again if the call was refused."""
         if self.resumed is not None:
             await calls.give_back(self.resumed.at.ticket)
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitting:
+    """The `EventSink` of a call that is resumed: its state cannot be used again once it is admitted."""
+
+    sink: EventSink
+    admit: Callable[[], object]
+
+    def put(self, event: Event) -> None:
+        if isinstance(event, Admitted):
+            self.admit()
+        self.sink.put(event)
 
 
 NEW_CALL = Continued()

@@ -68,6 +68,8 @@ def elicitation(question: Question) -> ElicitRequest:
 class StreamAsker:
     """The `Asker` of a call whose client receives requests on the stream of the call."""
 
+    client_may_leave = False
+
     def __init__(self, context: Context) -> None:
         session = headers_of(context).get(SESSION_HEADER)
         # False where the SDK answers the request: then a question cannot be sent.

@@ -34,12 +34,18 @@ class Asker(Protocol):
     def modes(self) -> Collection[Mode]:
         """The modes of questions that the caller supports; empty if it cannot be asked."""
 
+    @property
+    def client_may_leave(self) -> bool:
+        """True if the asker itself ends questions that are too old, when its client returns."""
+
     async def put(self, question: Question) -> Answer:
         """Return the caller's answer, without a time limit."""
 
 
 class _CannotAsk:
     """The `Asker` of a caller that cannot be asked. With modes, it is the asker of requests without a caller."""
+
+    client_may_leave = False
 
     def __init__(self, modes: Collection[Mode] = ()) -> None:
         self.modes = modes
@@ -120,6 +126,8 @@ class Questions:
     call whose questions these are, if they are of one alone. `given` are answers to questions of a resumed call, by
     their ids: they count even if the caller cannot be asked any more.
     """
+
+    client_may_leave = False
 
     def __init__(  # noqa: PLR0913  all but the agent have defaults
         self,

@@ -10,23 +10,19 @@ import asyncio
 import secrets
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from pallas_gateway.calls.questions import EXPIRED
-from pallas_gateway.events.channel import StreamOptions
+from pallas_gateway.events.queue import EventQueue, StreamOptions
+from pallas_gateway.questions.call_client import CallClient
 from pallas_gateway.questions.used_states import OwnStates, StatesUnavailableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Set
+    from collections.abc import Callable, Collection, Mapping
 
-    from pallas_gateway.calls.assistant_stream import AssistantEvent, Emitter
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.questions import Answer, Mode, Question
-    from pallas_gateway.events.channel import EventSink
     from pallas_gateway.questions.used_states import StateUses
-
-LONGEST_BACKLOG = 1000
-"""Events that are kept for a client between two of its requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,29 +32,39 @@ class _Open:
     since: float = field(default_factory=monotonic)
 
 
-class OpenCall:
-    """One call with its client, which may have no request at present; the call's `EventSink` and `Asker`.
+class OpenCall(CallClient):
+    """One call with its client, which may have no request at present; the `Asker` of the call.
 
-    `checkpoint` returns where the call waits for answers to these questions, for another process to resume it from
-    there; None if it cannot be resumed. With `is_in_state`, the latest state has it.
-    `on_admitted` is called when the call has its place.
+    Attributes:
+        call: that runs.
+        modes: of questions that the client supports.
+        events: those that the client has not been sent yet.
+        ticket: of the state with which the client returns.
+        is_in_state: the latest state has the place from where another process can resume the call.
+        work: the task of the call.
+        asked: is done when a question is open.
     """
+
+    client_may_leave = True
 
     def __init__(self, call: Call, modes: Collection[Mode]) -> None:
         self.call = call
         self.modes = modes
+        self.events = EventQueue(StreamOptions())
+        super().__init__(self.events, self.events.options)
         self.ticket = ""
         self.is_in_state = False
-        self.checkpoint: Callable[[Set[str]], str | None] = lambda _: None
-        self.on_admitted: Callable[[], object] = lambda: None
         self.work: asyncio.Task[Reply] | None = None
         self.asked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open: dict[str, _Open] = {}
-        self._client: EventSink | None = None
-        self._missed: list[AssistantEvent] = []
         self._ending: asyncio.TimerHandle | None = None
 
     # the asker
+
+    @property
+    @override
+    def asker(self) -> OpenCall:
+        return self
 
     async def put(self, question: Question) -> Answer:
         """Return the answer that the client gives with a later request."""
@@ -93,13 +99,11 @@ class OpenCall:
 
     # the client
 
-    def attach(self, client: EventSink) -> None:
-        """Send the kept events, and all later ones, to `client`."""
+    def attach(self, options: StreamOptions) -> None:
+        """Send the kept events, and all later ones, to the request with these options."""
         if self._ending is not None:
             self._ending.cancel()
-        self._client, missed, self._missed = client, self._missed, []
-        for event in missed:
-            client.event(event)
+        self.events.serve(options)
 
     def until_asked(self, work: asyncio.Task[Reply]) -> asyncio.Task[Any]:
         """Return a task that ends with the call, or with its next question."""
@@ -107,8 +111,8 @@ class OpenCall:
         return asyncio.create_task(asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED), name="next question")
 
     def leave(self) -> None:
-        """Keep later events, because the request of the client ends."""
-        self._client = None
+        """Keep the turns and tools until the next request, because that of the client ends."""
+        self.events.serve(StreamOptions())
 
     def detach(self, seconds: float, on_end: Callable[[], object]) -> str:
         """Wait for the next request of the client, at most `seconds`; return the ticket of its state.
@@ -136,33 +140,6 @@ class OpenCall:
             self._ending = None  # its callback refers to this call
         if self.work is not None:
             self.work.cancel()
-
-    # the event sink
-
-    @property
-    def asker(self) -> OpenCall:
-        return self
-
-    @property
-    def options(self) -> StreamOptions:
-        return self._client.options if self._client is not None else StreamOptions()
-
-    def admitted(self) -> None:
-        self.on_admitted()
-
-    def progress(self, message: str, *, ended: bool = False) -> None:
-        if self._client is not None:
-            self._client.progress(message, ended=ended)
-
-    def event(self, event: AssistantEvent) -> None:
-        if self._client is not None:
-            self._client.event(event)
-        elif len(self._missed) < LONGEST_BACKLOG:
-            self._missed.append(event)
-
-    def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
-        if self._client is not None:
-            self._client.live_text(emitter, iteration, text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.assistant_stream import QuestionAnswered, QuestionAsked
+from pallas_gateway.events.events import QuestionAsked, QuestionClosed
 
 if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer, Question
-    from pallas_gateway.events.channel import EventSink
+    from pallas_gateway.events.events import EventSink
     from pallas_gateway.telemetry.metrics import Metrics
 
 type OpenQuestions = dict[str, float]
@@ -31,7 +31,7 @@ class QuestionEvents:
         """Notify the client, log it without its text, and count an open question."""
         self._open[question.id] = monotonic()
         self._metrics.questions_open.labels(self._agent).inc()
-        self._sink.event(QuestionAsked(question.id, question.text_for(self._agent)))
+        self._sink.put(QuestionAsked(question, question.text_for(self._agent)))
         _log.info("question asked", extra=_facts(question))
 
     def answered(self, question: Question, answer: Answer) -> None:
@@ -43,7 +43,7 @@ class QuestionEvents:
         _log.info("question answered", extra={**_facts(question), **ended})
         if asked_at is not None:
             self._metrics.questions_open.labels(self._agent).dec()
-            self._sink.event(QuestionAnswered(question.id, answer.action))
+            self._sink.put(QuestionClosed(question.id, answer.action))
 
 
 def _facts(question: Question) -> dict[str, str | None]:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Credentials, Reply, TurnUsage
     from pallas_gateway.config.model.agents import ModelCapabilities
-    from pallas_gateway.events.channel import EventSink, NotificationSender
+    from pallas_gateway.events.events import EventSink
+    from pallas_gateway.events.progress import NotificationSender
+    from pallas_gateway.events.queue import StreamOptions
     from pallas_gateway.file_stamps import Files
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret
@@ -129,10 +131,11 @@ class Downstream:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parent:
-    """The call that makes a nested call, the sink that leads to its client, and its questions."""
+    """The call that makes a nested call, the sink and the options of its client, and its questions."""
 
     call: Call
     sink: EventSink
+    options: StreamOptions
     questions: Questions = NO_QUESTIONS
 
 
@@ -327,11 +330,16 @@ class AgentRuntime(Protocol):
         """True if a start by `spec` would make the same agent: the spec and the agent's files are unchanged."""
 
     def open(
-        self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions = NO_QUESTIONS
+        self,
+        call: Call,
+        credentials: Credentials,
+        sink: EventSink,
+        options: StreamOptions,
+        questions: Questions = NO_QUESTIONS,
     ) -> AbstractAsyncContextManager[Instance]:
         """Make an instance for `call`, which is disposed of after the block.
 
-        Its events go to `channel`, the questions of the call to `questions`.
+        Its events go to `sink`, with those that `options` ask for; the questions of the call go to `questions`.
         """
 
 

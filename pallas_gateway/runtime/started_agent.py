@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from fast_agent.llm.model_database import ModelParameters
 
     from pallas_gateway.calls.call import Call, Credentials
-    from pallas_gateway.events.channel import EventSink
+    from pallas_gateway.events.events import EventSink
+    from pallas_gateway.events.queue import StreamOptions
     from pallas_gateway.file_stamps import Files
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.token_exchanger import TokenExchanger
@@ -258,7 +259,12 @@ class StartedAgent:
 
     @asynccontextmanager
     async def open(
-        self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions = NO_QUESTIONS
+        self,
+        call: Call,
+        credentials: Credentials,
+        sink: EventSink,
+        options: StreamOptions,
+        questions: Questions = NO_QUESTIONS,
     ) -> AsyncIterator[FastAgentInstance]:
         """Make a new instance for `call`; see `AgentRuntime.open`."""
         creation = self._tasks.spawn(self._create(call.call_id), name=f"create {call.call_id}", is_eager=True)
@@ -266,8 +272,9 @@ class StartedAgent:
         try:
             # Shielded: if the creation were cancelled half-way, the harness would keep the instance for ever.
             session = await asyncio.shield(creation)
-            observer = Observer(call, channel, self._spec, self._served)
-            connect = partial(self._connections.connect, peers=self._peers.of_call(Parent(call, channel, questions)))
+            observer = Observer(call, sink, options, self._spec, self._served)
+            peers = self._peers.of_call(Parent(call, sink, options, questions))
+            connect = partial(self._connections.connect, peers=peers)
             limits = self._connections.limits
             instance = FastAgentInstance(session, self._served, connect, observer, self._answers, limits=limits)
             journal = instance.keep_journal(questions, call.checkpoint)

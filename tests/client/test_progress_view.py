@@ -8,18 +8,10 @@ import pytest
 from mcp_types import CallToolResult, LoggingMessageNotificationParams, TextContent
 from rich.console import Console
 
-from pallas_gateway.calls.assistant_stream import (
-    LOGGER,
-    Emitter,
-    PeerCall,
-    ToolCall,
-    ToolResult,
-    ToolsEnded,
-    TurnEnded,
-    delta,
-    relayed,
-)
+from pallas_gateway.calls.assistant_stream import LOGGER, PeerCall, relayed
 from pallas_gateway.client.progress_view import EventView, TerminalView, stream_payload, terminal_view, tree_lines
+from pallas_gateway.events.events import Emitter, TextDelta, ToolCall, ToolResult, ToolsEnded, TurnEnded
+from pallas_gateway.events.payloads import payload_of
 
 HARPER, SCOUT = Emitter("harper", None), Emitter("scout", None)
 ADD = ToolCall("call_1", "tools", "add", {"a": 1, "b": 2})
@@ -36,11 +28,15 @@ def through(payload: dict[str, Any], *servers: str) -> dict[str, Any]:
 
 
 def said(text: str, *calls: ToolCall, emitter: Emitter = HARPER) -> dict[str, Any]:
-    return TurnEnded(emitter, 1, text, calls).payload()
+    return payload_of(TurnEnded(emitter, 1, text, calls)) or {}
+
+
+def live(text: str, iteration: int = 1, emitter: Emitter = HARPER) -> dict[str, Any]:
+    return payload_of(TextDelta(emitter, iteration, text)) or {}
 
 
 def brought(text: str, *, call: ToolCall = ADD, is_error: bool = False, seconds: float = 0.04) -> dict[str, Any]:
-    return ToolsEnded(HARPER, 1, [ToolResult(call, is_error, text, seconds)]).payload()
+    return payload_of(ToolsEnded(HARPER, 1, [ToolResult(call, is_error, text, seconds)])) or {}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +54,7 @@ def brought(text: str, *, call: ToolCall = ADD, is_error: bool = False, seconds:
         (brought("", call=OWN), ["harper ← agent__scout 0.0s "]),
         (through(said("found", emitter=SCOUT), "search"), ["  scout: found"]),
         (through(said("found", emitter=SCOUT), "search", "research"), ["    scout: found"]),
-        (delta(HARPER, 1, "It"), []),
+        (live("It"), []),
         ({"kind": "something_new", "schema_version": 9}, []),
         ({"kind": "assistant_chunk", "text": "from whom?"}, ["?: from whom?"]),
         ({"kind": "assistant_chunk_results", "agent": "old", "results": [{"name": "t"}]}, ["old ← t 0.0s "]),
@@ -89,7 +85,13 @@ class Shown:
         return self._console.file.getvalue()
 
 
-STORY = [delta(HARPER, 1, "It "), delta(HARPER, 1, "is 3."), said("It is 3.", ADD), brought("[bold]3"), said("Done.")]
+STORY = [
+    live("It "),
+    live("is 3."),
+    said("It is 3.", ADD),
+    brought("[bold]3"),
+    said("Done."),
+]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,12 @@ def test_progress_is_the_status() -> None:
 
 def test_the_last_live_text_is_that_of_the_last_turn() -> None:
     shown = Shown(stream=True)
-    for payload in (delta(HARPER, 1, "Let me see."), said("Let me see.", ADD), delta(HARPER, 2, "It is "), STORY[0]):
+    for payload in (
+        live("Let me see."),
+        said("Let me see.", ADD),
+        live("It is ", 2),
+        STORY[0],
+    ):
         shown.view.payload(payload)
     assert shown.view.last_live_text == "It is It "
     assert shown.printed == "Let me see.\nIt is It "
@@ -135,7 +142,7 @@ def test_the_last_live_text_is_that_of_the_last_turn() -> None:
 
 def test_live_text_that_nobody_asked_for_is_not_taken_for_shown() -> None:
     shown = Shown(verbose=True)
-    shown.view.payload(delta(HARPER, 1, "It is 3."))
+    shown.view.payload(live("It is 3."))
     assert (shown.view.last_live_text, shown.printed) == ("", "")
 
 
@@ -147,7 +154,7 @@ def test_where_stderr_is_no_terminal_each_status_is_a_line_unless_it_would_cut_l
 ) -> None:
     with terminal_view("harper …", verbose=False, stream=stream) as view:
         view.progress(1, None, "harper step 1 (llm)")
-        view.payload(delta(HARPER, 1, "It is"))
+        view.payload(live("It is"))
         view.progress(2, None, "[red]tools/add: started")
     assert capsys.readouterr() == ("", err)
 

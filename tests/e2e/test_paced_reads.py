@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.events.channel import StreamOptions
-from pallas_gateway.mcp_server import client_notifications
+from pallas_gateway.events.queue import StreamOptions
+from pallas_gateway.mcp_server import notifications
 from pallas_gateway.runtime.call import observer
 from tests.support.calling import answer_of, ask
 from tests.support.provider_gateways import deltas_of, serving
@@ -29,7 +29,7 @@ PROVIDERS = pytest.mark.parametrize("provider", [GENERIC, RESPONSES, ANTHROPIC],
 @pytest.fixture(autouse=True)
 def _without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(observer, "PAUSE_SECONDS", FOR_EVER)
-    monkeypatch.setattr(client_notifications, "StreamOptions", partial(StreamOptions, delta_seconds=FOR_EVER))
+    monkeypatch.setattr(notifications, "StreamOptions", partial(StreamOptions, text_seconds=FOR_EVER))
 
 
 @PROVIDERS

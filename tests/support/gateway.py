@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     import pytest
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.events.channel import Channel
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.questions.call_client import CallClient
 
 
 _packages = itertools.count()
@@ -287,9 +287,9 @@ def record_calls(served: Running, agent: str, monkeypatch: pytest.MonkeyPatch) -
     hosted, calls = served.gateway.agents[agent], []
     answer = hosted.answer
 
-    async def noting(call: Call, channel: Channel) -> Reply:
+    async def noting(call: Call, client: CallClient) -> Reply:
         calls.append(call)
-        return await answer(call, channel)
+        return await answer(call, client)
 
     monkeypatch.setattr(hosted, "answer", noting)
     return calls

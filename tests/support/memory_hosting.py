@@ -13,7 +13,7 @@ from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.mcp_server.mcp_servers import McpServers
 from pallas_gateway.urls import Addresses
 from tests.support.configuration import load_deployment
-from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, a_channel
+from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, a_client
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Hosting:
         return await self.gateway.reload(configuration(self.folder, agents, gateway))
 
     def call(self, name: str, text: str = "hello") -> asyncio.Task[Reply]:
-        return asyncio.create_task(self.agent(name).answer(a_call(text, agent=name), a_channel()))
+        return asyncio.create_task(self.agent(name).answer(a_call(text, agent=name), a_client()))
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.gateway.metrics.registry.get_sample_value(f"pallas_{name}", labels)

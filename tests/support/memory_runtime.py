@@ -10,14 +10,16 @@ from dataclasses import dataclass, field, replace
 
 from mcp_types import ContentBlock, TextContent
 
-from pallas_gateway.calls.assistant_stream import Emitter, Payload, TurnEnded
+from pallas_gateway.calls.assistant_stream import Payload
 from pallas_gateway.calls.call import Call, Credentials, Message, Reply, TurnUsage, Usage
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.events.channel import Channel, EventSink, StreamOptions
-from pallas_gateway.events.progress import ProgressEvent, agent_step
+from pallas_gateway.events.events import Emitter, EventSink, StepBegan, TurnEnded
+from pallas_gateway.events.progress import ProgressEvent
+from pallas_gateway.events.queue import EventQueue, StreamOptions
 from pallas_gateway.file_stamps import Files
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.questions.asking import NO_QUESTIONS, Questions
+from pallas_gateway.questions.call_client import CallClient
 from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider, ModelFacts, ServerTools
 
 from .waiting import Changes, Gate
@@ -53,11 +55,10 @@ def fail(
     return lambda _: failed
 
 
-def tell_a_turn(call: Call, channel: EventSink) -> None:
+def tell_a_turn(call: Call, sink: EventSink) -> None:
     """What fast-agent's `passthrough` tells of its one turn."""
-    channel.progress(agent_step(call.agent, 1, "llm"))
-    emitter = Emitter(call.agent, call.conversation_id)
-    channel.event(TurnEnded(emitter, 1, call.message.text, stop_reason="endTurn"))
+    sink.put(StepBegan(call.agent, 1, "llm"))
+    sink.put(TurnEnded(Emitter(call.agent, call.conversation_id), 1, call.message.text, stop_reason="endTurn"))
 
 
 @dataclass
@@ -76,10 +77,15 @@ class RecordingOutlet:
         self.payloads.append(payload)
 
 
-def a_channel(outlet: RecordingOutlet | None = None) -> Channel:
-    """A channel without a heartbeat; it sends nothing before somebody opens it."""
-    wishes = StreamOptions(progress=outlet is not None)
-    return Channel("echo", outlet or RecordingOutlet(), wishes, heartbeat_seconds=NEVER)
+def a_client() -> CallClient:
+    """A client that asks for no progress, and reads nothing."""
+    return CallClient(EventQueue(StreamOptions()))
+
+
+def unread(options: StreamOptions | None = None) -> tuple[EventQueue, StreamOptions]:
+    """A sink whose events are not read, and its options."""
+    options = options or StreamOptions()
+    return EventQueue(options), options
 
 
 def a_spec(name: str, module: str | None = None) -> AgentSpec:
@@ -108,7 +114,7 @@ class MemoryAgent:
 
     Attributes:
         answer: Reply of a call, or whatever it raises.
-        tells: What the call tells its channel before it waits and answers.
+        tells: What the call tells its sink before it waits and answers.
         model: What the agent says it uses.
         provider: The provider of it.
         downstreams: The MCP servers it says it uses.
@@ -127,7 +133,7 @@ class MemoryAgent:
     """
 
     answer: Answer = repeat
-    tells: Tell = lambda call, channel: None
+    tells: Tell = lambda call, sink: None
     model: ModelFacts = MODEL
     provider: LlmProvider | None = None
     downstreams: tuple[Downstream, ...] = ()
@@ -242,12 +248,17 @@ class MemoryAgentRuntime:
 
     @asynccontextmanager
     async def open(
-        self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions = NO_QUESTIONS
+        self,
+        call: Call,
+        credentials: Credentials,
+        sink: EventSink,
+        options: StreamOptions,
+        questions: Questions = NO_QUESTIONS,
     ) -> AsyncGenerator["MemoryInstance"]:
         """An instance that lives as long as the block."""
         self.agent.credentials.append(credentials)
         with self._counted():
-            yield MemoryInstance(self.agent, channel)
+            yield MemoryInstance(self.agent, sink)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -266,7 +277,7 @@ class MemoryInstance:
     """The `Instance` of one call."""
 
     agent: MemoryAgent
-    channel: EventSink
+    sink: EventSink
     turns: tuple[TurnUsage, ...] = ()
     tools: tuple[str, ...] = ()
 
@@ -283,7 +294,7 @@ class MemoryInstance:
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer, after waiting at the agent's gate; at the deadline a success that says so."""
         self.agent.calls.append(call)
-        self.agent.tells(call, self.channel)
+        self.agent.tells(call, self.sink)
         self.agent.changes.announce()
         self.turns, self.tools = tuple(self.agent.turns_so_far), tuple(self.agent.tools_so_far)
         if self.agent.answering is not None:

@@ -17,16 +17,29 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from mcp_types import TextContent
 
-from pallas_gateway.calls.assistant_stream import Emitter, FromPeer, ToolCall, ToolResult, ToolsEnded, TurnEnded
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.questions import Question
-from pallas_gateway.events import channel as channels
-from pallas_gateway.events import progress
+from pallas_gateway.events import queue
+from pallas_gateway.events.events import (
+    Emitter,
+    Event,
+    FromPeer,
+    StepBegan,
+    TextDelta,
+    ToolCall,
+    ToolEnded,
+    ToolResult,
+    ToolsEnded,
+    ToolStarted,
+    TurnEnded,
+)
+from pallas_gateway.events.progress import ProgressCounter
+from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.limits import GatewayLimits, QuestionLimits
+from pallas_gateway.mcp_server import notifications
 from pallas_gateway.mcp_server.mcp_servers import McpServers
-from pallas_gateway.questions import open_calls
-from pallas_gateway.questions.asking import Questions
+from pallas_gateway.questions.asking import NO_QUESTIONS, Questions
 from pallas_gateway.questions.pauses import PausableDeadline
 from pallas_gateway.runtime.protocols import NestedRequest, Parent
 from pallas_gateway.urls import Addresses
@@ -45,7 +58,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Credentials
     from pallas_gateway.calls.questions import Answer
-    from pallas_gateway.events.channel import EventSink
+    from pallas_gateway.events.events import EventSink
     from pallas_gateway.runtime.protocols import AgentSpec
     from tests.support.asgi import AsgiApp
     from tests.support.virtual_time import VirtualLoop
@@ -76,20 +89,20 @@ class Limits:
 
     def apply(self, patch: pytest.MonkeyPatch) -> None:
         """Use these in place of the gateway's own."""
-        patch.setattr(channels, "LONGEST_BACKLOG", self.backlog)
-        patch.setattr(channels, "LONGEST_DELTA", self.live_characters)
-        patch.setattr(open_calls, "LONGEST_BACKLOG", self.kept)
+        patch.setattr(queue, "MOST_EVENTS", self.backlog)
+        patch.setattr(queue, "LONGEST_TEXT", self.live_characters)
 
 
-DELTA_SECONDS, FLUSH_SECONDS = channels.DELTA_SECONDS, channels.FLUSH_SECONDS
+DELTA_SECONDS, FLUSH_SECONDS = StreamOptions().text_seconds, notifications.FLUSH_SECONDS
 
 
 class ScriptedCall:
     """A running call. Each method tells one thing that the call does."""
 
-    def __init__(self, call: Call, sink: EventSink, questions: Questions) -> None:
+    def __init__(self, call: Call, sink: EventSink, options: StreamOptions, questions: Questions) -> None:
         self.call = call
         self._sink = sink
+        self._options = options
         self.questions = questions
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.has_ended = False
@@ -100,35 +113,38 @@ class ScriptedCall:
 
     def step(self, number: int) -> str:
         """Begin a turn of the model; return the message of its progress."""
-        self._sink.progress(message := progress.agent_step(AGENT, number, "llm"))
-        return message
+        return self._progress(StepBegan(AGENT, number, "llm"))
 
     def tool_started(self, tool: str) -> str:
-        self._sink.progress(message := progress.tool_started(SERVER, tool))
-        return message
+        return self._progress(ToolStarted(SERVER, tool))
 
     def tool_ended(self, tool: str, *, ok: bool) -> str:
-        self._sink.progress(message := progress.tool_ended(SERVER, tool, ok=ok), ended=True)
-        return message
+        return self._progress(ToolEnded(SERVER, tool, ok))
+
+    def _progress(self, event: Event) -> str:
+        self._sink.put(event)
+        counted = ProgressCounter().of(event)
+        assert counted is not None
+        return counted.message
 
     def live_text(self, speaker: Speaker, turn: int, text: str) -> None:
-        self._sink.live_text(self._emitter(speaker), turn, text)
+        self._sink.put(TextDelta(self._emitter(speaker), turn, text))
 
     def turn_ended(
         self, speaker: Speaker, turn: int, text: str, tools: Sequence[str] = (), stop_reason: str = "endTurn"
     ) -> None:
         """End a turn, with calls of tools by their ids."""
         calls = [self._tool_call(id_) for id_ in tools]
-        self._sink.event(TurnEnded(self._emitter(speaker), turn, text, calls, stop_reason))
+        self._sink.put(TurnEnded(self._emitter(speaker), turn, text, calls, stop_reason))
 
     def tools_ended(self, speaker: Speaker, turn: int, tools: Sequence[str], text: str = "") -> None:
         """End the tools of a turn, by the ids of their calls."""
         results = [ToolResult(self._tool_call(id_), is_error=False, text=text, duration_seconds=0.5) for id_ in tools]
-        self._sink.event(ToolsEnded(self._emitter(speaker), turn, results))
+        self._sink.put(ToolsEnded(self._emitter(speaker), turn, results))
 
     def relayed(self, payload: dict[str, Any]) -> None:
         """Pass on a payload of a peer."""
-        self._sink.event(FromPeer(payload))
+        self._sink.put(FromPeer(payload))
 
     def _emitter(self, speaker: Speaker) -> Emitter:
         return Emitter(speaker.name, self.call.conversation_id, speaker.is_served)
@@ -150,7 +166,7 @@ class ScriptedCall:
     def call_peer(self, world: World, peer: str) -> ScriptedCall:
         """Call another agent of the gateway, as the connection to a peer does; return its call."""
         asker = Questions(peer, self.questions, tool_call_id="call-of-peer")
-        nested = NestedRequest(Parent(self.call, self._sink, self.questions), None, _Silent(), asker)
+        nested = NestedRequest(Parent(self.call, self._sink, self._options, self.questions), None, _Silent(), asker)
         self._spawn(world.servers.peers.call(peer, "send_message", {"message": "help"}, nested))
         world.rest()
         return world.latest(peer)
@@ -223,10 +239,15 @@ class ScriptedAgent(MemoryAgentRuntime):
 
     @asynccontextmanager
     async def open(  # type: ignore[override]  # another instance
-        self, call: Call, credentials: Credentials, channel: EventSink, questions: Questions
+        self,
+        call: Call,
+        credentials: Credentials,
+        sink: EventSink,
+        options: StreamOptions,
+        questions: Questions = NO_QUESTIONS,
     ) -> AsyncGenerator[_ScriptedInstance]:
         del credentials
-        script = ScriptedCall(call, channel, questions)
+        script = ScriptedCall(call, sink, options, questions)
         self.calls.append(script)
         with self._counted():
             yield _ScriptedInstance(script, self)

@@ -1,4 +1,4 @@
-"""A channel whose notifications are sent while a block runs, as they are while a call does."""
+"""Notifications that are sent while a block runs, as they are while a call does."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from pallas_gateway.events.channel import Channel
+    from pallas_gateway.mcp_server.notifications import Notifications
 
 
 @asynccontextmanager
-async def sending(channel: Channel) -> AsyncGenerator[asyncio.Task[None]]:
-    """Send what the block puts into `channel`, and at its end what still waits; yields the task that sends."""
+async def sending(notifications: Notifications) -> AsyncGenerator[asyncio.Task[None]]:
+    """Send the events that the block adds, and at its end those that wait; yield the task that sends."""
     work: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    sender = asyncio.create_task(channel.send_until(work))
+    sender = asyncio.create_task(notifications.send_until(work))
     await asyncio.sleep(0)
     try:
         yield sender

@@ -21,18 +21,18 @@ from fast_agent.types import RequestParams
 from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import LoggingMessageNotification, TextContent
 
-from pallas_gateway.calls.assistant_stream import (
-    LOGGER,
+from pallas_gateway.calls.assistant_stream import LOGGER, relayed
+from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
+from pallas_gateway.events.events import (
     Emitter,
     FromPeer,
+    StepBegan,
+    TextDelta,
     ToolCall,
     ToolResult,
     ToolsEnded,
     TurnEnded,
-    relayed,
 )
-from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
-from pallas_gateway.events import progress
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.messages import STOPPED_AT_LIMIT, is_failure
 from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result
@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from mcp_types import CallToolRequest, CallToolResult
 
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.events.channel import EventSink
+    from pallas_gateway.events.events import EventSink
+    from pallas_gateway.events.queue import StreamOptions
     from pallas_gateway.runtime.protocols import AgentSpec
 
 _log = logging.getLogger("pallas.runtime")
@@ -80,9 +81,10 @@ class _Loop:
 class Observer:
     """Observes one call; see the module."""
 
-    def __init__(self, call: Call, channel: EventSink, spec: AgentSpec, served: str) -> None:
+    def __init__(self, call: Call, sink: EventSink, options: StreamOptions, spec: AgentSpec, served: str) -> None:
         self._call = call
-        self._channel = channel
+        self._sink = sink
+        self._options = options
         self._spec = spec
         self._served = served
         self._loops: WeakKeyDictionary[ToolRunner, _Loop] = WeakKeyDictionary()
@@ -112,7 +114,7 @@ class Observer:
 
     def watch_connections(self, aggregator: MCPAggregator) -> None:
         """Observe the tool calls of one aggregator and the notifications of its servers."""
-        events = ToolEvents(self._channel, self._seconds_of, self._spans)
+        events = ToolEvents(self._sink, self._seconds_of, self._spans)
         self._tool_events.append(events)
         aggregator.set_tool_execution_handler(events)
         aggregator.server_notification_callback = self._on_notification  # type: ignore[assignment]  # declared as None
@@ -121,16 +123,15 @@ class Observer:
         """Report a step again, because the request of its model is repeated."""
         for loop in self._loops.values():
             if getattr(loop.agent, "llm", None) is llm:
-                self._channel.progress(progress.agent_step(loop.emitter.agent, loop.steps, "llm"))
+                self._sink.put(StepBegan(loop.emitter.agent, loop.steps, "llm"))
 
     def reading_pause(self, llm: object) -> float:
         """Return the seconds between two reads of the answer that a model streams; 0 before its first live text."""
-        options = self._channel.options
-        if not options.deltas:
+        if not self._options.deltas:
             return PAUSE_SECONDS
         loop = self._speaking.get(llm)
         has_text = loop is not None and loop.spoken_in == loop.iteration
-        return options.delta_seconds if has_text else 0.0
+        return self._options.text_seconds if has_text else 0.0
 
     def abandon_tools(self) -> None:
         """Report the tool calls that the end of the call has cancelled; fast-agent does not."""
@@ -159,7 +160,7 @@ class Observer:
         if loop.halted is None:  # otherwise the model is not asked
             self._turns.begin(runner, agent=loop.emitter.agent)
         self._step(loop, "llm")
-        if self._channel.options.deltas:
+        if self._options.deltas:
             self._listen_live(loop)
 
     async def _after_llm_call(self, runner: ToolRunner, message: PromptMessageExtended) -> None:
@@ -178,7 +179,7 @@ class Observer:
             self._note_turn(loop, message, text)
         calls = [_tool_call(loop.agent, id_, request) for id_, request in (message.tool_calls or {}).items()]
         stop_reason = message.stop_reason.value if message.stop_reason else None
-        self._channel.event(TurnEnded(loop.emitter, loop.iteration, text, calls, stop_reason))
+        self._sink.put(TurnEnded(loop.emitter, loop.iteration, text, calls, stop_reason))
 
     def _note_turn(self, loop: _Loop, message: PromptMessageExtended, text: str) -> None:
         """Record what a workflow would hide: the latest text, and a failed turn until the agent succeeds."""
@@ -213,7 +214,7 @@ class Observer:
             results.append(ToolResult(call, bool(result.is_error), text, seconds))
             everything = result.model_dump_json(exclude={"meta"})  # an image may change while the text does not
             outcomes.append(ToolOutcome(request.params.name, request.params.arguments or {}, everything, logged))
-        self._channel.event(ToolsEnded(loop.emitter, loop.iteration, results))
+        self._sink.put(ToolsEnded(loop.emitter, loop.iteration, results))
         if outcomes and (reason := loop.guard.after(outcomes)) is not None:
             self._halt(runner, loop, reason, outcomes[-1])
 
@@ -267,7 +268,7 @@ class Observer:
 
     def _step(self, loop: _Loop, kind: Any) -> None:
         loop.steps += 1
-        self._channel.progress(progress.agent_step(loop.emitter.agent, loop.steps, kind))
+        self._sink.put(StepBegan(loop.emitter.agent, loop.steps, kind))
 
     def _listen_live(self, loop: _Loop) -> None:
         llm = getattr(loop.agent, "llm", None)
@@ -278,7 +279,7 @@ class Observer:
             if chunk.text and not chunk.is_reasoning:
                 now = self._speaking[llm]
                 now.spoken_in = now.iteration
-                self._channel.live_text(now.emitter, now.iteration, chunk.text)
+                self._sink.put(TextDelta(now.emitter, now.iteration, chunk.text))
 
         if llm not in self._speaking:
             llm.add_stream_listener(on_chunk)
@@ -291,7 +292,7 @@ class Observer:
         behind = current_scope.get().peer_call
         payload = relayed(params.logger, params.data, behind, max_depth=self._spec.max_relay_depth)
         if payload is not None:
-            self._channel.event(FromPeer(payload))
+            self._sink.put(FromPeer(payload))
         elif params.logger == LOGGER:
             _log.debug("peer's chunk not relayed", extra={"server": server})
 
@@ -309,7 +310,7 @@ def _is_tool(agent: object) -> bool:
 
 def _tool_call(agent: Any, id_: str, request: CallToolRequest) -> ToolCall:
     """A tool call with the name of its downstream; None for tools of the agent itself."""
-    name, arguments = request.params.name, request.params.arguments or {}
+    name, arguments = request.params.name, dict(request.params.arguments or {})  # a tool may change its arguments
     aggregator: MCPAggregator | None = getattr(agent, "aggregator", None)
     if aggregator is None or name not in aggregator.tool_catalog().routable_tool_names():
         return ToolCall(id_, None, name, arguments)

@@ -10,9 +10,10 @@ from fast_agent.mcp.common import create_namespaced_name
 from fast_agent.mcp.mcp_aggregator import NamespacedTool
 from mcp_types import ListToolsResult, ServerCapabilities, TextContent, ToolsCapability
 
-from pallas_gateway.calls.assistant_stream import LOGGER, FromPeer, relayed
+from pallas_gateway.calls.assistant_stream import LOGGER, relayed
 from pallas_gateway.calls.conversation import is_text
 from pallas_gateway.errors import TokenExchangeError
+from pallas_gateway.events.events import FromPeer
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.questions.asking import Questions
 from pallas_gateway.questions.pauses import PausableDeadline
@@ -151,4 +152,4 @@ class _ToParent:
     async def send_payload(self, payload: Payload) -> None:
         """Relay a payload of the peer's assistant stream."""
         if (passed_on := relayed(LOGGER, payload, self.call, max_depth=self.max_depth)) is not None:
-            self.parent.sink.event(FromPeer(passed_on))
+            self.parent.sink.put(FromPeer(passed_on))

@@ -16,14 +16,14 @@ from mcp_types import TextContent
 
 from pallas_gateway.calls.assistant_stream import PeerCall
 from pallas_gateway.events import progress
+from pallas_gateway.events.events import ToolEnded, ToolReported, ToolStarted
 from pallas_gateway.runtime.downstreams.credentials import why_without_token
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
-    from pallas_gateway.calls.assistant_stream import ToolCall
-    from pallas_gateway.events.channel import EventSink
+    from pallas_gateway.events.events import EventSink, ToolCall
     from pallas_gateway.telemetry.traces import CallSpans
 
 OTHERS_SECONDS = 2.0
@@ -48,8 +48,8 @@ class _Running:
 class ToolEvents(NoOpToolExecutionHandler):
     """Reports downstream tool calls as progress; approval and display are fast-agent's."""
 
-    def __init__(self, channel: EventSink, seconds_of: dict[str, float], spans: CallSpans) -> None:
-        self._channel = channel
+    def __init__(self, sink: EventSink, seconds_of: dict[str, float], spans: CallSpans) -> None:
+        self._sink = sink
         self._spans = spans
         self._seconds_of = seconds_of
         self._running: dict[str, _Running] = {}
@@ -67,7 +67,7 @@ class ToolEvents(NoOpToolExecutionHandler):
         is_peer = downstream is not None and downstream.peer is not None
         self._running[id_] = _Running(call, is_peer, monotonic())
         self._spans.begin_tool(id_, server=server_name, tool=tool_name)
-        self._channel.progress(progress.tool_started(server_name, tool_name))
+        self._sink.put(ToolStarted(server_name, tool_name))
         return id_
 
     async def on_tool_progress(
@@ -80,7 +80,7 @@ class ToolEvents(NoOpToolExecutionHandler):
         if message and (running.is_peer or progress.is_ours(message)):
             self._send_held(running)
             ended = total is not None and progress_value >= total
-            self._channel.progress(progress.relayed(server, tool, message), ended=ended)
+            self._sink.put(ToolReported(progress.relayed(server, tool, message), ended))
             return
         running.held = progress.of_server(server, tool, message, progress_value, total)
         loop = asyncio.get_running_loop()
@@ -94,7 +94,7 @@ class ToolEvents(NoOpToolExecutionHandler):
             running.flush.cancel()
             running.flush = None
         if running.held is not None:
-            self._channel.progress(running.held)
+            self._sink.put(ToolReported(running.held))
             running.held, running.next_at = None, asyncio.get_running_loop().time() + PROGRESS_SECONDS
 
     def running_on(self, server: str) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ class ToolEvents(NoOpToolExecutionHandler):
     def _end(self, id_: str, *, ok: bool) -> _Running | None:
         if (running := self._running.pop(id_, None)) is not None:
             self._send_held(running)
-            self._channel.progress(progress.tool_ended(running.call.server, running.call.tool, ok=ok), ended=True)
+            self._sink.put(ToolEnded(running.call.server, running.call.tool, ok))
         return running
 
     async def on_tool_complete(

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
+from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.errors import CallFailedError, GatewayError
-from pallas_gateway.events.call_events import Replied, TextDelta, text_of
-from pallas_gateway.hosting.event_stream import begun
+from pallas_gateway.events.answer_text import LIVE_SECONDS, AnswerText, text_of
+from pallas_gateway.events.events import PROGRESS, ToolsEnded
+from pallas_gateway.events.queue import EventQueue, StreamOptions
+from pallas_gateway.questions.call_client import CallClient
 from pallas_gateway.web.openai.answers import Answers
 from pallas_gateway.web.openai.errors import ApiError, of_failure, of_refusal
 from pallas_gateway.web.openai.requests import chat_request
@@ -59,20 +62,30 @@ class ChatCompletion:
         return replace(asked, message=request.message, history=request.history, parameters=request.parameters)
 
     async def answer(self, call: Call) -> Reply:
-        """Return the reply after sending or collecting its text: with a JSON response format only the last text."""
-        live = self._stream is not None and not self._wants_json
-        async with (
-            self._stream.stream.kept_alive() if self._stream else nullcontext(),
-            begun(self.agent, call, self.running, live=live) as events,
-        ):
-            async for event in events:
-                if isinstance(event, TextDelta) and not self._wants_json:
-                    await self._add(event.text)
-                elif isinstance(event, Replied):
-                    if self._wants_json and event.reply.failure is None:
-                        await self._add(text_of(event.reply))
-                    return event.reply
-        raise AssertionError("the last event is the reply")
+        """Return the reply after sending or collecting its text: with a JSON response format only the last text.
+
+        Raises:
+            CallFailedError: the call was cut off, `stopped` or `cancelled`.
+        """
+        live, said = self._stream is not None and not self._wants_json, AnswerText()
+        events = EventQueue(StreamOptions(deltas=live, text_seconds=LIVE_SECONDS), may_miss=(*PROGRESS, ToolsEnded))
+        work = self.agent.begin(call, CallClient(events, events.options))
+        work.add_done_callback(lambda _: events.close())
+        try:
+            async with self._stream.stream.kept_alive() if self._stream else nullcontext():
+                async for event in events.events():
+                    if (text := said.of(event)) and not self._wants_json:
+                        await self._add(text)
+                if work.cancelled():
+                    raise cut_off(stopping=self.running.draining)
+                rest, reply = said.ending(work.result())
+                if self._wants_json:
+                    rest = text_of(reply) if reply.failure is None else ""
+                if rest:
+                    await self._add(rest)
+                return reply
+        finally:
+            work.cancel()  # the client has left
 
     async def deliver(self, answered: AnsweredCall) -> None:
         """Send the response, or its end. An error has its own status unless the response has begun."""

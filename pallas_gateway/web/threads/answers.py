@@ -6,7 +6,9 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.parameters import params_schema
-from pallas_gateway.events.call_events import Event, Streamed, TextDelta, ToolCalled, ToolResulted
+from pallas_gateway.events.events import QuestionAsked, QuestionClosed, TextDelta, ToolsEnded, TurnEnded
+from pallas_gateway.events.payloads import payload_of
+from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Message
     from pallas_gateway.calls.questions import Question
+    from pallas_gateway.events.events import Event, ToolCall
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.threads.records import ThreadRecord, TurnPage, TurnRecord
 
@@ -61,21 +64,32 @@ def message_page(page: TurnPage) -> Json:
     return {"messages": messages, "nextAfter": page.turns[-1].number if page.has_more else None}
 
 
-def event_of(event: Event, *, as_assistant: bool = False) -> Json | None:
-    """An event of a running call; None for the reply, which is a response of its own.
+def documents_of(event: Event, *, as_assistant: bool = False) -> list[Json]:  # noqa: PLR0911  a table
+    """An event of a running call as events of its stream; none for the reply, which is a response of its own.
 
     With `as_assistant`, payloads of the assistant stream take the place of the agent's own texts and tools.
     """
-    if as_assistant:
-        return {"type": "assistant", "data": event.payload} if isinstance(event, Streamed) else None
     match event:
-        case TextDelta(text):
-            return {"type": "text", "delta": text}
-        case ToolCalled():
-            return {"type": "tool_call", "toolName": _tool(event), "args": dict(event.arguments), "id": event.id}
-        case ToolResulted():
-            return {"type": "tool_result", "toolName": _tool(event), "ok": event.ok, "id": event.id}
-    return None
+        case QuestionAsked(asked):
+            return [{"type": "question", **question(asked)}]
+        case QuestionClosed(id_, action):
+            return [{"type": "answer", "id": id_, "action": action}]
+        case _ if as_assistant:
+            payload = payload_of(event)
+            return [{"type": "assistant", "data": cleaned_data(payload)}] if payload is not None else []
+        case TextDelta():
+            return [{"type": "text", "delta": event.text}]
+        case TurnEnded():
+            return [
+                {"type": "tool_call", "toolName": _tool(one), "args": cleaned_data(dict(one.arguments)), "id": one.id}
+                for one in event.tool_calls
+            ]
+        case ToolsEnded():
+            return [
+                {"type": "tool_result", "toolName": _tool(one.call), "ok": not one.is_error, "id": one.call.id}
+                for one in event.results
+            ]
+    return []
 
 
 def question(one: Question) -> Json:
@@ -104,8 +118,8 @@ def line(value: Json) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _tool(event: ToolCalled | ToolResulted) -> str:
-    return f"{event.server}/{event.name}" if event.server else event.name
+def _tool(call: ToolCall) -> str:
+    return f"{call.server}/{call.name}" if call.server else call.name
 
 
 def _messages(turn: TurnRecord) -> tuple[Json, Json]:

@@ -63,9 +63,11 @@ class Chat:
         else:
             opened = turns.turn(thread_id, call.message, call.call_id, wait_seconds=self.services.queue_seconds)
         in_background, as_assistant = (requests.flag(self.body, one) for one in requests.SWITCHES)
-        self._turn = turn = LiveTurn(thread_id, is_first=self._new is not None, in_background=in_background)
+        self._turn = turn = LiveTurn(
+            thread_id, is_first=self._new is not None, in_background=in_background, as_assistant=as_assistant
+        )
         params = self.body.get("params")
-        run = TurnRun(self.agent, self.services, turn, events is not None, params, as_assistant=as_assistant)
+        run = TurnRun(self.agent, self.services, turn, events is not None, params)
         self.services.live.begin(turn, run.run(call, opened))
         return await (turn.reply() if events is None else turn.stream(events))
 

@@ -92,9 +92,9 @@ class GivenAnswers:
     def _resumed(self, call: Call, number: int) -> LiveTurn:
         """Continue a turn in this process after another process has left it."""
         in_background, as_assistant = (requests.flag(self.body, one) for one in requests.SWITCHES)
-        turn = LiveTurn(self.thread.id, is_first=False, in_background=in_background)
+        turn = LiveTurn(self.thread.id, is_first=False, in_background=in_background, as_assistant=as_assistant)
         is_streamed = self.response.events is not None
-        run = TurnRun(self.agent, self.services, turn, is_streamed, given=self.given, as_assistant=as_assistant)
+        run = TurnRun(self.agent, self.services, turn, is_streamed, given=self.given)
         opened = self.services.threads.turns.resumed_turn(self.thread.id, number, run.resume)
         self.services.live.begin(turn, run.run(call, opened))
         return turn

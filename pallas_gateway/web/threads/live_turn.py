@@ -9,20 +9,36 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.cancellation import cut_off
+from pallas_gateway.events.answer_text import AnswerText
+from pallas_gateway.events.events import (
+    PROGRESS,
+    Admitted,
+    Emitter,
+    FromPeer,
+    QuestionAsked,
+    QuestionClosed,
+    TextDelta,
+    ToolsEnded,
+    TurnEnded,
+)
+from pallas_gateway.events.queue import EventQueue, StreamOptions
 from pallas_gateway.web.threads import answers
-from pallas_gateway.web.threads.outbox import Outbox
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
 
     from pallas_gateway.calls.questions import Action, Question
+    from pallas_gateway.events.events import Event
     from pallas_gateway.web.streams import ServerSentEvents
 
+_MAY_MISS = (*PROGRESS, TextDelta, TurnEnded, ToolsEnded, FromPeer)
+"""What a client may miss: the last event of its stream has the whole answer."""
 INPUT_NEEDED = Reply((), "input_needed")
 """The reply of a request that ends with questions."""
 
@@ -58,17 +74,29 @@ class ShownTurn:
 
 
 class LiveTurn(ShownTurn):
-    """A turn whose call runs in this process."""
+    """A turn whose call runs in this process; the `EventSink` of the call.
 
-    def __init__(self, thread_id: str, *, is_first: bool, in_background: bool = False) -> None:
+    Attributes:
+        in_background: the call goes on without clients.
+        as_assistant: the clients' events are payloads of the assistant stream.
+        on_admitted: called when the call is admitted.
+        on_left: called when the last client leaves a call in the background.
+        said: the text of the agent so far.
+    """
+
+    def __init__(
+        self, thread_id: str, *, is_first: bool, in_background: bool = False, as_assistant: bool = False
+    ) -> None:
         super().__init__(thread_id, is_first=is_first)
         self.in_background = in_background
+        self.as_assistant = as_assistant
+        self.on_admitted: Callable[[], None] = lambda: None
         self.on_left: Callable[[], None] = lambda: None
-        """Called when the last client leaves a call in the background."""
+        self.said = AnswerText()
         self._work: asyncio.Task[Reply]
         self._asked = asyncio.Event()
-        self._readers: list[Outbox] = []
-        self._missed = Outbox()
+        self._readers: list[EventQueue] = []
+        self._missed = _queue()
         self._clients = 0
 
     # the call
@@ -82,12 +110,31 @@ class LiveTurn(ShownTurn):
         """Set the number, and send it with the thread to every client: the first event of each stream."""
         self.number = number
         for reader in (*self._readers, self._missed):
-            reader.put({"type": "thread", **self.about()})
+            reader.put(Admitted())
 
-    def send(self, event: answers.Json) -> None:
+    def put(self, event: Event) -> None:
         """Send an event to the clients that read, or keep it for the next one."""
-        kept = (self._missed,) if self.in_background or not self._readers else ()
-        for reader in (*self._readers, *kept):
+        text = self.said.of(event)
+        match event:
+            case Admitted():
+                self.on_admitted()
+            case QuestionAsked() | QuestionClosed():
+                pass  # a question is stored before clients receive it: see `ask` and `close`
+            case TextDelta() if not self.as_assistant:
+                self._send(replace(event, text=text))
+            case TurnEnded() if not self.as_assistant:
+                self._send(TextDelta(event.emitter, event.iteration, text))
+                self._send(event)
+            case _:
+                self._send(event)
+
+    def add_text(self, text: str) -> None:
+        """Send text that is of no turn, unless the clients read payloads."""
+        if not self.as_assistant:
+            self._send(TextDelta(Emitter("", None), 0, text))
+
+    def _send(self, event: Event) -> None:
+        for reader in (*self._readers, *((self._missed,) if self.in_background or not self._readers else ())):
             reader.put(event)
 
     def ask(self, question: Question) -> None:
@@ -95,7 +142,7 @@ class LiveTurn(ShownTurn):
         self.questions[question.id] = question
         self._asked.set()
         for reader in self._readers:  # a client that comes later is told of all that are open
-            reader.put({"type": "question", **answers.question(question)})
+            reader.put(QuestionAsked(question, question.message))
 
     def answered(self, question_ids: Collection[str]) -> None:
         """Remove questions from the open ones; `reply` waits for later questions only."""
@@ -107,7 +154,7 @@ class LiveTurn(ShownTurn):
         """Send all clients the end of a question."""
         self.answered([question_id])
         for reader in self._readers:
-            reader.put({"type": "answer", "id": question_id, "action": action})
+            reader.put(QuestionClosed(question_id, action))
 
     async def cancel(self) -> None:
         """End the call, and wait until its turn is stored as cancelled."""
@@ -132,22 +179,30 @@ class LiveTurn(ShownTurn):
 
     async def stream(self, events: ServerSentEvents) -> Reply:
         """Send the unread and all later events, in the background all events; return the reply."""
-        outbox, self._missed = self._missed, self._missed.copy() if self.in_background else Outbox()
-        self._readers.append(outbox)
+        queue, self._missed = self._missed, self._missed.copy() if self.in_background else _queue()
+        self._readers.append(queue)
         if self.number is not None and not self.in_background:
-            self._missed.put({"type": "thread", **self.about()})
+            self._missed.put(Admitted())
         for question in self.questions.values():
-            outbox.put({"type": "question", **answers.question(question)})
+            queue.put(QuestionAsked(question, question.message))
         if self._work.done():
-            outbox.close()
+            queue.close()
         async with self._client():
             try:
-                async with events.kept_alive(), aclosing(outbox.lines()) as lines:
-                    async for line in lines:
-                        await events.data(line)
+                async with events.kept_alive(), aclosing(queue.events()) as unread:
+                    async for event in unread:
+                        for document in self._documents(event):
+                            await events.data(answers.line(document))
             finally:
-                self._readers.remove(outbox)
+                self._readers.remove(queue)
         return self._result()
+
+    def _documents(self, event: Event) -> list[answers.Json]:
+        if isinstance(event, Admitted):
+            return [{"type": "thread", **self.about()}]
+        # In the context of the call, which has the tokens to hide: that of a client may have another one.
+        context = self._work.get_context()
+        return context.run(partial(answers.documents_of, event, as_assistant=self.as_assistant))
 
     def _result(self) -> Reply:
         """Return the reply.
@@ -176,3 +231,7 @@ class LiveTurn(ShownTurn):
             raise
         finally:
             self._clients -= 1
+
+
+def _queue() -> EventQueue:
+    return EventQueue(StreamOptions(deltas=True), _MAY_MISS)

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse
 
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.events.call_events import text_of
+from pallas_gateway.events.answer_text import text_of
 from pallas_gateway.mcp_server.tools import params_meta
 from pallas_gateway.threads.records import ABANDONED, ABANDONED_SENTENCE, storable
 from pallas_gateway.web.threads import answers

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 class Held:
     """An asker whose answers come when the test says so."""
 
+    client_may_leave = False
+
     def __init__(self) -> None:
         self.modes: Collection[Mode] = ["form"]
         self.asked: list[Question] = []
@@ -401,6 +403,7 @@ async def test_only_the_accepted_answer_of_a_form_has_content(
     class Given:
         """Gives the answer."""
 
+        client_may_leave = False
         modes: Collection[Mode] = ["form", "url"]
 
         async def put(self, question: Question) -> Answer:

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pallas_gateway.events import progress
+from pallas_gateway.events.events import Event, StepBegan, ToolEnded, ToolStarted
 from pallas_gateway.events.progress import ProgressCounter, ProgressEvent
+
+
+def told(event: Event) -> str | None:
+    """The message of an event."""
+    counted = ProgressCounter().of(event)
+    return counted.message if counted else None
+
 
 happenings = st.lists(st.tuples(st.text(max_size=10), st.booleans()), max_size=60)
 
@@ -40,11 +48,11 @@ def test_the_counters_of_two_calls_know_nothing_of_each_other() -> None:
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        (progress.tool_started("argos", "web_search"), "argos/web_search: started"),
-        (progress.tool_ended("argos", "web_search", ok=True), "argos/web_search: completed"),
-        (progress.tool_ended("argos", "web_search", ok=False), "argos/web_search: failed"),
-        (progress.agent_step("harper", 1, "llm"), "harper step 1 (llm)"),
-        (progress.agent_step("harper", 2, "tool"), "harper step 2 (tool)"),
+        (told(ToolStarted("argos", "web_search")), "argos/web_search: started"),
+        (told(ToolEnded("argos", "web_search", ok=True)), "argos/web_search: completed"),
+        (told(ToolEnded("argos", "web_search", ok=False)), "argos/web_search: failed"),
+        (told(StepBegan("harper", 1, "llm")), "harper step 1 (llm)"),
+        (told(StepBegan("harper", 2, "tool")), "harper step 2 (tool)"),
         (progress.relayed("peer", "send_message", "peer step 1 (llm)"), "peer/send_message: peer step 1 (llm)"),
         (progress.of_server("files", "copy", "half of it", 1, 2), "files/copy: half of it"),
         (

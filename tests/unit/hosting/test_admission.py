@@ -172,6 +172,7 @@ async def test_paths_through_the_same_agents_do_not_wait_for_each_other_after_th
     class Answers:
         """Answers once both paths ask."""
 
+        client_may_leave = False
         modes: Collection[Mode] = ["form"]
 
         def __init__(self) -> None:

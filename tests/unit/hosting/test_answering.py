@@ -9,13 +9,12 @@ import pytest
 
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
-from pallas_gateway.events.call_events import EventChannel
 from pallas_gateway.hosting.answering import AnsweredCall, IncomingCall, serve_call
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.runtime.protocols import Parent
 from tests.support.hosted import ready
-from tests.support.memory_runtime import MemoryAgent, fail, say
+from tests.support.memory_runtime import MemoryAgent, fail, say, unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +59,7 @@ async def test_a_failed_reply_is_an_error_with_the_replys_words_and_its_cost() -
 
 
 async def test_the_stop_reason_of_a_failure_is_its_reason() -> None:
-    late = replace(say("stopped"), failure="deadline")  # as `event_stream` has it if nothing was said until then
+    late = replace(say("stopped"), failure="deadline")  # as `AnswerText` has it if nothing was said until then
     answered, _ = await answered_by(lambda _: late)
     assert (late.stop_reason, answered.facts()["stop_reason"]) == ("endTurn", "deadline")
 
@@ -98,9 +97,7 @@ async def test_a_call_knows_the_running_call_that_made_it() -> None:
     async with ready(MemoryAgent()) as one:
         agent = one.agent
         parent = Call("caller", Message("user", "hi"), nesting=2)
-        nested = IncomingCall(
-            agent, ANONYMOUS, {}, "c-1", "id-1", parent=Parent(parent, EventChannel(live=False))
-        ).call()
+        nested = IncomingCall(agent, ANONYMOUS, {}, "c-1", "id-1", parent=Parent(parent, *unread())).call()
         orphan = IncomingCall(agent, ANONYMOUS, {}).call()
 
     assert (nested.nesting, nested.parent_call_id, nested.call_id) == (3, parent.call_id, "id-1")

@@ -8,8 +8,10 @@ import pytest
 
 from pallas_gateway.calls.call import Call, Reply, TurnUsage, Usage
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
-from pallas_gateway.events.channel import StreamOptions
+from pallas_gateway.events.events import Admitted, Emitter, StepBegan, TurnEnded
+from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.hosting.agent_state import State, Status
+from pallas_gateway.questions.call_client import CallClient
 from pallas_gateway.runtime.protocols import Downstream, ModelFacts
 from pallas_gateway.telemetry.metrics import HALTS, OUTCOMES, REFUSALS
 from tests.support.hosted import pending, ready
@@ -17,16 +19,15 @@ from tests.support.memory_runtime import (
     MemoryAgent,
     MemoryAgentRuntime,
     MemoryRuntime,
-    RecordingOutlet,
     a_call,
-    a_channel,
+    a_client,
     a_spec,
     fail,
     say,
     tell_a_turn,
     text_of,
+    unread,
 )
-from tests.support.sending import sending
 from tests.support.waiting import Gate, tick
 
 SEEING = ModelFacts("eyes", frozenset({"image/png", "image/webp"}))
@@ -94,14 +95,14 @@ async def test_a_ready_agent_knows_its_model_until_it_is_left() -> None:
         assert hosting.agent.model is None
         assert hosting.states["ready"] == 0
         with pytest.raises(AgentUnavailableError, match="the gateway is stopping"):
-            await hosting.agent.answer(a_call(), a_channel())
+            await hosting.agent.answer(a_call(), a_client())
 
 
 @pytest.mark.parametrize(("state", "reason"), [(State.READY, None), (State.FAILED, "no key")])
 async def test_a_call_waits_for_an_agents_first_start(state: State, reason: str | None) -> None:
     hosting = pending(queue_seconds=60)
     async with hosting.tasks, MemoryRuntime({"echo": MemoryAgent()}).start(a_spec("echo")) as started:
-        answering = asyncio.create_task(hosting.agent.answer(a_call(), a_channel()))
+        answering = asyncio.create_task(hosting.agent.answer(a_call(), a_client()))
         hosting.agent.set_state(State.STARTING)
         await tick()
         assert not answering.done()
@@ -118,7 +119,7 @@ async def test_an_agent_that_has_left_is_not_waited_for() -> None:
     hosting = pending(queue_seconds=60)
     hosting.agent.leave("the gateway is stopping")
     with pytest.raises(AgentUnavailableError, match="the gateway is stopping"):
-        await asyncio.wait_for(hosting.agent.answer(a_call(), a_channel()), 20)
+        await asyncio.wait_for(hosting.agent.answer(a_call(), a_client()), 20)
 
 
 # Answers
@@ -130,7 +131,7 @@ async def test_an_answered_call_is_counted_with_its_turns_and_tokens() -> None:
     agent = MemoryAgent(lambda call: say("done", turns=(big, small, big)))
 
     async with ready(agent) as hosting:
-        reply = await hosting.agent.answer(a_call(), a_channel())
+        reply = await hosting.agent.answer(a_call(), a_client())
 
     assert text_of(reply) == "done"
     assert hosting.outcomes() == {"ok": 1}
@@ -145,7 +146,7 @@ async def test_a_cache_hit_is_a_cache_read_from_a_provider_that_caches_by_itself
     usage = Usage(input=10, cache_read=4)
     turns = (TurnUsage("asked", usage), TurnUsage("automatic", usage, caches_by_itself=True))
     async with ready(MemoryAgent(lambda call: say("done", turns=turns))) as hosting:
-        await hosting.agent.answer(a_call(), a_channel())
+        await hosting.agent.answer(a_call(), a_client())
 
     def tokens(model: str) -> list[float | None]:
         return [hosting.metric("llm_tokens_total", model=model, kind=kind) for kind in ("cache_read", "cache_hit")]
@@ -173,7 +174,7 @@ async def test_a_failed_call_is_an_error_but_not_a_refusal_and_what_it_spent_is_
     turn = TurnUsage("big", Usage(input=10))
     agent = MemoryAgent(fail("The model could not answer: overloaded", turns=[turn]))
     async with ready(agent) as hosting:
-        reply = await hosting.agent.answer(a_call(), a_channel())
+        reply = await hosting.agent.answer(a_call(), a_client())
 
     assert (text_of(reply), reply.failure) == ("The model could not answer: overloaded", "llm_error")
     assert hosting.outcomes() == {"error": 1}
@@ -191,7 +192,7 @@ async def test_an_unforeseen_error_is_an_error_and_leaves_nothing() -> None:
     agent = MemoryAgent(surprise)
     async with ready(agent) as hosting:
         with pytest.raises(ValueError, match="unforeseen"):
-            await hosting.agent.answer(a_call(), a_channel())
+            await hosting.agent.answer(a_call(), a_client())
 
     assert hosting.outcomes() == {"error": 1}
     assert (agent.opened, agent.disposed, len(hosting.running)) == (1, 1, 0)
@@ -215,7 +216,7 @@ async def test_a_running_call_is_in_flight_holds_an_instance_and_then_nothing() 
     agent = MemoryAgent(answering=(gate := Gate()))
     async with ready(agent) as hosting:
         calls = [a_call("one"), a_call("two")]
-        answering = [asyncio.create_task(hosting.agent.answer(call, a_channel())) for call in calls]
+        answering = [asyncio.create_task(hosting.agent.answer(call, a_client())) for call in calls]
         await gate.wait_for_entered(2)
         assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (2, 2)
         assert len(hosting.running) == 2
@@ -230,7 +231,7 @@ async def test_a_running_call_is_in_flight_holds_an_instance_and_then_nothing() 
 async def test_a_cancelled_call_leaves_nothing() -> None:
     agent = MemoryAgent(answering=(gate := Gate()))
     async with ready(agent) as hosting:
-        answering = hosting.agent.begin(a_call("wait"), a_channel())
+        answering = hosting.agent.begin(a_call("wait"), a_client())
         await gate.wait_for_entered()
         answering.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -249,7 +250,7 @@ async def test_what_a_cancelled_call_has_spent_is_counted() -> None:
     spent = TurnUsage("big", Usage(input=10, output=2))
     agent = MemoryAgent(turns_so_far=[spent, spent], answering=(gate := Gate()))
     async with ready(agent) as hosting:
-        answering = hosting.agent.begin(a_call("wait"), a_channel())
+        answering = hosting.agent.begin(a_call("wait"), a_client())
         await gate.wait_for_entered()
         answering.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -262,7 +263,7 @@ async def test_what_a_cancelled_call_has_spent_is_counted() -> None:
 async def test_a_call_that_was_begun_is_one_the_gateway_waits_for() -> None:
     agent = MemoryAgent(answering=(gate := Gate()))
     async with ready(agent) as hosting:
-        work = hosting.agent.begin(a_call("wait"), a_channel())
+        work = hosting.agent.begin(a_call("wait"), a_client())
         await gate.wait_for_entered()
         idle = asyncio.create_task(hosting.tasks.wait_until_idle())
         await tick()
@@ -275,16 +276,14 @@ async def test_a_call_that_was_begun_is_one_the_gateway_waits_for() -> None:
 # What its client is told
 
 
-async def test_a_call_tells_its_client_through_the_agents_channel_and_nothing_after_it() -> None:
-    outlet = RecordingOutlet()
+async def test_a_call_tells_its_client_that_it_is_admitted_and_what_it_does() -> None:
+    sink, options = unread(StreamOptions(progress=True))
     async with ready(MemoryAgent(tells=tell_a_turn)) as hosting:
-        async with sending(channel := hosting.agent.channel(outlet, StreamOptions(progress=True))):
-            await hosting.agent.answer(a_call("hi"), channel)
-        tell_a_turn(a_call("too late"), channel)
-        await tick()
+        await hosting.agent.answer(a_call("hi"), CallClient(sink, options))
+    sink.close()
 
-    assert [event.message for event in outlet.events] == ["echo step 1 (llm)"]
-    assert [payload["text"] for payload in outlet.payloads] == ["hi"]
+    turn = TurnEnded(Emitter("echo", None), 1, "hi", stop_reason="endTurn")
+    assert [event async for event in sink.events()] == [Admitted(), StepBegan("echo", 1, "llm"), turn]
 
 
 # What a call may be
@@ -295,10 +294,10 @@ async def test_calls_nested_deeper_than_the_limit_are_refused(nesting: int, refu
     async with ready(max_nesting=2) as hosting:
         call = a_call(nesting=nesting)
         if not refused:
-            assert text_of(await hosting.agent.answer(call, a_channel())) == "hello"
+            assert text_of(await hosting.agent.answer(call, a_client())) == "hello"
             return
         with pytest.raises(CallRefusedError, match="3 calls deep; the limit is 2") as raised:
-            await hosting.agent.answer(call, a_channel())
+            await hosting.agent.answer(call, a_client())
     assert raised.value.reason == "nesting_too_deep"
     assert hosting.metric("calls_refused_total", reason="nesting_too_deep") == 1
 
@@ -306,10 +305,10 @@ async def test_calls_nested_deeper_than_the_limit_are_refused(nesting: int, refu
 async def test_a_call_that_only_says_it_is_nested_waits_like_any_other() -> None:
     async with ready(gateway_calls=0) as hosting:
         with pytest.raises(CallRefusedError) as raised:
-            await hosting.agent.answer(replace(a_call(), nesting=1), a_channel())
+            await hosting.agent.answer(replace(a_call(), nesting=1), a_client())
     assert raised.value.reason == "busy"
 
 
 async def test_a_nested_call_is_answered_when_the_gateway_is_full() -> None:
     async with ready(gateway_calls=0) as hosting:
-        assert text_of(await hosting.agent.answer(a_call("nested", nesting=1), a_channel())) == "nested"
+        assert text_of(await hosting.agent.answer(a_call("nested", nesting=1), a_client())) == "nested"

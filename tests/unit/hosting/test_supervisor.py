@@ -24,7 +24,7 @@ from tests.support.memory_runtime import (
     MemoryAgentRuntime,
     MemoryRuntime,
     a_call,
-    a_channel,
+    a_client,
     a_spec,
     text_of,
 )
@@ -82,7 +82,7 @@ async def test_agents_start_beside_each_other_and_are_left_in_the_end() -> None:
         await asyncio.wait_for(supervisor.wait_until_tried(), 5)
         assert some.states == {"a": "ready", "b": "ready"}
         assert supervisor.all_tried
-        assert text_of(await some.agents["a"].answer(a_call(), a_channel())) == "hello"
+        assert text_of(await some.agents["a"].answer(a_call(), a_client())) == "hello"
 
     assert some.states == {"a": "pending", "b": "pending"}
     assert [agent.leaves for agent in some.memory.values()] == [1, 1]
@@ -231,7 +231,7 @@ def test_retries_of_many_agents_do_not_come_in_step(failures: int) -> None:
 
 
 def use(agent: HostedAgent, text: str) -> "asyncio.Task[object]":
-    return asyncio.create_task(agent.answer(a_call(text, agent=agent.name), a_channel()))
+    return asyncio.create_task(agent.answer(a_call(text, agent=agent.name), a_client()))
 
 
 def take(some: Supervised, standby: StandbyRuntime) -> None:

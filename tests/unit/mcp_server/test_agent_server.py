@@ -14,12 +14,12 @@ import pytest
 from mcp_types import CallToolRequestParams, CallToolResult
 
 from pallas_gateway.calls.log_levels import LogLevels
-from pallas_gateway.events.channel import StreamOptions
+from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY, Caller
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.mcp_server.agent_server import AgentServer, ServerInfo
-from pallas_gateway.mcp_server.client_notifications import stream_options_of
 from pallas_gateway.mcp_server.envelope import cancel_request
+from pallas_gateway.mcp_server.notifications import stream_options_of
 from pallas_gateway.mcp_server.tools import clamped_to_bytes
 from pallas_gateway.telemetry.logs import CallFields, JsonFormatter
 from tests.support.clients import MODERN_VERSION
@@ -88,9 +88,9 @@ def test_a_text_is_clamped_to_whole_words_and_the_bytes_of_its_json(text: str, s
         (OLDER, {"progress_token": 0}, StreamOptions(progress=True)),
         (OLDER, {"pallas/stream": "delta"}, StreamOptions(deltas=True)),
         (OLDER, {"pallas/stream": "everything"}, StreamOptions()),
-        (MODERN, {"progress_token": "t"}, StreamOptions(progress=True)),
-        (MODERN, {"pallas/stream": "delta"}, StreamOptions()),  # messages were not asked for
-        (MODERN, {"pallas/stream": "delta", LEVEL: "warning"}, StreamOptions()),
+        (MODERN, {"progress_token": "t"}, StreamOptions(progress=True, messages=False)),
+        (MODERN, {"pallas/stream": "delta"}, StreamOptions(messages=False)),
+        (MODERN, {"pallas/stream": "delta", LEVEL: "warning"}, StreamOptions(messages=False)),
         (
             MODERN,
             {"pallas/stream": "delta", LEVEL: "info", "progress_token": 1},

@@ -12,6 +12,7 @@ from mcp import MCPError
 
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.errors import AgentUnavailableError
+from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.identity.secret import Secret
@@ -20,7 +21,7 @@ from pallas_gateway.mcp_server.peer_calls import PeerCalls
 from pallas_gateway.runtime.protocols import NestedRequest, Parent
 from pallas_gateway.urls import ALL_AGENTS
 from tests.support.memory_hosting import hosting
-from tests.support.memory_runtime import MemoryAgent, RecordingOutlet, a_channel, say, tell_a_turn
+from tests.support.memory_runtime import MemoryAgent, RecordingOutlet, say, tell_a_turn, unread
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
     from pallas_gateway.calls.call import Reply
-    from pallas_gateway.events.channel import Channel
     from tests.support.memory_hosting import Hosting
 
 KEY = {"name": "ci", "sha256": hash_of("own-key"), "grants": ["run:agents"]}
@@ -55,14 +55,14 @@ async def call(
     *,
     peer: str = "peer",
     caller: Caller | None = None,
-    channel: Channel | None = None,
+    options: StreamOptions | None = None,
     outlet: RecordingOutlet | None = None,
     bearer: str | None = None,
 ) -> CallToolResult:
     """A call of `peer` that a call of `ann`, two calls deep, makes."""
     parent = Call("parent", Message("user", "go"), caller=caller or ann("run:agents"), nesting=2, call_id="above")
     request = NestedRequest(
-        Parent(parent, channel or a_channel()), Secret(bearer) if bearer else None, outlet or RecordingOutlet()
+        Parent(parent, *unread(options)), Secret(bearer) if bearer else None, outlet or RecordingOutlet()
     )
     return await calls.call(peer, tool, {"message": "hi"} if "health" not in tool else {}, request)
 
@@ -136,7 +136,7 @@ async def test_the_health_of_a_peer_is_a_tool_and_any_other_name_is_refused(tmp_
 async def test_a_peer_reports_progress_only_if_the_parents_client_wants_it(progress: bool, tmp_path: Path) -> None:
     outlet = RecordingOutlet()
     async with peers(tmp_path, MemoryAgent(tells=tell_a_turn)) as (_, calls):
-        await call(calls, channel=a_channel(RecordingOutlet() if progress else None), outlet=outlet)
+        await call(calls, options=StreamOptions(progress=progress), outlet=outlet)
 
     assert [event.message for event in outlet.events] == ["peer step 1 (llm)"] * progress
     assert [payload["text"] for payload in outlet.payloads] == ["hi"]

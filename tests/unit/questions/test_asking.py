@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class _Person:
     """A caller that answers a question only when it is told."""
 
+    client_may_leave = False
+
     modes: Collection[Mode] = MODES
 
     def __init__(self) -> None:

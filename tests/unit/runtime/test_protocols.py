@@ -13,6 +13,8 @@ import pytest
 
 from pallas_gateway.calls.call import Message, Reply
 from pallas_gateway.errors import AgentStartError
+from pallas_gateway.events.events import Emitter, StepBegan, TurnEnded
+from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts, Runtime
 from pallas_gateway.runtime.runtime import FastAgentRuntime, _Entered
 from pallas_gateway.runtime.started_agent import StartedAgent
@@ -21,15 +23,13 @@ from tests.support.memory_runtime import (
     NOBODY,
     MemoryAgent,
     MemoryRuntime,
-    RecordingOutlet,
     a_call,
-    a_channel,
     a_spec,
     fail,
     tell_a_turn,
     text_of,
+    unread,
 )
-from tests.support.sending import sending
 from tests.support.waiting import Gate, eventually
 
 HELD = """
@@ -159,7 +159,7 @@ async def test_an_agent_starts_answers_and_disposes_of_its_instance(make: Make, 
         history = [Message("user", "earlier"), Message("assistant", "indeed")]
         call = a_call("hello", history=history)
 
-        async with agent.open(call, NOBODY, a_channel()) as instance:
+        async with agent.open(call, NOBODY, *unread()) as instance:
             reply = await instance.generate(call, timeout_seconds=60)
             assert agent.instances_live == 1
 
@@ -185,33 +185,35 @@ async def test_two_instances_share_nothing(make: Make, folder: Path) -> None:
     async with make(folder) as subject, subject.start("echo") as agent:
         # passthrough keeps this answer for as long as its instance lives
         first, second = a_call("***FIXED_RESPONSE of the first"), a_call("hello")
-        async with agent.open(first, NOBODY, a_channel()) as one, agent.open(second, NOBODY, a_channel()) as another:
+        async with agent.open(first, NOBODY, *unread()) as one, agent.open(second, NOBODY, *unread()) as another:
             await one.generate(first, timeout_seconds=60)
             assert agent.instances_live == 2
             assert text_of(await another.generate(second, timeout_seconds=60)) == "hello"
         third = a_call("hello again")
-        async with agent.open(third, NOBODY, a_channel()) as later:
+        async with agent.open(third, NOBODY, *unread()) as later:
             assert text_of(await later.generate(third, timeout_seconds=60)) == "hello again"
         await until_disposed(agent)
 
 
-async def test_what_an_agent_does_is_told_to_its_channel(make: Make, folder: Path) -> None:
-    outlet, call = RecordingOutlet(), a_call("hello")
+async def test_what_an_agent_does_is_told_to_its_sink(make: Make, folder: Path) -> None:
+    call, (sink, options) = a_call("hello"), unread(StreamOptions(progress=True))
     async with make(folder) as subject, subject.start("echo") as agent:
-        async with sending(channel := a_channel(outlet)), agent.open(call, NOBODY, channel) as instance:
+        async with agent.open(call, NOBODY, sink, options) as instance:
             await instance.generate(call, timeout_seconds=60)
         await until_disposed(agent)
+    sink.close()
 
-    assert [event.message for event in outlet.events] == ["echo step 1 (llm)"]
-    [payload] = outlet.payloads
-    assert (payload["kind"], payload["agent"], payload["iteration"]) == ("assistant_chunk", "echo", 1)
-    assert (payload["text"], payload["stop_reason"]) == ("hello", "endTurn")
+    [step, turn] = [event async for event in sink.events()]
+    assert step == StepBegan("echo", 1, "llm")
+    assert isinstance(turn, TurnEnded)
+    assert (turn.emitter, turn.iteration) == (Emitter("echo", None), 1)
+    assert (turn.text, [*turn.tool_calls], turn.stop_reason) == ("hello", [], "endTurn")
 
 
 async def test_a_failing_call_is_a_reply_of_one_sentence_and_leaves_no_instance(make: Make, folder: Path) -> None:
     async with make(folder) as subject, subject.start("failing") as agent:
         call = a_call(agent="failing")
-        async with agent.open(call, NOBODY, a_channel()) as instance:
+        async with agent.open(call, NOBODY, *unread()) as instance:
             reply = await instance.generate(call, timeout_seconds=60)
 
         assert text_of(reply) == "The agent failed: out of paper"
@@ -222,7 +224,7 @@ async def test_a_failing_call_is_a_reply_of_one_sentence_and_leaves_no_instance(
 async def test_a_call_past_its_deadline_is_a_partial_answer(make: Make, folder: Path) -> None:
     async with make(folder) as subject, subject.start("held") as agent:
         call = a_call(agent="held")
-        async with agent.open(call, NOBODY, a_channel()) as instance:
+        async with agent.open(call, NOBODY, *unread()) as instance:
             reply = await instance.generate(call, timeout_seconds=0.05)
 
         assert text_of(reply).startswith("[Stopped: ")
@@ -233,7 +235,7 @@ async def test_a_call_past_its_deadline_is_a_partial_answer(make: Make, folder: 
 async def test_an_error_inside_the_block_leaves_no_instance(make: Make, folder: Path) -> None:
     async with make(folder) as subject, subject.start("echo") as agent:
         with pytest.raises(RuntimeError, match="not mine"):
-            async with agent.open(a_call(), NOBODY, a_channel()):
+            async with agent.open(a_call(), NOBODY, *unread()):
                 raise RuntimeError("not mine")
         await until_disposed(agent)
 
@@ -243,7 +245,7 @@ async def test_a_cancelled_call_leaves_no_instance(make: Make, folder: Path) -> 
         gate, call = subject.held_at(), a_call("wait", agent="held")
 
         async def ask() -> None:
-            async with agent.open(call, NOBODY, a_channel()) as instance:
+            async with agent.open(call, NOBODY, *unread()) as instance:
                 await instance.generate(call, timeout_seconds=60)
 
         asking = asyncio.create_task(ask())
@@ -260,7 +262,7 @@ async def test_a_call_cancelled_before_it_has_its_instance_leaves_none(make: Mak
     async with make(folder) as subject, subject.start("echo") as agent:
 
         async def ask() -> None:
-            async with agent.open(a_call(), NOBODY, a_channel()):
+            async with agent.open(a_call(), NOBODY, *unread()):
                 await asyncio.Event().wait()
 
         asking = asyncio.create_task(ask())
@@ -276,7 +278,7 @@ async def test_a_generator_closed_half_way_leaves_no_instance(make: Make, folder
     async with make(folder) as subject, subject.start("echo") as agent:
 
         async def answers() -> AsyncGenerator[str]:
-            async with agent.open(a_call(), NOBODY, a_channel()) as instance:
+            async with agent.open(a_call(), NOBODY, *unread()) as instance:
                 yield text_of(await instance.generate(a_call(), timeout_seconds=60))
                 yield "never asked for"
 
@@ -304,7 +306,7 @@ async def test_leaving_one_agent_does_not_disturb_another(make: Make, folder: Pa
         for _ in range(2):  # and it can be started and left again
             async with subject.start("other") as leaving:
                 assert leaving.instances_live == 0
-            async with staying.open(a_call("still here?"), NOBODY, a_channel()) as instance:
+            async with staying.open(a_call("still here?"), NOBODY, *unread()) as instance:
                 reply = await instance.generate(a_call("still here?"), timeout_seconds=60)
             assert text_of(reply) == "still here?"
         await until_disposed(staying)
@@ -317,7 +319,7 @@ async def test_leaving_an_agent_ends_its_running_calls_with_a_sentence(folder: P
             call = a_call(agent="held")
 
             async def ask() -> Reply:
-                async with agent.open(call, NOBODY, a_channel()) as instance:
+                async with agent.open(call, NOBODY, *unread()) as instance:
                     return await instance.generate(call, timeout_seconds=60)
 
             asking = asyncio.create_task(ask())
@@ -333,7 +335,7 @@ async def test_a_block_that_fails_ends_the_answers_under_way(folder: Path) -> No
         call, answering = a_call("hello"), list[asyncio.Task[Reply]]()
 
         async def answer(agent: AgentRuntime) -> Reply:
-            async with agent.open(call, NOBODY, a_channel()) as instance:
+            async with agent.open(call, NOBODY, *unread()) as instance:
                 return await instance.generate(call, timeout_seconds=60)
 
         async def fail_meanwhile() -> None:

@@ -28,7 +28,7 @@ from pallas_gateway.runtime.protocols import Parent
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from pallas_gateway.urls import ALL_AGENTS
-from tests.support.memory_runtime import a_channel, a_spec
+from tests.support.memory_runtime import a_spec, unread
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ async def seen_by(peer: OnePeer, *, attached: bool = False, agent: str = "resear
     settings = Settings(mcp=MCPSettings(servers={"peer": MCPServerSettings(transport="http", url=URL, **server)}))
     downstreams = prepare_servers(settings, {URL: agent})
     servers = PeerServers(replace(a_spec("parent"), peer_calls=peer), downstreams, DownstreamLog("parent"))
-    parent = Parent(Call("parent", Message("user", "go")), a_channel())
+    parent = Parent(Call("parent", Message("user", "go")), *unread())
     catalog = ToolCatalog("parent", {}, {}, None)
     context = Context(config=settings, server_registry=ServerRegistry(settings))
     with entered(CallScope(connect=nothing)):
@@ -131,6 +131,8 @@ async def test_a_listing_is_made_once() -> None:
 class Person:
     """An asker that answers when the test says so."""
 
+    client_may_leave = False
+
     def __init__(self) -> None:
         self.modes: Collection[Mode] = ["form"]
         self.is_asked, self.go = asyncio.Event(), asyncio.Event()
@@ -164,7 +166,7 @@ async def test_the_time_that_a_peer_may_take_does_not_count_while_the_caller_is_
     peers = {"peer": replace(peers["peer"], read_timeout_seconds=0.2)}
     servers = PeerServers(replace(a_spec("parent"), peer_calls=PeerThatAsks()), peers, DownstreamLog("parent"))
     person, loop = Person(), asyncio.get_running_loop()
-    parent = Parent(Call("parent", Message("user", "go")), a_channel(), Questions("parent", person))
+    parent = Parent(Call("parent", Message("user", "go")), *unread(), Questions("parent", person))
     connection = servers.of_call(parent)["peer"]
     calling = asyncio.create_task(connection.call_tool("send_message", {}, progress_callback=ignore_progress))
     began = loop.time()

@@ -7,48 +7,51 @@ from typing import Any, cast
 
 import pytest
 
-from pallas_gateway.events.channel import Channel
+from pallas_gateway.events.events import Event, EventSink
+from pallas_gateway.events.progress import ProgressCounter
 from pallas_gateway.runtime.call.tool_events import ToolEvents
 from tests.support.waiting import Changes, tick
 
 
 class _Nowhere:
-    """A channel and spans that ignore all."""
+    """A sink and spans that ignore all."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: None
 
 
 def events() -> ToolEvents:
-    return ToolEvents(cast("Channel", _Nowhere()), {}, cast("Any", _Nowhere()))
+    return ToolEvents(cast("EventSink", _Nowhere()), {}, cast("Any", _Nowhere()))
 
 
 class _Told(_Nowhere):
-    """A channel that remembers its progress, each message with whether it ends a sub-task."""
+    """A sink that remembers its progress, each message with whether it ends a sub-task."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[str, bool]] = []
         self.changes = Changes()
 
-    def progress(self, message: str, *, ended: bool = False) -> None:
-        self.messages.append((message, ended))
+    def put(self, event: Event) -> None:
+        counted = ProgressCounter().of(event)
+        assert counted is not None
+        self.messages.append((counted.message, counted.total is not None))
         self.changes.announce()
 
 
-def reporting_to(channel: _Told) -> ToolEvents:
-    return ToolEvents(cast("Channel", channel), {}, cast("Any", _Nowhere()))
+def reporting_to(sink: _Told) -> ToolEvents:
+    return ToolEvents(sink, {}, cast("Any", _Nowhere()))
 
 
 async def test_progress_of_a_server_is_passed_on_and_never_ends_its_tool_call() -> None:
-    channel = _Told()
-    tools = reporting_to(channel)
+    sink = _Told()
+    tools = reporting_to(sink)
     one, other = [await tools.on_tool_start("copy", server, None, server) for server in ("files", "disks")]
     await tools.on_tool_progress(one, 1, 2, "half")
     await tools.on_tool_progress(other, 2, 2, None)
     await tools.on_tool_progress(other, 3, 3, "far step 1 (llm)")
     await tools.on_tool_complete(one, True, None, None)
     await tools.on_tool_progress(one, 2, 2, "too late")
-    assert channel.messages[2:] == [
+    assert sink.messages[2:] == [
         ("files/copy: half", False),
         ("disks/copy: 2/2", False),
         ("disks/copy: far step 1 (llm)", True),  # of a gateway elsewhere
@@ -58,13 +61,13 @@ async def test_progress_of_a_server_is_passed_on_and_never_ends_its_tool_call() 
 
 @pytest.mark.parametrize("end", ["complete", "abandon"])
 async def test_of_progress_in_quick_succession_the_first_and_the_last_are_sent(end: str) -> None:
-    channel = _Told()
-    tools = reporting_to(channel)
+    sink = _Told()
+    tools = reporting_to(sink)
     id_ = await tools.on_tool_start("copy", "files", None, "copies")
     for number in range(100):
         await tools.on_tool_progress(id_, number, 100, None)
     await (tools.on_tool_complete(id_, False, None, None) if end == "complete" else _abandoned(tools))
-    assert [message for message, _ in channel.messages] == [
+    assert [message for message, _ in sink.messages] == [
         "files/copy: started",
         "files/copy: 0/100",
         "files/copy: 99/100",
@@ -78,13 +81,13 @@ async def _abandoned(tools: ToolEvents) -> None:
 
 async def test_progress_that_is_held_back_is_sent_before_the_tool_call_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pallas_gateway.runtime.call.tool_events.PROGRESS_SECONDS", 0.01)
-    channel = _Told()
-    tools = reporting_to(channel)
+    sink = _Told()
+    tools = reporting_to(sink)
     id_ = await tools.on_tool_start("copy", "files", None, "copies")
     await tools.on_tool_progress(id_, 1, None, "first")
     await tools.on_tool_progress(id_, 2, None, "second")
-    await channel.changes.until(lambda: len(channel.messages) == 3, 20, what="the second message")
-    assert channel.messages[-1] == ("files/copy: second", False)
+    await sink.changes.until(lambda: len(sink.messages) == 3, 20, what="the second message")
+    assert sink.messages[-1] == ("files/copy: second", False)
 
 
 async def test_a_tool_call_that_ends_while_a_question_is_open_did_not_ask_it() -> None:

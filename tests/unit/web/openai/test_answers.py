@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.responses import JSONResponse
 
-from pallas_gateway.calls.assistant_stream import Emitter, ToolCall, TurnEnded
 from pallas_gateway.calls.call import Call, Message, Reply, Usage
 from pallas_gateway.config.model.agents import AgentSettings
+from pallas_gateway.events.events import Emitter, ToolCall, TurnEnded
 from pallas_gateway.hosting.answering import IncomingCall, serve_call
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.tasks import TaskOwner
@@ -34,7 +34,7 @@ from tests.support.waiting import Gate
 if TYPE_CHECKING:
     from starlette.types import Message as AsgiMessage
 
-    from pallas_gateway.events.channel import EventSink
+    from pallas_gateway.events.events import EventSink
 
 SCOPE = {"type": "http", "headers": [], "method": "GET", "path": "/"}
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
@@ -231,10 +231,10 @@ async def test_a_mistake_of_the_gateways_is_a_sentence_and_its_traceback_stays_i
 
 
 async def test_an_answer_for_a_program_is_streamed_in_one_piece_without_what_was_said_on_the_way() -> None:
-    def think(call: Call, channel: EventSink) -> None:
+    def think(call: Call, sink: EventSink) -> None:
         emitter = Emitter(call.agent, None)
         search = ToolCall("c-1", "web", "search", {})
-        channel.event(TurnEnded(emitter, 1, "Let me see.", [search], "toolUse"))
+        sink.put(TurnEnded(emitter, 1, "Let me see.", [search], "toolUse"))
 
     memory = MemoryAgent(tells=think, answer=lambda _: say('{"a": 3}'))
     wire = await chatted(memory, stream=True, response_format={"type": "json_object"})

@@ -1,4 +1,4 @@
-"""The channel between a call and its client: order kept, the producer never held up, a slow client bounded."""
+"""Notifications of a call to its client: order kept, the call never held up, a slow client bounded."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.calls.assistant_stream import CHUNK, DELTA, Emitter, Payload, TurnEnded
-from pallas_gateway.events import channel as channels
-from pallas_gateway.events.channel import LONGEST_BACKLOG, LONGEST_DELTA, Channel, StreamOptions
+from pallas_gateway.calls.assistant_stream import CHUNK, DELTA, Payload
+from pallas_gateway.events.events import Emitter, TextDelta, ToolReported, TurnEnded
 from pallas_gateway.events.progress import ProgressEvent
+from pallas_gateway.events.queue import LONGEST_TEXT, MOST_EVENTS, EventQueue, StreamOptions
+from pallas_gateway.mcp_server.notifications import Notifications
 from tests.support.sending import sending
 from tests.support.waiting import Changes, Gate, eventually, tick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-EVERYTHING = StreamOptions(progress=True, deltas=True)
 NEVER = 3600.0  # heartbeat_seconds of tests about something else
 HARPER, SCOUT = Emitter("harper", None), Emitter("scout", None)
 
@@ -71,15 +71,24 @@ class FakeOutlet:
         self.changes.announce()
 
 
-def a_channel(
-    outlet: FakeOutlet,
-    wishes: StreamOptions = EVERYTHING,
-    *,
-    heartbeat_seconds: float = NEVER,
-    on_heartbeat: Callable[[], None] = lambda: None,
-    **limits: Any,
-) -> Channel:
-    return Channel("harper", outlet, wishes, heartbeat_seconds=heartbeat_seconds, on_heartbeat=on_heartbeat, **limits)
+class Told(Notifications):
+    """The notifications of a call, and what the call tells."""
+
+    def __init__(self, outlet: FakeOutlet, queue: EventQueue, **limits: Any) -> None:
+        super().__init__("harper", queue, outlet, **limits)
+        self.event = queue.put
+        self._told = queue
+
+    def progress(self, message: str, *, ended: bool = False) -> None:
+        self._told.put(ToolReported(message, ended))
+
+    def live_text(self, emitter: Emitter, iteration: int, text: str) -> None:
+        self._told.put(TextDelta(emitter, iteration, text))
+
+
+def told(outlet: FakeOutlet, *, heartbeat_seconds: float = NEVER, text_seconds: float = 0.1, **limits: Any) -> Told:
+    options = StreamOptions(progress=True, deltas=True, text_seconds=text_seconds)
+    return Told(outlet, EventQueue(options), heartbeat_seconds=heartbeat_seconds, **limits)
 
 
 def said(text: str, emitter: Emitter = HARPER, iteration: int = 1) -> TurnEnded:
@@ -91,13 +100,13 @@ def said(text: str, emitter: Emitter = HARPER, iteration: int = 1) -> TurnEnded:
 
 async def test_notifications_leave_in_the_order_in_which_things_happened() -> None:
     outlet = FakeOutlet()
-    channel = a_channel(outlet)
-    async with sending(channel):
-        channel.progress("harper step 1 (llm)")
-        channel.event(said("Let me see."))
-        channel.progress("tools/add: started")
-        channel.progress("tools/add: completed", ended=True)
-        channel.event(said("It is 3."))
+    call = told(outlet)
+    async with sending(call):
+        call.progress("harper step 1 (llm)")
+        call.event(said("Let me see."))
+        call.progress("tools/add: started")
+        call.progress("tools/add: completed", ended=True)
+        call.event(said("It is 3."))
 
     assert outlet.words == [
         "harper step 1 (llm)",
@@ -111,13 +120,13 @@ async def test_notifications_leave_in_the_order_in_which_things_happened() -> No
 
 async def test_each_notification_leaves_at_once_however_long_nothing_happened() -> None:
     outlet = FakeOutlet()
-    channel = a_channel(outlet)
+    call = told(outlet)
     happenings: list[Callable[[], None]] = [
-        lambda: channel.progress("harper step 1 (llm)"),
-        lambda: channel.live_text(HARPER, 1, "It is 3."),
-        lambda: channel.event(said("It is 3.")),
+        lambda: call.progress("harper step 1 (llm)"),
+        lambda: call.live_text(HARPER, 1, "It is 3."),
+        lambda: call.event(said("It is 3.")),
     ]
-    async with sending(channel):
+    async with sending(call):
         for count, happen in enumerate(happenings, start=1):
             await tick()  # the sender has long been waiting
             happen()
@@ -160,15 +169,15 @@ def test_whatever_happens_the_client_can_put_it_together_again(happened: list[St
 
 
 async def _play(happened: Sequence[Step], outlet: FakeOutlet) -> None:
-    channel = a_channel(outlet)
-    async with sending(channel):
+    call = told(outlet)
+    async with sending(call):
         for step in happened:
             if step.kind == "live":
-                channel.live_text(step.emitter, step.iteration, step.text)
+                call.live_text(step.emitter, step.iteration, step.text)
             elif step.kind == "chunk":
-                channel.event(said(step.text, step.emitter, step.iteration))
+                call.event(said(step.text, step.emitter, step.iteration))
             else:
-                channel.progress(step.text, ended=step.kind == "ended")
+                call.progress(step.text, ended=step.kind == "ended")
             for _ in range(step.pause):
                 await asyncio.sleep(0)
 
@@ -195,13 +204,13 @@ def _joined(told: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 async def test_nothing_is_sent_once_the_channel_is_closed() -> None:
     outlet, beats = FakeOutlet(), list[int]()
-    channel = a_channel(outlet, heartbeat_seconds=0.001, on_heartbeat=lambda: beats.append(1))
-    async with sending(channel):
-        channel.progress("harper step 1 (llm)")
+    call = told(outlet, heartbeat_seconds=0.001, on_heartbeat=lambda: beats.append(1))
+    async with sending(call):
+        call.progress("harper step 1 (llm)")
     sent, beaten = len(outlet.taken), len(beats)
-    channel.progress("late")
-    channel.event(said("late"))
-    channel.live_text(HARPER, 1, "late")
+    call.progress("late")
+    call.event(said("late"))
+    call.live_text(HARPER, 1, "late")
     await tick()
 
     assert (len(outlet.taken), len(beats)) == (sent, beaten)
@@ -210,17 +219,17 @@ async def test_nothing_is_sent_once_the_channel_is_closed() -> None:
 async def test_what_a_call_says_while_its_last_notifications_leave_is_not_sent() -> None:
     gate = Gate()
     outlet = FakeOutlet(gate)
-    channel = a_channel(outlet)
+    call = told(outlet)
 
-    async def call() -> None:
-        async with sending(channel):
-            channel.progress("in time")
+    async def run() -> None:
+        async with sending(call):
+            call.progress("in time")
 
-    closing = asyncio.ensure_future(call())
+    closing = asyncio.ensure_future(run())
     await gate.wait_for_entered()  # the call has ended, and its only notification is on its way
-    channel.progress("late")
-    channel.event(said("late"))
-    channel.live_text(HARPER, 1, "late")
+    call.progress("late")
+    call.event(said("late"))
+    call.live_text(HARPER, 1, "late")
     gate.open()
     await closing
 
@@ -232,14 +241,14 @@ async def test_what_a_call_says_while_its_last_notifications_leave_is_not_sent()
 
 async def test_a_client_that_breaks_gets_no_more_and_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
     outlet = FakeOutlet(breaks_at=2)
-    channel = a_channel(outlet)
+    call = told(outlet)
     with caplog.at_level(logging.WARNING, "pallas.channel"):
-        async with sending(channel):
+        async with sending(call):
             for number in range(5):
-                channel.progress(f"step {number}")
+                call.progress(f"step {number}")
             await eventually(lambda: bool(caplog.records), what="the sender has given up")
-            channel.progress("one more")
-            channel.event(said("and more"))
+            call.progress("one more")
+            call.event(said("and more"))
 
     assert outlet.words == ["step 0"]
     assert outlet.attempts == 2
@@ -252,9 +261,9 @@ async def test_an_error_of_the_channel_itself_ends_the_notifications_and_not_the
     def fail() -> None:
         raise LookupError("unforeseen")
 
-    channel = a_channel(FakeOutlet(), heartbeat_seconds=0.001, on_heartbeat=fail)
+    call = told(FakeOutlet(), heartbeat_seconds=0.001, on_heartbeat=fail)
     work: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    sending_until = asyncio.create_task(channel.send_until(work))
+    sending_until = asyncio.create_task(call.send_until(work))
     await eventually(lambda: bool(caplog.records), what="the channel has given up")
     assert not sending_until.done()
     work.set_result("the reply")
@@ -270,14 +279,14 @@ async def test_a_stuck_client_never_holds_up_the_call_and_is_lost_after_so_many_
 ) -> None:
     gate = Gate()
     outlet = FakeOutlet(gate)
-    channel = a_channel(outlet)
-    async with sending(channel):
-        channel.progress("on its way")
+    call = told(outlet)
+    async with sending(call):
+        call.progress("on its way")
         await gate.wait_for_entered()
-        for number in range(LONGEST_BACKLOG):
-            channel.event(said(f"chunk {number}"))
+        for number in range(MOST_EVENTS):
+            call.event(said(f"chunk {number}"))
         assert not caplog.records
-        channel.event(said("one too many"))
+        call.event(said("one too many"))
         assert [record.__dict__["why"] for record in caplog.records] == ["the client reads too slowly"]
         gate.open()
 
@@ -287,13 +296,13 @@ async def test_a_stuck_client_never_holds_up_the_call_and_is_lost_after_so_many_
 async def test_no_chunk_is_dropped_as_long_as_the_client_is_not_lost() -> None:
     gate = Gate()
     outlet = FakeOutlet(gate)
-    channel = a_channel(outlet)
-    chunks = [f"chunk {number}" for number in range(LONGEST_BACKLOG)]
-    async with sending(channel):
-        channel.progress("on its way")
+    call = told(outlet)
+    chunks = [f"chunk {number}" for number in range(MOST_EVENTS)]
+    async with sending(call):
+        call.progress("on its way")
         await gate.wait_for_entered()
         for text in chunks:
-            channel.event(said(text))
+            call.event(said(text))
         gate.open()
 
     assert outlet.words == ["on its way", *chunks]
@@ -302,26 +311,26 @@ async def test_no_chunk_is_dropped_as_long_as_the_client_is_not_lost() -> None:
 async def test_live_text_before_chunks_keeps_the_backlog_within_its_limit() -> None:
     gate = Gate()
     outlet = FakeOutlet(gate)
-    channel = a_channel(outlet)
-    chunks = [f"chunk {number}" for number in range(LONGEST_BACKLOG - 1)]
-    async with sending(channel):
-        channel.progress("on its way")
+    call = told(outlet)
+    chunks = [f"chunk {number}" for number in range(MOST_EVENTS - 1)]
+    async with sending(call):
+        call.progress("on its way")
         await gate.wait_for_entered()
         for number, text in enumerate(chunks):
-            channel.live_text(HARPER, number, "live")
-            channel.event(said(text, iteration=number))
+            call.live_text(HARPER, number, "live")
+            call.event(said(text, iteration=number))
         gate.open()
 
-    assert len(outlet.taken) == LONGEST_BACKLOG + 1  # and the one on its way
+    assert len(outlet.taken) == MOST_EVENTS + 1  # and the one on its way
     assert [word for word in outlet.words if word.startswith("chunk")] == chunks
 
 
 async def test_a_finished_call_waits_for_a_stuck_client_only_so_long() -> None:
     gate = Gate()
     outlet = FakeOutlet(gate)
-    channel = a_channel(outlet, flush_seconds=0.02)
-    async with sending(channel):
-        channel.progress("never taken")
+    call = told(outlet, flush_seconds=0.02)
+    async with sending(call):
+        call.progress("never taken")
         await gate.wait_for_entered()
     await gate.wait_for_cancelled()
 
@@ -331,16 +340,16 @@ async def test_a_finished_call_waits_for_a_stuck_client_only_so_long() -> None:
 @pytest.mark.parametrize("has_ended", [False, True], ids=["while the call runs", "while its last notifications wait"])
 async def test_a_client_that_leaves_is_sent_nothing_more(has_ended: bool) -> None:
     gate, work = Gate(), asyncio.get_running_loop().create_future()
-    channel = a_channel(outlet := FakeOutlet(gate))
-    channel.progress("never taken")
-    request = asyncio.create_task(channel.send_until(work))
+    call = told(outlet := FakeOutlet(gate))
+    call.progress("never taken")
+    request = asyncio.create_task(call.send_until(work))
     await gate.wait_for_entered()
     if has_ended:
         work.set_result(None)
         await tick()
     request.cancel()
     await asyncio.wait({request})
-    channel.progress("late")
+    call.progress("late")
     await tick()
 
     assert request.cancelled()
@@ -350,11 +359,11 @@ async def test_a_client_that_leaves_is_sent_nothing_more(has_ended: bool) -> Non
 
 async def test_a_client_that_was_lost_holds_up_no_call_that_ends(caplog: pytest.LogCaptureFixture) -> None:
     gate = Gate()
-    async with sending(channel := a_channel(FakeOutlet(gate))):
-        channel.progress("never taken")
+    async with sending(call := told(FakeOutlet(gate))):
+        call.progress("never taken")
         await gate.wait_for_entered()
-        for number in range(LONGEST_BACKLOG + 1):
-            channel.event(said(f"chunk {number}"))
+        for number in range(MOST_EVENTS + 1):
+            call.event(said(f"chunk {number}"))
     assert gate.cancelled
     assert [record.__dict__["why"] for record in caplog.records] == ["the client reads too slowly"]
 
@@ -363,14 +372,14 @@ async def test_a_client_that_was_lost_holds_up_no_call_that_ends(caplog: pytest.
 
 
 async def test_live_text_that_comes_faster_than_it_may_be_sent_is_put_together() -> None:
-    assert channels.DELTA_SECONDS >= 0.1  # at most ten a second
+    assert StreamOptions().text_seconds >= 0.1  # at most ten a second
     outlet = FakeOutlet()
-    channel = a_channel(outlet, delta_seconds=NEVER)
-    async with sending(channel):
-        channel.live_text(HARPER, 1, "0")
+    call = told(outlet, text_seconds=NEVER)
+    async with sending(call):
+        call.live_text(HARPER, 1, "0")
         await outlet.until_sent(1)
         for number in range(1, 100):
-            channel.live_text(HARPER, 1, f" {number}")
+            call.live_text(HARPER, 1, f" {number}")
             await asyncio.sleep(0)
         assert outlet.words == ["0"]
 
@@ -379,11 +388,11 @@ async def test_live_text_that_comes_faster_than_it_may_be_sent_is_put_together()
 
 async def test_live_text_of_agents_that_speak_at_once_is_put_together_for_each() -> None:
     outlet = FakeOutlet()
-    channel = a_channel(outlet, delta_seconds=NEVER)
-    async with sending(channel):
+    call = told(outlet, text_seconds=NEVER)
+    async with sending(call):
         for number in range(50):
-            channel.live_text(HARPER, 1, f"h{number}")
-            channel.live_text(SCOUT, 1, f"s{number}")
+            call.live_text(HARPER, 1, f"h{number}")
+            call.live_text(SCOUT, 1, f"s{number}")
             await asyncio.sleep(0)
 
     for emitter in (HARPER, SCOUT):
@@ -395,14 +404,14 @@ async def test_live_text_of_agents_that_speak_at_once_is_put_together_for_each()
 async def test_live_text_leaves_before_the_chunk_that_ends_its_turn() -> None:
     gate = Gate()
     outlet = FakeOutlet(gate)
-    channel = a_channel(outlet)
-    async with sending(channel):
-        channel.progress("harper step 1 (llm)")
+    call = told(outlet)
+    async with sending(call):
+        call.progress("harper step 1 (llm)")
         await gate.wait_for_entered()
-        channel.live_text(HARPER, 1, "It is ")
-        channel.live_text(HARPER, 1, "3.")
-        channel.event(said("It is 3."))
-        channel.live_text(HARPER, 2, "And 4.")
+        call.live_text(HARPER, 1, "It is ")
+        call.live_text(HARPER, 1, "3.")
+        call.event(said("It is 3."))
+        call.live_text(HARPER, 2, "And 4.")
         gate.open()
 
     assert [(payload["kind"], payload["iteration"], payload["text"]) for payload in outlet.payloads] == [
@@ -415,17 +424,17 @@ async def test_live_text_leaves_before_the_chunk_that_ends_its_turn() -> None:
 async def test_the_oldest_live_text_is_dropped_when_too_much_of_it_waits() -> None:
     gate = Gate()
     outlet = FakeOutlet(gate)
-    channel = a_channel(outlet)
-    whole = "".join(f"{number} " for number in range(LONGEST_DELTA))
-    async with sending(channel):
-        channel.progress("on its way")
+    call = told(outlet)
+    whole = "".join(f"{number} " for number in range(LONGEST_TEXT))
+    async with sending(call):
+        call.progress("on its way")
         await gate.wait_for_entered()
         for begin in range(0, len(whole), 1000):
-            channel.live_text(HARPER, 1, whole[begin : begin + 1000])
-        channel.event(said("the whole text"))
+            call.live_text(HARPER, 1, whole[begin : begin + 1000])
+        call.event(said("the whole text"))
         gate.open()
 
-    assert outlet.words == ["on its way", whole[-LONGEST_DELTA:], "the whole text"]
+    assert outlet.words == ["on its way", whole[-LONGEST_TEXT:], "the whole text"]
 
 
 # --- heartbeat -------------------------------------------------------------------------------------------------------
@@ -434,10 +443,10 @@ async def test_the_oldest_live_text_is_dropped_when_too_much_of_it_waits() -> No
 async def test_heartbeats_are_counted_from_the_last_progress() -> None:
     pause = 0.1
     outlet = FakeOutlet()
-    channel = a_channel(outlet, heartbeat_seconds=pause)
-    async with sending(channel):
+    call = told(outlet, heartbeat_seconds=pause)
+    async with sending(call):
         for count in (2, 4, 6):
-            channel.progress("busy")
+            call.progress("busy")
             await outlet.until_sent(count)
 
     timed = list(zip(outlet.times, outlet.words, strict=True))
@@ -448,12 +457,12 @@ async def test_heartbeats_are_counted_from_the_last_progress() -> None:
 
 async def test_other_notifications_do_not_stand_in_for_a_heartbeat() -> None:
     outlet, beats = FakeOutlet(), list[int]()
-    channel = a_channel(outlet, heartbeat_seconds=0.03, on_heartbeat=lambda: beats.append(1))
+    call = told(outlet, heartbeat_seconds=0.03, on_heartbeat=lambda: beats.append(1))
 
-    async with sending(channel):
+    async with sending(call):
 
         def chat() -> bool:
-            channel.event(said("still talking"))
+            call.event(said("still talking"))
             return len(beats) >= 2
 
         await eventually(chat, what="two heartbeats amid the chunks")  # asks, and so talks, every few milliseconds
@@ -462,8 +471,8 @@ async def test_other_notifications_do_not_stand_in_for_a_heartbeat() -> None:
 async def test_a_stuck_client_is_not_sent_one_heartbeat_after_the_other() -> None:
     gate = Gate()
     outlet, beats = FakeOutlet(gate), list[int]()
-    channel = a_channel(outlet, heartbeat_seconds=0.001, on_heartbeat=lambda: beats.append(1))
-    async with sending(channel):
+    call = told(outlet, heartbeat_seconds=0.001, on_heartbeat=lambda: beats.append(1))
+    async with sending(call):
         await gate.wait_for_entered()
         await tick()  # several heartbeats long
         assert len(beats) == 1

@@ -1,0 +1,97 @@
+"""The clients of a turn, as its call sees them: questions are stored first, then put to them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Self, override
+
+from pallas_gateway.calls.questions import MODES, UNASKABLE
+from pallas_gateway.events.answer_text import LIVE_SECONDS
+from pallas_gateway.events.queue import StreamOptions
+from pallas_gateway.questions.call_client import CallClient
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.threads.question_store import Waits
+from pallas_gateway.threads.records import CheckpointRecord, ThreadsUnavailableError
+
+if TYPE_CHECKING:
+    from pallas_gateway.calls.call import Reply
+    from pallas_gateway.calls.questions import Answer, Question
+    from pallas_gateway.threads.records import Lease
+    from pallas_gateway.web.threads.turn_run import TurnRun
+
+
+class TurnClient(CallClient):
+    """The clients of a turn, and the `Asker` of its call; an async context manager around the call.
+
+    A question is stored before clients receive it: they may answer at another process, or after a reload. The end of a
+    question is stored while the call continues; `__aexit__` waits for that.
+
+    Attributes:
+        work: the task of the call.
+        is_over: the call has ended; its open questions end with the turn, or stay for another process.
+        can_be_resumed: another process can continue the call from where it waited last.
+    """
+
+    modes = MODES
+    client_may_leave = False
+
+    def __init__(self, lease: Lease, run: TurnRun) -> None:
+        super().__init__(run.shown, StreamOptions(deltas=run.is_streamed, text_seconds=LIVE_SECONDS))
+        self.is_over = self.can_be_resumed = False
+        self.work: asyncio.Task[Reply] | None = None
+        self._lease = lease
+        self._run = run
+        self._closing = TaskOwner()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._closing.__aexit__()
+
+    @property
+    @override
+    def asker(self) -> TurnClient:
+        return self
+
+    async def put(self, question: Question) -> Answer:
+        """Return the answer that a client gives, at this or another process."""
+        run = self._run
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        try:
+            await run.services.threads.questions.open(self._lease, question, answer, self._waits(question.id))
+        except ThreadsUnavailableError:
+            return UNASKABLE
+        run.shown.ask(question)
+        if run.services.running.draining:
+            self.end_if_waiting()
+        try:
+            return await answer
+        finally:
+            if not self.is_over:
+                has_answer = answer.done() and not answer.cancelled()
+                run.shown.close(question.id, answer.result().action if has_answer else "cancel")
+                self._closing.spawn(self._close(question.id), name="end of a question", report=True)
+
+    async def _close(self, question_id: str) -> None:
+        await self._run.services.threads.questions.close_one(self._lease, question_id, self._waits())
+
+    def end_if_waiting(self) -> None:
+        """End a call that waits for its caller, because the gateway is stopping."""
+        if self._run.shown.questions and self.work is not None:
+            self.end()
+
+    def end(self) -> None:
+        """End the call, if it runs."""
+        if self.work is not None:
+            self.is_over = True
+            self.work.cancel()
+            self.work = None  # a cancelled task has the frames of the call, which refer to it
+
+    def _waits(self, *more: str) -> Waits | None:
+        """Return where the call waits for answers to the open questions; None if it cannot be resumed from there."""
+        questions = {*self._run.shown.questions, *more}
+        checkpoint = self.checkpoint(questions) if questions else None
+        self.can_be_resumed = checkpoint is not None
+        run = self._run
+        return Waits(CheckpointRecord(checkpoint, run.params), run.services.ask_seconds) if checkpoint else None
