@@ -272,6 +272,28 @@ async def test_a_locked_sqlite_file_uses_up_no_state(tmp_path: Path) -> None:
             assert world.runs == 1
 
 
+async def test_a_client_that_leaves_while_its_state_is_used_ends_its_call(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/threads.db"
+    async with world_at(tmp_path, url) as world, world.replicas("one") as (one,), database_of(url) as other:
+        asked = await asked_at(one.url("user"), "wipe")
+        locked, release = asyncio.Event(), asyncio.Event()
+
+        async def lock(_: AsyncConnection) -> None:
+            locked.set()
+            await release.wait()
+
+        locking = asyncio.create_task(other.write(lock, seconds=60))
+        await locked.wait()
+        sent = asyncio.create_task(repeated(asked, one))
+        await eventually(lambda: not len(one.gateway.running.open_calls), what="the use of the state")
+        sent.cancel()
+        await until_idle(one)
+        release.set()
+        await locking
+        assert await repeated(asked, one) == USED
+        assert world.runs == 0
+
+
 async def test_a_request_that_ends_while_its_state_is_used_gives_it_back(database_url: str) -> None:
     async with (
         opened(database_url, process="a") as a,
