@@ -79,7 +79,8 @@ SAYS_ADA = '"name": "Ada"'
 ACCEPTED, DECLINED, CANCELLED = '"action": "accept"', '"action": "decline"', '"action": "cancel"'
 WIPED, NOT_WIPED = "wiped /", "the caller did not give it"
 NOT_ANSWERED, NOT_GIVEN = "The caller did not answer.", "The caller declined to answer."
-UNASKABLE = "cannot be asked"
+UNASKED = "This caller cannot be asked, so the question was declined."
+UNAPPROVED = "was not run: it requires approval, and this caller cannot be asked for it"
 STOPS = "The gateway is stopping and could not wait for this call any longer."
 LOST = "SSE stream ended without a response"
 AGAIN = "Call the tool again"
@@ -96,10 +97,10 @@ TABLE = [Row(*one) for one in (
     (MODERN,     "one",        "declined",   "approval",    NOT_WIPED,     "declined",  0, 2),
     (EVENTS,     "one",        "declined",   "page",        DECLINED,      "declined",  2, 2),
     (JSON,       "one",        "declined",   "human input", NOT_GIVEN,     "declined",  0, 2),
-    (OPENAI,     "one",        "declined",   "form",        UNASKABLE,     "unaskable", 2, 2),
-    (OPENAI,     "one",        "declined",   "page",        UNASKABLE,     "unaskable", 2, 2),
-    (OPENAI,     "one",        "declined",   "approval",    UNASKABLE,     "unaskable", 0, 2),
-    (OPENAI,     "one",        "declined",   "human input", UNASKABLE,     "unaskable", 0, 2),
+    (OPENAI,     "one",        "declined",   "form",        UNASKED,       "unaskable", 2, 2),
+    (OPENAI,     "one",        "declined",   "page",        UNASKED,       "unaskable", 2, 2),
+    (OPENAI,     "one",        "declined",   "approval",    UNAPPROVED,    "unaskable", 0, 2),
+    (OPENAI,     "one",        "declined",   "human input", UNASKED,       "unaskable", 0, 2),
     (INITIALIZE, "one",        "expired",    "human input", NOT_ANSWERED,  "expired",   0, 2),
     (MODERN,     "one",        "expired",    "form",        "-32602",      "expired",   1, 1),
     (EVENTS,     "one",        "expired",    "approval",    NOT_WIPED,     "expired",   0, 2),

@@ -80,17 +80,6 @@ async def test_a_call_is_resumed_by_another_process_from_its_state(tmp_path: Pat
         assert len(downstream.recorder.calls("wipe")) == 1
 
 
-@pytest.mark.parametrize(("decision", "said"), [("once", "wiped /"), ("deny", "the caller did not give it")])
-async def test_an_approval_that_was_pending_runs_the_tool_once_if_it_is_given(
-    decision: str, said: str, tmp_path: Path
-) -> None:
-    agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
-    async with asking_downstream("modern") as downstream:
-        async with resumed(tmp_path, downstream.url, "wipe", agent) as call:
-            assert said in await call.answered({"action": "accept", "content": {"decision": decision}})
-        assert len(downstream.recorder.calls("wipe")) == (decision == "once")
-
-
 async def test_a_tool_of_the_initialize_era_that_had_asked_is_not_run_again(tmp_path: Path) -> None:
     async with asking_downstream("initialize") as downstream:
         async with resumed(tmp_path, downstream.url, "wipe name", script=one_tool_per_turn) as call:
@@ -276,27 +265,6 @@ async def test_a_process_that_drains_leaves_its_waiting_calls_to_the_others(tmp_
         refused = await asked.repeat()  # with the state, which stays good
         assert (refused.status, int(refused.headers["retry-after"]) > 0) == (503, True)
         assert '"Ada"' in answer_of(await asked.repeat(url=two.url("user"))).text
-        assert len(downstream.answers) == 1
-
-
-async def test_a_call_whose_process_ends_while_it_goes_on_is_not_resumed(tmp_path: Path) -> None:
-    gate = Gate()
-
-    def script(request: LlmRequest) -> Turn:
-        return hang(gate, say("too late")) if request.tool_results else call_tools([tool_named("name")])
-
-    async with (
-        asking_downstream("modern") as downstream,
-        neighbours(tmp_path, downstream.url, script) as (one, two),
-    ):
-        asked = await asked_at(one.url("user"))
-        repeating = asyncio.create_task(asked.repeat(url=two.url("user")))
-        await gate.wait_for_entered()
-        await one.gateway.running.elsewhere.__aexit__()  # type: ignore[attr-defined]  # a `Forwarding`, see `neighbours`
-        result = answer_of(await repeating)
-        assert result.is_error
-        assert "Call the tool again" in result.text
-        gate.open()
         assert len(downstream.answers) == 1
 
 

@@ -14,16 +14,13 @@ from pallas_gateway.telemetry import traces
 from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told, chain_of_agents, questions
 from tests.support.gateway import Agent, running, until_idle, write_project
-from tests.support.scripted_llm import hang, say, scripted_llm
+from tests.support.scripted_llm import scripted_llm
 from tests.support.threads_api import ACCEPT, Api, http_of, serving
-from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
-
-    from tests.support.scripted_llm import LlmRequest, Turn
 
 
 BAD_ANSWERS: tuple[dict[str, Any], ...] = (
@@ -131,27 +128,6 @@ async def test_a_page_that_is_reloaded_answers_and_reads_on(tmp_path: Path) -> N
     assert '"Ada"' in final["content"]
 
 
-async def test_a_client_that_leaves_after_its_answer_ends_the_call(tmp_path: Path) -> None:
-    gate = Gate()
-
-    def script(request: LlmRequest) -> Turn:
-        return hang(gate, say("late")) if request.tool_results else calls_the_tool_it_is_told(request)
-
-    async with serving(tmp_path, script=script) as api:
-        asked = await api.chat("name")
-        thread_id, question = asked["threadId"], asked["questions"][0]["id"]
-        async with api.stream(f"/threads/{thread_id}/answers", {"answers": {question: ACCEPT}}):
-            await gate.wait_for_entered()
-
-        async def status() -> str:
-            last = await api.last(thread_id)
-            return str(last["error"]["reason"]) if last["status"] == "error" else ""
-
-        assert await eventually(status, what="the end of the turn") == "cancelled"
-        await until_idle(api.served)
-        gate.open()
-
-
 async def test_a_question_without_an_answer_in_time_is_cancelled_and_the_turn_goes_on(tmp_path: Path) -> None:
     async with serving(tmp_path, ask_seconds=0.3) as api:
         async with api.stream("/agents/user/chat", {"message": "name"}) as stream:
@@ -243,37 +219,6 @@ async def metrics_of_asking_calls(path: Path) -> str:
             await api.answer(asked["threadId"], {asked["questions"][0]["id"]: answer})
             assert misfit.status_code == 400
         return (await api.http.get(f"{api.served.base_url}/metrics")).text
-
-
-async def test_a_drain_leaves_a_question_to_the_next_process_and_ends_a_call_that_cannot_be_resumed(
-    tmp_path: Path,
-) -> None:
-    agents = {"user": Agent(["asking"]), "boss": Agent(["user"], settings={"depends_on": ["user"]})}
-    async with asking_downstream("modern") as downstream, scripted_llm(calls_the_tool_it_is_told) as llm:
-        project = write_project(
-            tmp_path / "project",
-            agents,
-            llm_url=llm.base_url,
-            servers={"asking": {"url": downstream.url}},
-            gateway={"threads": "sqlite:///threads.db"},
-        )
-        async with running(project) as served, http_of(served) as http:
-            api = Api(served, downstream, http)
-            nested = await api.chat("user: name", agent="boss")
-            async with api.stream("/agents/user/chat", {"message": "name"}) as stream:
-                asked, thread = await stream.event("question"), await stream.event("thread")
-                served.stop.set()
-                error = await stream.event("error")
-        async with running(project) as served, http_of(served) as http:
-            api = Api(served, downstream, http)
-            left, lost = await api.last(thread["threadId"]), await api.last(nested["threadId"])
-            answered = (await api.answer(thread["threadId"], {asked["id"]: ACCEPT})).raise_for_status().json()
-    assert error["reason"] == "stopping"
-    assert (left["status"], [one["id"] for one in left["questions"]]) == ("asking", [asked["id"]])
-    assert (lost["status"], lost["error"]["reason"]) == ("error", "stopped")
-    assert downstream.answers == [{"action": "accept", "content": {"name": "Ada"}}]
-    assert '"Ada"' in answered["content"]
-    assert len([one for one in llm.requests if one.last_user_text == "name" and not one.tool_results]) == 2
 
 
 async def test_parallel_questions_are_answered_one_after_the_other_also_after_a_restart(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.e2e.fleet import fleet
-from tests.support.askable_callers import Person, accept, client_of, told
 from tests.support.calling import EACH_VERSION, answer_of, ask
 from tests.support.clients import EACH_ERA, MODERN_VERSION, Connect, raw_client, text_of, tool_params
 from tests.support.exposition import lint
@@ -245,31 +244,6 @@ async def test_a_log_level_holds_at_whichever_worker_the_next_call_arrives(
     assert streams == [["notifications/message"], [], ["notifications/message"]]
 
 
-@pytest.mark.parametrize("answered", [0, 1])
-async def test_a_question_is_answered_whichever_worker_hears_the_answer(answered: int, served: WorkerManager) -> None:
-    pids, asked = sorted(served.pids), {"name": "send_message", "arguments": {"message": "ask"}}
-    async with AsyncExitStack() as stack:
-        with served.only(pids[0]):
-            client = await stack.enter_async_context(raw_client(served.url("peer"), protocol_version="2025-11-25"))
-            await client.initialize()
-            client.session_id = "made-up.f"
-            call = await stack.enter_async_context(client.in_flight("tools/call", asked))
-            questions = await call.wait_for_notifications(3)
-        question = next(one for one in questions if one["method"] == "elicitation/create")
-        answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept", "content": {"name": "Ada"}}}
-        async with served.client_of(pids[answered], headers={"mcp-session-id": "made-up.f"}) as http:
-            assert (await http.post(served.url("peer"), json=answer)).status_code == 202
-        assert answer_of(await call.reply()).text == '{"name": "Ada"}'
-
-
-@pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
-async def test_clients_of_either_era_are_asked_through_a_peer(mode: str, served: WorkerManager) -> None:
-    person = Person(accept(name="Ada"))
-    async with client_of(served.url("root"), person, mode) as client:
-        assert await told(client, "delegate ask") == "delegated"
-    assert [one.message for one in person.asked] == ["peer: Who?"]
-
-
 CAN_BE_ASKED: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
 
 
@@ -295,16 +269,6 @@ async def test_a_call_of_2026_goes_on_whichever_worker_gets_the_repeated_request
         assert "peer step 3 (llm)" in str(call.notifications)
         for client in clients:
             assert (await client.request("tools/call", again, meta=CAN_BE_ASKED)).error["code"] == -32602
-
-
-async def test_a_client_that_leaves_another_worker_than_that_of_its_call_ends_the_call(served: WorkerManager) -> None:
-    entered = len(served.gate.entered)
-    async with AsyncExitStack() as stack:
-        clients = await _clients_of_each(served, stack)
-        again = await asked_of(clients[0], "ask hang")
-        async with clients[1].in_flight("tools/call", again, meta=CAN_BE_ASKED):
-            await served.gate.wait_for_entered(entered + 1)
-    await served.gate.wait_for_cancelled(len(served.gate.entered) - len(served.gate.passed))
 
 
 async def test_the_metrics_are_those_of_a_single_process(served: WorkerManager) -> None:

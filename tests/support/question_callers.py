@@ -189,8 +189,11 @@ class ThreadsCaller:
         final = json.loads(lines[-1].removeprefix("data: ")) if lines else response.json()
         if "content" not in final:  # the turn has ended before
             return await self.text()
-        if self._stream is not None and (last := await self._stream.last())["type"] == "final":
+        last = await self._stream.last() if self._stream is not None else final
+        if last.get("type") == "final":
             assert last["content"] == final["content"]
+        elif last.get("type") == "error":  # the process of the call has ended
+            assert last["reason"] == "stopping"
         return str(final["content"])
 
     async def text(self) -> str:

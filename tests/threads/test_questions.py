@@ -1,4 +1,7 @@
-"""Questions of turns whose gateway is another process than the one that is answered, on a database of either kind."""
+"""Questions of turns whose gateway is another process than the one that is answered, with PostgreSQL.
+
+tests/e2e/test_question_table.py has such questions with SQLite.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 
 from tests.support.askable_callers import asked_at
 from tests.support.asking import asking_downstream
@@ -30,6 +34,7 @@ async def last(api: httpx.AsyncClient, thread_id: str) -> dict[str, Any]:
     return dict((await api.get(f"/threads/{thread_id}/messages")).json()["messages"][-1])
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 async def test_a_question_is_answered_at_another_process_also_when_its_own_was_killed(
     database_url: str, tmp_path: Path
 ) -> None:
