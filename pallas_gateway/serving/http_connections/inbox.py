@@ -41,30 +41,59 @@ RELIED_ON = (
 )
 
 
-class Inbox(asyncio.Queue[Any]):
+class Inbox:
     """The queue of request messages of an app; it blocks only while the app runs.
 
     Hypercorn's own queue blocks the whole connection, with all its streams, once an app has ended without reading a
-    long body, and cannot tell an app that does not read that its client has left.
+    long body, and cannot tell an app that does not read that its client has left. It is no `asyncio.Queue`, which takes
+    3 KB even if it is empty: a request that is open has one.
     """
 
-    _is_closed = False
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._messages: list[Any] = []
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._is_closed = False
+
+    def full(self) -> bool:
+        return len(self._messages) >= self._size
 
     async def put(self, message: Any) -> None:
         """Wait until the app has taken enough of what came before."""
         if message["type"] == "http.disconnect" and self.full():
-            self._clear()
+            self._messages.clear()
+        while self.full() and not self._is_closed:
+            await self._change()
         if not self._is_closed:
-            await super().put(message)
+            self._messages.append(message)
+            self._wake()
+
+    async def get(self) -> Any:
+        """Wait for the next message and return it."""
+        while not self._messages:
+            await self._change()
+        message = self._messages.pop(0)
+        self._wake()
+        return message
 
     def close(self) -> None:
         """Drop the messages that an ended app has not received, and accept all further ones."""
         self._is_closed = True
-        self._clear()
+        self._messages.clear()
+        self._wake()
 
-    def _clear(self) -> None:
-        while not self.empty():
-            self.get_nowait()
+    async def _change(self) -> None:
+        change: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(change)
+        try:
+            await change
+        finally:
+            self._waiting.discard(change)
+
+    def _wake(self) -> None:
+        for change in self._waiting:
+            if not change.done():
+                change.set_result(None)
 
 
 class Apps(TaskGroup):

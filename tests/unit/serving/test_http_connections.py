@@ -58,6 +58,19 @@ async def test_what_came_before_a_client_left_is_received_first() -> None:
     assert [await inbox.get() for _ in range(2)] == [PIECE, GONE]
 
 
+async def test_a_receive_that_was_cancelled_takes_no_message() -> None:
+    inbox = Inbox(1)
+    cancelled, waiting = (asyncio.create_task(inbox.get()) for _ in range(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    async with asyncio.timeout(20):
+        await inbox.put(PIECE)
+        assert await waiting == PIECE
+        await inbox.put(GONE)
+        assert await inbox.get() == GONE
+    assert cancelled.cancelled()
+
+
 async def test_the_failure_of_an_app_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     ended: list[object] = []
 
