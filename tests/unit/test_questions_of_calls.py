@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
 )
 
@@ -20,7 +21,7 @@ from pallas_gateway.calls.questions import Question
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.limits import QuestionLimits
 from tests.support.protocol_clients import McpClient, McpOptions
-from tests.support.scripted_calls import AGENT, SERVER, Worlds, run_courses
+from tests.support.scripted_calls import AGENT, SERVER, Limits, Worlds, run_courses
 
 if TYPE_CHECKING:
     import asyncio
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 
 PEER = "peer"
 ASK_SECONDS, CALL_SECONDS = 60.0, 100.0
-MOST_IN_FLIGHT, MOST_WAITING = 3, 4
+MOST_IN_FLIGHT, MOST_WAITING, MOST_CALLS = 3, 4, 8
 LIMITS = QuestionLimits(at_once=3, of_one_call=6)
-ATTEMPTS = 3
+ATTEMPTS, KEPT = 3, 8
 INVALID_PARAMS = -32602
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 RESULTS: dict[str, Any] = {
@@ -86,6 +87,8 @@ class OneCall:
     state: str | None = None
     detached: float = 0.0
     used: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    """What the call has told that its client has not read."""
     has_client: bool = True
     has_left_for_good: bool = False
 
@@ -105,8 +108,36 @@ class OneCall:
         return any(one.level in (level, self.nested if level is self.outer else level) for one in self.open)
 
 
-calls = st.integers(0, 7)
-results = st.sampled_from(["accepted", "accepted", "declined", "cancelled", "misfit"])
+ERAS, CALLERS = ("initialize", "modern", "modern"), ("ann", "bob", "eve")
+MODES = (("form", "url"), ("form", "url"), ("form", "url"), ("form",), ())
+RESULT = ["accepted", "accepted", "declined", "cancelled", "misfit"]
+HAPPENINGS: dict[str, tuple[int, Any]] = {
+    "a_call_begins": (3, lambda by: (by.choice(ERAS), by.choice(MODES), by.choice(CALLERS))),
+    "a_question_arises": (6, lambda by: (by.randrange(8), by.choice(["form", "form", "url"]), by.random() < 0.4)),
+    "a_client_answers": (6, lambda by: (by.randrange(8), by.randrange(3), by.choice(RESULT), by.choices(RESULT, k=2))),
+    "time_passes": (2, lambda by: (by.choice([1.0, 20.0, 40.0, 60.0, 90.0]),)),
+    "a_nested_call_begins": (1, lambda by: (by.randrange(8),)),
+    "a_call_ends": (1, lambda by: (by.randrange(8), by.random() < 0.5)),
+    "a_call_tells": (1, lambda by: (by.randrange(8), by.randint(1, 2 * KEPT))),
+    "a_client_answers_again": (2, lambda by: (by.randrange(8), by.choice(RESULT))),
+    "a_stranger_answers": (1, lambda by: (by.randrange(8),)),
+    "a_client_leaves": (1, lambda by: (by.randrange(8), by.random() < 0.5)),
+    "a_client_ends_a_waiting_call": (1, lambda by: (by.randrange(8),)),
+    "the_gateway_stops": (1, lambda _: ()),
+    "a_call_goes_on_in_another_process": (3, lambda by: (by.randrange(8), by.choice(["accepted", "declined"]))),
+}
+"""How often each thing happens, and what its arguments are. They are drawn evenly: hypothesis itself prefers few."""
+
+AT_STOP = {
+    "a_question_arises",
+    "a_client_answers",
+    "time_passes",
+    "a_call_ends",
+    "a_call_tells",
+    "a_client_leaves",
+    "a_call_goes_on_in_another_process",
+}
+"""The things that happen also while the gateway is stopping."""
 
 
 class QuestionsCourse(RuleBasedStateMachine):
@@ -119,7 +150,7 @@ class QuestionsCourse(RuleBasedStateMachine):
         super().__init__()
         self.world, self.other = self.worlds.take()
         self.calls: list[OneCall] = []
-        self.number = 0
+        self.number = self.steps = 0
         self.drained = False
         self.before = {agent: self.world.asked(agent)[1] for agent in (AGENT, PEER)}
 
@@ -134,15 +165,22 @@ class QuestionsCourse(RuleBasedStateMachine):
             for agent in world.agents.values():
                 agent.can_be_resumed = can_be_resumed
 
+    @rule(seed=st.integers(0, 2**32))
+    def something_happens(self, seed: int) -> None:
+        self.steps += 1
+        by = Random(f"{seed}/{self.steps}")  # noqa: S311  equal seeds, which are frequent, make other steps
+        names = AT_STOP if self.drained else HAPPENINGS.keys() - {"a_call_goes_on_in_another_process"}
+        possible = sorted(names)
+        (name,) = by.choices(possible, [HAPPENINGS[one][0] for one in possible])
+        arguments = HAPPENINGS[name][1](by)
+        note(f"# {name}{arguments}")
+        getattr(self, name)(*arguments)
+
     # calls
 
-    @precondition(lambda self: not self.drained and len(self.calls) < 8)
-    @rule(
-        era=st.sampled_from(["initialize", "modern"]),
-        modes=st.sampled_from([("form", "url"), ("form", "url"), ("form",), ()]),
-        caller=st.sampled_from(["ann", "bob", "eve"]),
-    )
     def a_call_begins(self, era: Era, modes: tuple[str, ...], caller: str) -> None:
+        if len(self.calls) == MOST_CALLS:
+            return
         client = McpClient(self.world, McpOptions(era, modes=modes), AGENT, caller)
         exchange = client.call()
         holders = sum(not one.waits(one.outer) for one in self.calls if not one.outer.is_over)
@@ -152,13 +190,11 @@ class QuestionsCourse(RuleBasedStateMachine):
         assert not exchange.has_ended, "a call that waits for an answer holds a slot"
         self.calls.append(OneCall(client, caller, exchange, Level(self.world.latest(), AGENT)))
 
-    @rule(which=calls)
     def a_nested_call_begins(self, which: int) -> None:
         call = self._running(which)
         if call is not None and (call.nested is None or call.nested.is_over) and not self.drained:
             call.nested = Level(call.outer.script.call_peer(self.world, PEER), PEER)
 
-    @rule(which=calls, mode=st.sampled_from(["form", "form", "url"]), nested=st.booleans())
     def a_question_arises(self, which: int, mode: str, nested: bool) -> None:
         call = self._running(which)
         if call is None:
@@ -214,7 +250,6 @@ class QuestionsCourse(RuleBasedStateMachine):
         assert set(result["inputRequests"]) == {one.id for one in call.open}
         call.state, call.detached, call.has_client = result["requestState"], self.now, False
 
-    @rule(which=calls, nested=st.booleans())
     def a_call_ends(self, which: int, nested: bool) -> None:
         call = self._running(which)
         if call is None:
@@ -227,9 +262,37 @@ class QuestionsCourse(RuleBasedStateMachine):
         self._over(call)
         assert not call.has_client or call.exchange.result["result"]["content"][0]["text"] == "done"
 
+    def a_call_tells(self, which: int, count: int) -> None:
+        """Tell the client at once, or in its next request."""
+        call = self._running(which)
+        if call is None:
+            return
+        for _ in range(count):
+            self.number += 1
+            call.told.append(f"t{self.number}")
+            payload = {"kind": "assistant_chunk", "schema_version": 3, "agent": "peer", "text": call.told[-1]}
+            self.world.do(call.outer.script.relayed, payload)
+        if call.has_client:
+            assert self._read(call)[-count:] == call.told
+            call.told.clear()
+
+    @staticmethod
+    def _read(call: OneCall) -> list[str]:
+        payloads = [one.data for one in call.exchange.payloads]
+        return [one["text"] for one in payloads if one["kind"] == "assistant_chunk"]
+
+    def _reads_what_was_kept(self, call: OneCall) -> None:
+        """A client that returns reads what was told meanwhile in order, within a limit, before all else."""
+        read = self._read(call)
+        rest = iter(call.told)
+        assert all(one in rest for one in read), "not in the order of telling"
+        assert len(read) <= KEPT
+        notes = sum(one.since >= call.detached for one in call.asked)  # the stream has a payload of each, too
+        assert len(call.told) + 2 * notes > KEPT or read == call.told
+        call.told.clear()
+
     # answers
 
-    @rule(which=calls, index=st.integers(0, 2), result=results, more=st.lists(results, max_size=2))
     def a_client_answers(self, which: int, index: int, result: str, more: list[str]) -> None:
         call = self._waiting(which)
         if call is None:
@@ -261,6 +324,7 @@ class QuestionsCourse(RuleBasedStateMachine):
             return
         call.used.append(state)
         call.state, call.has_client = None, True
+        self._reads_what_was_kept(call)
         for asked in call.open:
             if self.now - asked.since > ASK_SECONDS:
                 asked.outcome = "expired"
@@ -281,8 +345,6 @@ class QuestionsCourse(RuleBasedStateMachine):
     def _repeated(client: McpClient, state: str, given: dict[str, str]) -> McpExchange:
         return client.call(state=state, answers={id_: RESULTS[result] for id_, result in given.items()})
 
-    @precondition(lambda self: not self.drained)
-    @rule(which=calls, result=results)
     def a_client_answers_again(self, which: int, result: str) -> None:
         """An answer to a closed question changes nothing; a state that was used is refused."""
         if not self.calls:
@@ -298,8 +360,6 @@ class QuestionsCourse(RuleBasedStateMachine):
                 given = {one.id: result for one in call.asked}
                 assert self._is_refused(self._repeated(call.client, state, given))
 
-    @precondition(lambda self: not self.drained)
-    @rule(which=calls)
     def a_stranger_answers(self, which: int) -> None:
         call = self._waiting(which)
         if call is None:
@@ -317,7 +377,6 @@ class QuestionsCourse(RuleBasedStateMachine):
 
     # clients that leave or end their calls
 
-    @rule(which=calls, cancels=st.booleans())
     def a_client_leaves(self, which: int, cancels: bool) -> None:
         call = self._running(which)
         if call is None or not call.has_client:
@@ -329,8 +388,6 @@ class QuestionsCourse(RuleBasedStateMachine):
         call.has_client = False
         self._over(call)
 
-    @precondition(lambda self: not self.drained)
-    @rule(which=calls)
     def a_client_ends_a_waiting_call(self, which: int) -> None:
         call = self._waiting(which)
         if call is not None and call.state is not None:
@@ -342,7 +399,6 @@ class QuestionsCourse(RuleBasedStateMachine):
 
     # time
 
-    @rule(seconds=st.sampled_from([1.0, 20.0, 40.0, 60.0, 90.0]))
     def time_passes(self, seconds: float) -> None:
         until = self.now + seconds
         while (due := min(self._due(), default=until)) < until or due == until in self._due():
@@ -383,20 +439,21 @@ class QuestionsCourse(RuleBasedStateMachine):
 
     # the gateway stops
 
-    @precondition(lambda self: not self.drained and any(one.open for one in self.calls))
-    @rule()
     def the_gateway_stops(self) -> None:
+        if not any(one.open for one in self.calls):
+            return
         self.drained = True
         self.world.drain()
         for call in self.calls:
             if call.state is not None or (call.era == "initialize" and call.open):
                 self._over(call)
 
-    @precondition(lambda self: self.drained)
-    @rule(which=calls, result=st.sampled_from(["accepted", "declined"]))
     def a_call_goes_on_in_another_process(self, which: int, result: str) -> None:
         """The state of a call that has ended with its process is accepted once by another one."""
-        call = self.calls[which % len(self.calls)]
+        left = [one for one in self.calls if one.state is not None and not one.has_left_for_good]
+        if not left:
+            return
+        call = left[which % len(left)]
         asked = [one.id for one in call.asked if one.outcome in {"cancelled", "expired"}]
         if call.state is None or not asked or call.detached + ASK_SECONDS <= self.now or call.has_left_for_good:
             return
@@ -481,7 +538,10 @@ class QuestionsCourse(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("has_auth", [True, False], ids=["known callers", "anonymous callers"])
-def test_each_question_has_one_outcome_and_nothing_is_left_of_any_call(tmp_path: Path, *, has_auth: bool) -> None:
+def test_each_question_has_one_outcome_and_nothing_is_left_of_any_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_auth: bool
+) -> None:
+    Limits(backlog=1000, live_characters=1000, kept=KEPT).apply(monkeypatch)
     keys = [{"name": one, "sha256": hash_of(one), "grants": ["run:agents"]} for one in ("ann", "bob", "eve")]
 
     class Course(QuestionsCourse):
@@ -502,4 +562,4 @@ def test_each_question_has_one_outcome_and_nothing_is_left_of_any_call(tmp_path:
 
     Course.has_auth = has_auth
     with Course.worlds:
-        run_courses(Course, number=60, steps=30)
+        run_courses(Course, number=50, steps=40)
