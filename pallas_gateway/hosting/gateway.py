@@ -165,7 +165,7 @@ class Gateway:
     def _apply_settings(self) -> None:
         gateway = self.configuration.deployment.gateway
         states = self.threads.states if self.threads is not None else None
-        self.running.open_calls.seal_with(gateway.state_keys, gateway.ask_seconds, states)
+        self.running.waiting_calls.seal_with(gateway.state_keys, gateway.ask_seconds, states)
         if self.threads is not None:
             self.threads.quota.max_bytes = gateway.threads_max_bytes
 

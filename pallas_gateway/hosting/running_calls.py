@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.log_levels import LogLevels
-from pallas_gateway.questions.asking import WaitingCalls
+from pallas_gateway.questions.asking import WaitingCount
 from pallas_gateway.questions.client_answers import ClientAnswers
 from pallas_gateway.questions.elsewhere import Elsewhere
-from pallas_gateway.questions.open_calls import OpenCalls
+from pallas_gateway.questions.waiting_calls import WaitingCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,8 +26,8 @@ class RunningCalls:
         log_levels: set by clients.
         answers: of clients, in requests of their own.
         waiting: the number of calls that wait for an answer.
-        open_calls: calls that wait for a repeated request; `state_key` seals their states unless the configuration has
-            keys. Processes that share a port share `state_key`.
+        waiting_calls: calls that wait for a repeated request; `state_key` seals their states unless the configuration
+            has keys. Processes that share a port share `state_key`.
         elsewhere: the other processes of the gateway, and the name of this one.
         draining: no new calls are accepted.
     """
@@ -37,8 +37,8 @@ class RunningCalls:
         self.cancellations = Cancellations()
         self.log_levels = LogLevels()
         self.answers = ClientAnswers(state_key, self.elsewhere.process)
-        self.waiting = WaitingCalls()
-        self.open_calls = OpenCalls(state_key, self.elsewhere.process)
+        self.waiting = WaitingCount()
+        self.waiting_calls = WaitingCalls(state_key, self.elsewhere.process)
         self.draining = False
         self._count = 0
         self._latest_end, self._begin_of_drain = -inf, inf
@@ -52,7 +52,7 @@ class RunningCalls:
         """Begin to drain: calls that wait for their clients end, and their clients continue them in another process."""
         self.draining = True
         self._begin_of_drain = monotonic()
-        self.open_calls.end()
+        self.waiting_calls.end()
         for end in [*self._ends]:
             end()
 

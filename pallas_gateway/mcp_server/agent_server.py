@@ -18,8 +18,9 @@ from pallas_gateway.calls.call import GET_HEALTH
 from pallas_gateway.calls.parameters import listed_schema
 from pallas_gateway.mcp_server.endpoint import McpEndpoint
 from pallas_gateway.mcp_server.envelope import listen_to_the_initialize_era
-from pallas_gateway.mcp_server.message_calls import ToolRequest, answer_message
+from pallas_gateway.mcp_server.message_calls import answer_message
 from pallas_gateway.mcp_server.rounds import sealing
+from pallas_gateway.mcp_server.tool_requests import ToolRequest
 from pallas_gateway.mcp_server.tools import (
     LONGEST_TITLE,
     clamped_to_bytes,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.mcp_server.envelope import Context
-    from pallas_gateway.mcp_server.message_calls import MessageResult
+    from pallas_gateway.mcp_server.tool_requests import MessageResult
 
 
 LONGEST_OWN_DESCRIPTION = 100
@@ -156,7 +157,7 @@ class AgentServer:
             on_get_prompt=self._get_prompt,
         )
         listen_to_the_initialize_era(server, self._agent.name, self._running)
-        server.middleware.append(sealing(self._running.open_calls, self._agent.name))
+        server.middleware.append(sealing(self._running.waiting_calls, self._agent.name))
         return server
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:

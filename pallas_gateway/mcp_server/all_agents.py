@@ -18,8 +18,8 @@ from pallas_gateway.health.verdict import document_of_all
 from pallas_gateway.mcp_server.agent_server import AgentServer
 from pallas_gateway.mcp_server.endpoint import McpEndpoint
 from pallas_gateway.mcp_server.envelope import caller_of, listen_to_the_initialize_era
-from pallas_gateway.mcp_server.message_calls import ToolRequest
 from pallas_gateway.mcp_server.rounds import sealing
+from pallas_gateway.mcp_server.tool_requests import ToolRequest
 from pallas_gateway.mcp_server.tools import HEALTH_SCHEMA, health_result, health_tool, in_brief
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.urls import ALL_AGENTS
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.mcp_server.envelope import Context
-    from pallas_gateway.mcp_server.message_calls import MessageResult
+    from pallas_gateway.mcp_server.tool_requests import MessageResult
 
 _TOOL_PREFIX = "agent-"
 _HEALTH = "Health of the agents and their servers. Asks no model."
@@ -67,7 +67,7 @@ class AllAgentsServer:
             on_call_tool=self._call_tool,
         )
         listen_to_the_initialize_era(server, ALL_AGENTS, self._running)
-        server.middleware.append(sealing(self._running.open_calls, ALL_AGENTS))
+        server.middleware.append(sealing(self._running.waiting_calls, ALL_AGENTS))
         return server
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:

@@ -9,7 +9,7 @@ from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.grants import EVERYTHING
-from pallas_gateway.mcp_server.message_calls import ToolRequest
+from pallas_gateway.mcp_server.tool_requests import ToolRequest
 from pallas_gateway.telemetry import traces
 from pallas_gateway.urls import ALL_AGENTS
 

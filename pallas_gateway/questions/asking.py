@@ -58,7 +58,7 @@ class _CannotAsk:
 CANNOT_ASK: Asker = _CannotAsk()
 
 
-class WaitingCalls:
+class WaitingCount:
     """The number of calls of this process that wait for answers of their clients, in all and by caller."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class AskRules:
 
     seconds: float = 300.0
     most_waiting: int = 256
-    waiting: WaitingCalls = field(default_factory=WaitingCalls)
+    waiting: WaitingCount = field(default_factory=WaitingCount)
     limits: QuestionLimits = field(default_factory=QuestionLimits)
     caller: str | None = None
     client_may_leave: bool = False

@@ -110,7 +110,7 @@ class WorkerSide:
             os.set_inheritable(descriptor, False)
         self._running.cancellations.hand_on = lambda key: self.send(Cancelled(key))
         self._running.log_levels.hand_on = lambda session, shows_info: self.send(LevelSet(session, shows_info))
-        self._states = self._running.open_calls.used = SharedStates(self.send)
+        self._states = self._running.waiting_calls.used = SharedStates(self.send)
         self._tasks = TaskOwner(close_seconds=0)
 
     async def __aenter__(self) -> Self:

@@ -11,7 +11,7 @@ import pytest
 
 from pallas_gateway.calls.conversation import MOST_SKIPPED_SHOWN
 from pallas_gateway.fast_paths import _streamed_bodies as streamed_bodies
-from pallas_gateway.mcp_server import endpoint, message_calls
+from pallas_gateway.mcp_server import endpoint, tool_requests
 from pallas_gateway.serving.http_connections import connection
 from pallas_gateway.tasks import give_way
 from pallas_gateway.web import bodies
@@ -341,7 +341,7 @@ async def test_a_large_image_gives_way_to_other_calls_between_its_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pallas_gateway.tasks._LONG_SECONDS", 0)
-    parts = (connection, bodies, endpoint, message_calls, streamed_bodies)
+    parts = (connection, bodies, endpoint, tool_requests, streamed_bodies)
     gave_way = set()
     for module in parts:
 

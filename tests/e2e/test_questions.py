@@ -381,7 +381,7 @@ async def test_callers_without_a_token_leave_half_of_the_places_to_others_where_
             (await client.call_tool("send_message", {"message": "name"}, meta=CAN_BE_ASKED)).result
             for client in (nameless, nameless, known)
         ]
-        for work in served.gateway.running.open_calls.works():
+        for work in served.gateway.running.waiting_calls.works():
             work.cancel()
     waits = [result["resultType"] == "input_required" for result in results]
     assert waits == ([True, False, True] if has_auth else [True, True, False])
@@ -560,7 +560,7 @@ async def test_a_call_of_2026_ends_with_its_questions_and_goes_on_with_the_answe
         assert [one.message for one in person.asked] == [f"asking: {one}" for one in (FORM, URL_MESSAGE, FORM)]
         assert [one["action"] for one in downstream.answers] == ["accept", "accept", "decline"]
         assert served.metric("pallas_send_message_total", agent="user", outcome="ok") == 3
-        assert len(served.gateway.running.open_calls) == 0
+        assert len(served.gateway.running.waiting_calls) == 0
 
 
 async def test_the_duration_of_a_call_of_2026_counts_all_its_requests(tmp_path: Path) -> None:
@@ -588,7 +588,7 @@ async def test_a_result_that_asks_says_which_questions_are_approvals(era: Era, t
         ):
             result = (await client.call_tool("send_message", {"message": tool}, meta=CAN_BE_ASKED)).result
             assert result["_meta"][ORIGINS_META_KEY] == dict.fromkeys(result["inputRequests"], origin)
-        for work in served.gateway.running.open_calls.works():
+        for work in served.gateway.running.waiting_calls.works():
             work.cancel()
 
 
@@ -697,7 +697,7 @@ async def test_clients_that_leave_during_a_question_leave_nothing_behind(leaves:
                 await eventually(lambda: len(downstream.answers) == 4)
                 await stopped(calls)
         await until_idle(served)
-        left = (len(running_calls.answers), len(running_calls.open_calls), running_calls.waiting.count)
+        left = (len(running_calls.answers), len(running_calls.waiting_calls), running_calls.waiting.count)
         assert (*left, served.metric("pallas_questions_open", agent="user")) == (0, 0, 0, 0)
         await assert_nothing_left(before)
 
@@ -712,7 +712,7 @@ async def test_a_question_that_is_too_old_when_the_client_returns_is_cancelled_a
     tmp_path: Path,
 ) -> None:
     async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        calls = served.gateway.running.open_calls
+        calls = served.gateway.running.waiting_calls
         asked = await asked_at(served.url("user"), "name name")
         left = asked_in((await asked.repeat()).result, asked.url, asked.message)
         calls.sealing = replace(calls.sealing, seconds=0.0)  # its time has passed; the state itself is valid
@@ -749,7 +749,7 @@ async def test_one_known_caller_leaves_places_to_others_that_can_be_asked(tmp_pa
         first = await called_by("ada")
         assert "too many calls of this caller wait for answers" in str(await called_by("ada"))
         assert first["resultType"] == (await called_by("bob"))["resultType"] == "input_required"
-        for work in served.gateway.running.open_calls.works():
+        for work in served.gateway.running.waiting_calls.works():
             work.cancel()
 
 

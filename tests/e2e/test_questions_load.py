@@ -122,7 +122,7 @@ async def test_many_calls_that_ask_at_once_get_each_their_own_question_and_answe
 
 def assert_no_question_left(served: Running) -> None:
     running = served.gateway.running
-    assert (len(running.open_calls), len(running.answers), running.waiting.count) == (0, 0, 0)
+    assert (len(running.waiting_calls), len(running.answers), running.waiting.count) == (0, 0, 0)
     assert served.metric("pallas_questions_open", agent="user") == 0
     assert served.metric("pallas_calls_in_flight", agent="user") == 0
 

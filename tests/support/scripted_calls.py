@@ -335,7 +335,7 @@ class World:
             "instances": sum(agent.instances_live for agent in self.agents.values()),
             "cancellations": len(running.cancellations),
             "waiting calls": running.waiting.count,
-            "open calls": len(running.open_calls),
+            "open calls": len(running.waiting_calls),
             "expected answers": len(running.answers),
             "open questions": sum(len(agent.open_questions) for agent in self.gateway.agents.values()),
         }

@@ -32,7 +32,7 @@ class _Open:
     since: float = field(default_factory=monotonic)
 
 
-class OpenCall(CallClient):
+class WaitingCall(CallClient):
     """One call with its client, which may have no request at present; the `Asker` of the call.
 
     Attributes:
@@ -63,7 +63,7 @@ class OpenCall(CallClient):
 
     @property
     @override
-    def asker(self) -> OpenCall:
+    def asker(self) -> WaitingCall:
         return self
 
     async def put(self, question: Question) -> Answer:
@@ -159,7 +159,7 @@ class Checkpoint:
     checkpoint: str = field(repr=False)
 
 
-class OpenCalls:
+class WaitingCalls:
     """The calls of this process that wait until their clients repeat the request with answers.
 
     `sealing` says how their states are sealed; `own_key` is the key of a gateway without `state_keys`;
@@ -170,7 +170,7 @@ class OpenCalls:
         self._own_key = own_key or secrets.token_bytes(32)
         self.sealing = Sealing((self._own_key,))
         self.process = process or secrets.token_hex(4)
-        self._calls: dict[str, OpenCall] = {}
+        self._calls: dict[str, WaitingCall] = {}
         self._unadmitted: set[str] = set()
         self._is_over = False
         self.used: StateUses = OwnStates()
@@ -194,7 +194,7 @@ class OpenCalls:
     def _uses(self) -> StateUses:
         return self._stored or self.used
 
-    def detach(self, call: OpenCall) -> str:
+    def detach(self, call: WaitingCall) -> str:
         """Keep a call for the next request of its client; return the state that identifies it.
 
         The state has no checkpoint while it could not be accepted elsewhere. So this process alone can continue the
@@ -218,7 +218,7 @@ class OpenCalls:
             call.abandon()
         self._calls.clear()
 
-    async def attach(self, call: OpenCall, answers: Mapping[str, Answer]) -> None:
+    async def attach(self, call: WaitingCall, answers: Mapping[str, Answer]) -> None:
         """Continue a call with answers to its questions; its state cannot be used again.
 
         Raises:
@@ -274,7 +274,7 @@ class OpenCalls:
         """Return whether a state is one of another process."""
         return state is not None and state.partition(".")[0] != self.process
 
-    def find(self, state: str) -> OpenCall | None:
+    def find(self, state: str) -> WaitingCall | None:
         """Return the call of a state; None for one that was used or has ended."""
         _, call_id, ticket, _ = state.split(".", 3)
         call = self._calls.get(call_id)

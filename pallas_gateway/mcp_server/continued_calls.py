@@ -1,0 +1,223 @@
+"""Calls of 2026-07-28 that ask: a request ends with their questions, and the next one continues them.
+
+The task of a call goes on between two requests. If its process has ended, the call is resumed from its state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from mcp import MCPError
+from mcp_types import INVALID_PARAMS
+
+from pallas_gateway.calls.call import Reply
+from pallas_gateway.calls.cancellation import cut_off
+from pallas_gateway.calls.questions import MODES
+from pallas_gateway.errors import CallFailedError, CallRefusedError
+from pallas_gateway.events.events import Admitted
+from pallas_gateway.hosting.answering import serve_call
+from pallas_gateway.mcp_server.rounds import ENDED_WITH_PROCESS, questions_result
+from pallas_gateway.mcp_server.tool_requests import parsed
+from pallas_gateway.mcp_server.tools import call_result
+from pallas_gateway.questions.used_states import StatesUnavailableError
+from pallas_gateway.questions.waiting_calls import WaitingCall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.questions import Answer
+    from pallas_gateway.errors import GatewayError
+    from pallas_gateway.events.events import Event, EventSink
+    from pallas_gateway.hosting.answering import AnsweredCall
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.mcp_server.rounds import Round
+    from pallas_gateway.mcp_server.tool_requests import MessageResult, ToolRequest
+    from pallas_gateway.questions.waiting_calls import Checkpoint, WaitingCalls
+
+_MAY_WAIT = (
+    "The call was cancelled. If it waits at another replica of the gateway, it ends there when its state expires, "
+    "without another turn of the model."
+)
+_ASKS = Reply((), "input_required")
+"""In place of the reply of a call that waits for its next request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Continued:
+    """The call that a request continues: one that waits in this process, or one to resume; else an error.
+
+    `call_id` is None if the result is of no known call.
+    """
+
+    call_id: str | None
+    waiting: WaitingCall | None = None
+    resumed: Checkpoint | None = None
+    error: GatewayError | None = None
+
+
+async def continue_call(
+    agent: HostedAgent, running: RunningCalls, arguments: dict[str, Any], request: ToolRequest
+) -> MessageResult:
+    """Return the result of a request that continues or ends a call; see `answer_message`.
+
+    Raises:
+        MCPError: its state or its answers cannot be used.
+    """
+    calls, round_ = running.waiting_calls, request.round
+    continued = await _continued(calls, round_, agent.name)
+    waiting, resumed = continued.waiting, continued.resumed
+
+    async def parse(asked: Call) -> Call:
+        nonlocal waiting
+        if continued.error is not None:
+            raise continued.error
+        if resumed is not None:
+            call = await parsed(asked, arguments, agent)
+            call = replace(call, checkpoint=resumed.checkpoint, given=round_.answers)
+            waiting = WaitingCall(call, round_.modes or MODES)  # it has answered a question, so it can be asked
+            waiting.sink = _Admitting(waiting.events, partial(calls.admit, resumed.ticket))
+        return cast("WaitingCall", waiting).call  # without an error, a call waits or is resumed
+
+    async def answer(_: Call) -> Reply:
+        return await reply_or_questions(agent, running, request, cast("WaitingCall", waiting))
+
+    async def deliver(answered: AnsweredCall) -> MessageResult:
+        return result_of(answered, agent, running, waiting)
+
+    try:
+        return await serve_call(request.incoming(agent, arguments, continued.call_id), parse, answer, deliver)
+    finally:
+        if resumed is not None:
+            await calls.give_back(resumed.ticket)  # unless the call was admitted
+
+
+async def reply_or_questions(
+    agent: HostedAgent, running: RunningCalls, request: ToolRequest, waiting: WaitingCall
+) -> Reply:
+    """Return the reply of a call that may continue in another request; `_ASKS` if it waits for that request.
+
+    Raises:
+        CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
+    """
+    waiting.attach(request.options)
+    work = waiting.work = waiting.work or agent.begin(waiting.call, waiting)
+    until: asyncio.Task[Any] = work if request.round.ends else waiting.until_asked(work)
+    with running.cancellations.listening(request.key, waiting.call, work.cancel):
+        try:
+            await request.notifications(agent, waiting.events).send_until(until)
+        except asyncio.CancelledError:
+            until.cancel()
+            work.cancel()
+            raise
+        finally:
+            if work.done() or work.cancelling():
+                waiting.work = None  # a cancelled task has the frames of the call, which refer to the task
+    if not work.done():
+        waiting.leave()
+        if not running.draining or waiting.can_be_resumed:
+            return _ASKS
+        work.cancel()
+        await asyncio.wait({work})  # only then the tokens that the call has used are known
+    if work.cancelled():
+        raise cut_off(stopping=running.draining)
+    return work.result()
+
+
+def result_of(
+    answered: AnsweredCall, agent: HostedAgent, running: RunningCalls, waiting: WaitingCall | None
+) -> MessageResult:
+    """Return the result of a call, or its questions if it waits for its next request."""
+    if answered.reply is _ASKS and waiting is not None:
+        return questions_result(waiting, running.waiting_calls.detach(waiting))
+    return call_result(answered, agent.trace_url(answered.call))
+
+
+async def _continued(calls: WaitingCalls, round_: Round, agent: str) -> _Continued:
+    state = round_.state or ""
+    call_id = state.split(".", 3)[1]
+    try:
+        if not calls.is_elsewhere(state):
+            return _Continued(call_id, waiting=await _waiting(calls, round_, agent))
+        resumed = await _resumed(calls, round_)
+    except StatesUnavailableError as error:
+        return _Continued(None, error=error)
+    except MCPError:
+        if not round_.ends:
+            raise
+        return _Continued(call_id, error=cut_off(stopping=False))
+    if round_.ends:
+        if resumed is not None:
+            calls.admit(resumed.ticket)  # its state cannot be used again
+        return _Continued(call_id, error=CallFailedError(_MAY_WAIT, reason="cancelled"))
+    if resumed is None:
+        return _Continued(None, error=CallRefusedError(ENDED_WITH_PROCESS, reason="call_again"))
+    return _Continued(call_id, resumed=resumed)
+
+
+async def _waiting(calls: WaitingCalls, round_: Round, agent: str) -> WaitingCall:
+    """Answer the questions of the call of this process that a request continues, and return it.
+
+    Raises:
+        MCPError: the state was used, or its call has ended, or an answer does not fit.
+        StatesUnavailableError: it is not known now whether the state was used.
+    """
+    call = calls.find(round_.state or "")
+    if call is None or call.call.agent != agent:
+        raise _no_such_call()
+    try:
+        await calls.attach(call, _fitting(call, round_.answers))
+    except LookupError as error:
+        raise _no_such_call() from error
+    if round_.ends:
+        call.end()
+    return call
+
+
+async def _resumed(calls: WaitingCalls, round_: Round) -> Checkpoint | None:
+    """Return where the call of an ended process goes on; None if it cannot be resumed.
+
+    Raises:
+        MCPError: the state was used, or its process was not asked for the call.
+        StatesUnavailableError: it is not known now whether the state was used.
+    """
+    state, missing = round_.state or "", round_.not_there
+    if missing is None or state.partition(".")[0] != missing.process:  # the client has changed the name
+        raise _no_such_call()
+    if missing.is_lost:
+        return None
+    try:
+        return await calls.resume(state)
+    except LookupError as error:
+        raise _no_such_call() from error
+
+
+def _fitting(call: WaitingCall, given: Mapping[str, Answer]) -> dict[str, Answer]:
+    """Return the answers to open questions of a call."""
+    answers = {id_: given[id_] for id_ in call.questions if id_ in given}
+    for id_, answer in answers.items():
+        if (why := call.questions[id_].misfit(answer)) is not None:
+            raise MCPError(INVALID_PARAMS, f"inputResponses: in '{id_}', {why}. Send another answer with this state.")
+    return answers
+
+
+def _no_such_call() -> MCPError:
+    """Return the protocol's error for a state that was used or whose call has ended."""
+    return MCPError(INVALID_PARAMS, "Invalid or expired requestState", {"reason": "invalid_request_state"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Admitting:
+    """The `EventSink` of a call that is resumed: its state cannot be used again once it is admitted."""
+
+    sink: EventSink
+    admit: Callable[[], object]
+
+    def put(self, event: Event) -> None:
+        if isinstance(event, Admitted):
+            self.admit()
+        self.sink.put(event)

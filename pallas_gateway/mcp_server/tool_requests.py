@@ -1,0 +1,107 @@
+"""One `tools/call`: who makes it, where its notifications and questions go, and what it becomes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Self
+
+from pallas_gateway.calls import nesting
+from pallas_gateway.hosting.answering import IncomingCall
+from pallas_gateway.mcp_server.envelope import caller_of, headers_of, key_of
+from pallas_gateway.mcp_server.notifications import ClientNotifications, Notifications, stream_options_of
+from pallas_gateway.mcp_server.rounds import FIRST_ROUND, Round
+from pallas_gateway.mcp_server.stream_asking import StreamAsker
+from pallas_gateway.mcp_server.tools import conversation_id_of, parse_call
+from pallas_gateway.questions.asking import CANNOT_ASK
+from pallas_gateway.tasks import give_way
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
+
+    from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
+
+    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.cancellation import RequestKey
+    from pallas_gateway.calls.log_levels import LogLevels
+    from pallas_gateway.events.progress import NotificationSender
+    from pallas_gateway.events.queue import EventQueue, StreamOptions
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.mcp_server.envelope import Context
+    from pallas_gateway.questions.asking import Asker
+    from pallas_gateway.runtime.protocols import Parent
+
+type MessageResult = CallToolResult | InputRequiredResult
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """One `tools/call`, of a client over HTTP or of another agent of this gateway.
+
+    Attributes:
+        caller: makes the request.
+        headers: of the HTTP request; for a nested call the headers that continue the trace.
+        sender: sends the notifications.
+        options: the notifications to send.
+        asker: puts questions to the caller.
+        on_begun: takes what has to be entered while a question is open.
+        key: by which another request of the client can cancel this one; None if it cannot.
+        round: its part of a call that asks its client.
+        parent: the call that makes the request; None for a client.
+        nesting: the number of calls above it, as the client states it.
+    """
+
+    caller: Caller
+    headers: Mapping[str, str]
+    sender: NotificationSender
+    options: StreamOptions
+    asker: Asker = CANNOT_ASK
+    on_begun: Callable[[Callable[[], AbstractContextManager[None]]], object] = lambda _: None
+    key: RequestKey | None = None
+    round: Round = FIRST_ROUND
+    parent: Parent | None = None
+    nesting: int = 0
+
+    @classmethod
+    def over_http(cls, context: Context, params: CallToolRequestParams, endpoint: str, levels: LogLevels) -> Self:
+        """Return the request that came in at `endpoint`."""
+        asker = StreamAsker(context)
+        return cls(
+            caller_of(context),
+            headers_of(context),
+            ClientNotifications(context),
+            stream_options_of(context, levels),
+            asker,
+            asker.while_asking,
+            key_of(context, endpoint, context.request_id),
+            Round.of(context, params),
+            nesting=nesting.stated((context.meta or {}).get(nesting.META_KEY)),
+        )
+
+    def incoming(self, agent: HostedAgent, arguments: Mapping[str, Any], call_id: str | None = None) -> IncomingCall:
+        """Return the request of a call of `agent`; `call_id` if it continues that call."""
+        return IncomingCall(
+            agent,
+            self.caller,
+            self.headers,
+            conversation_id_of(arguments),
+            call_id=call_id,
+            mcp_method="tools/call",
+            parent=self.parent,
+            nesting=self.nesting,
+        )
+
+    def notifications(self, agent: HostedAgent, events: EventQueue) -> Notifications:
+        """Return the notifications of the events of its call."""
+        seconds, on_heartbeat = agent.heartbeat_seconds, agent.count_heartbeat
+        return Notifications(agent.name, events, self.sender, heartbeat_seconds=seconds, on_heartbeat=on_heartbeat)
+
+
+async def parsed(asked: Call, arguments: Mapping[str, Any], agent: HostedAgent) -> Call:
+    """Add the arguments to a call; see `tools.parse_call`."""
+    began = perf_counter()
+    call = parse_call(asked, arguments, agent.settings, max_entries=agent.max_history_entries)
+    await give_way(began)
+    return call
