@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from mcp_types import TextContent
 
-from pallas_gateway.events.events import TextDelta, TurnEnded
+from pallas_gateway.events.events import Emitter, TextDelta, TurnEnded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.events.events import Event
+    from pallas_gateway.events.queue import EventQueue
 
 LIVE_SECONDS = 0.05
 """Seconds between two pieces of live text."""
@@ -77,6 +78,18 @@ class AnswerText:
             return whole.removeprefix(said)
         new = [text for text in texts if text not in self._turns]
         return "".join(TURN_BREAK + text for text in new)
+
+
+class AnswerSink:
+    """The `EventSink` of a reader that takes the text of the agent and nothing else."""
+
+    def __init__(self, said: AnswerText, events: EventQueue) -> None:
+        self._said = said
+        self._events = events
+
+    def put(self, event: Event) -> None:
+        if text := self._said.of(event):
+            self._events.put(TextDelta(Emitter("", None), 0, text))
 
 
 def _unsaid(said: str, whole: str) -> str:

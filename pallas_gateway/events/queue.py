@@ -2,7 +2,7 @@
 
 Adding an event never waits: a call does not wait for its client. Pieces of text of one turn are joined until they are
 read. One rule bounds a reader that is too slow: beyond `MOST_EVENTS` the oldest event that it may miss is dropped; when
-none is left, the reader is lost and gets no more events. The call goes on in any case.
+none is left, the reader is lost and gets no later events. The call goes on in any case.
 """
 
 from __future__ import annotations
@@ -138,6 +138,12 @@ class EventQueue:
             if not (options.deltas if isinstance(event, _Text) else options.include(event)):
                 self._remove(event)
 
+    def lose(self) -> None:
+        """Drop all events, and take no more before the next `serve`."""
+        self.is_lost = True
+        self._waiting.clear()
+        self._texts.clear()
+
     def wake(self) -> None:
         """End a `wait`."""
         self._something.set()
@@ -155,6 +161,14 @@ class EventQueue:
             if self._is_closed:
                 return
             await self.wait()
+
+    def split(self) -> EventQueue:
+        """Return a closed queue with the unread events; this one has the later ones."""
+        unread = self.copy()
+        unread.close()
+        self._waiting.clear()
+        self._texts.clear()
+        return unread
 
     def copy(self) -> EventQueue:
         """Return another queue with the same unread events."""
@@ -178,9 +192,9 @@ class EventQueue:
             if isinstance(event, self._may_miss):
                 self._remove(event)
                 return
+        if not isinstance(self._waiting[-1], _Text):
+            self._waiting.pop()
         self.is_lost = True
-        self._waiting.clear()
-        self._texts.clear()
         self.on_lost()
 
     def _is_open(self, text: _Text) -> bool:

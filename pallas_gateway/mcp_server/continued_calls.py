@@ -173,6 +173,11 @@ async def _waiting(calls: WaitingCalls, round_: Round, agent: str) -> WaitingCal
         await calls.attach(call, _fitting(call, round_.answers))
     except LookupError as error:
         raise _no_such_call() from error
+    except StatesUnavailableError as error:
+        if not round_.ends:
+            raise
+        calls.remove(call)  # it ends here in any case
+        raise _no_such_call() from error
     if round_.ends:
         call.end()
     return call

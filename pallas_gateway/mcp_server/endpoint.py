@@ -98,6 +98,8 @@ class McpEndpoint:
             await self._opened.wait()
             answer = request.client_answer
             process, id_ = request.continued if answer is None else (process_of(str(answer["id"])), None)
+            if answer is not None and len(request.body) > LONGEST_ANSWER:
+                process = None  # refused here
             if await self._running.elsewhere.answered_by(
                 process, request.http, request.body, send, if_cut=partial(_cut, id_)
             ):

@@ -99,7 +99,10 @@ class McpRequest:
         """The process of the call that a request of 2026-07-28 continues, and the id of the request."""
         if b'"requestState"' not in self.body or self.http.headers.get(VERSION_HEADER) not in MODERN_PROTOCOL_VERSIONS:
             return None, None
-        envelope = self._envelope
+        try:
+            envelope = self._lenient_envelope
+        except RecursionError:
+            return None, None
         params = envelope.get("params") if isinstance(envelope, dict) else None
         state = params.get("requestState") if isinstance(params, dict) else None
         process, dot, _ = state.partition(".") if isinstance(state, str) else ("", "", "")
@@ -123,14 +126,10 @@ class McpRequest:
         """
         if self.has_too_many_values:
             return UNREADABLE
-        envelope = self._envelope
-        if envelope is None:
-            try:  # as leniently as the SDK in the 2026-07-28 era: UTF-16, half surrogate pairs
-                envelope = json.loads(self.body)
-            except RecursionError:
-                return UNREADABLE  # the SDK parses it on another stack, where the same depth may be within the limit
-            except ValueError:
-                return None
+        try:
+            envelope = self._lenient_envelope
+        except RecursionError:
+            return UNREADABLE  # the SDK parses it on another stack, where the same depth may be within the limit
         if _method_of(envelope) != "tools/call":
             return None
         params = envelope.get("params")
@@ -149,6 +148,16 @@ class McpRequest:
         if len(self.body) <= _LONGEST_SEARCHED and f'"{method}"'.encode() not in self.body:
             return False
         return bool(_method_of(self._envelope) == method)
+
+    @cached_property
+    def _lenient_envelope(self) -> Any:
+        """The envelope, parsed as leniently as the SDK does in the 2026-07-28 era: UTF-16, half surrogate pairs."""
+        if self._envelope is not None:
+            return self._envelope
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
 
     @cached_property
     def _envelope(self) -> Any:

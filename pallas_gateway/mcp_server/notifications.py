@@ -66,7 +66,7 @@ class Notifications:
         self._on_heartbeat = on_heartbeat
         self._flush_seconds = flush_seconds
         self._counter = ProgressCounter()
-        self._left: int | None = None  # events to send after the end
+        self._rest: EventQueue | None = None  # to send after the end
         self._lost = False
         self._patience: asyncio.Timeout | None = None
         queue.on_lost = lambda: self._lose("the client reads too slowly")
@@ -90,7 +90,8 @@ class Notifications:
         await asyncio.wait({work})
 
     def _finish(self, _: asyncio.Future[Any]) -> None:
-        self._left = len(self._queue)  # later events are of the next request, if there is one
+        self._rest = self._queue.split()  # later events are of the next request, if there is one
+        self._queue.on_lost = lambda: None
         self._queue.wake()
         if self._patience is not None:
             now = asyncio.get_running_loop().time()
@@ -99,9 +100,10 @@ class Notifications:
     async def _send_all(self) -> None:
         now, options = asyncio.get_running_loop().time, self._queue.options
         began = last_progress = next_text = now()
-        while not self._lost and self._left != 0:
-            is_over = self._left is not None
-            if (event := self._queue.next(with_text=is_over or now() >= next_text)) is not None:
+        while not self._lost:
+            is_over = self._rest is not None
+            unread = self._queue if self._rest is None else self._rest
+            if (event := unread.next(with_text=is_over or now() >= next_text)) is not None:
                 next_text = self._next_text(event, next_text)
                 if (counted := self._counter.of(event)) is not None:
                     last_progress = now()
@@ -121,8 +123,6 @@ class Notifications:
 
     def _next_text(self, event: Event, planned: float) -> float:
         """Return when the text after an event can be sent: the first text of a turn is never held back."""
-        if self._left is not None:
-            self._left -= 1
         match event:
             case TextDelta():
                 return asyncio.get_running_loop().time() + self._queue.options.text_seconds
@@ -141,6 +141,7 @@ class Notifications:
 
     def _lose(self, why: str, error: Exception | None = None) -> None:
         self._lost = True
+        self._queue.lose()
         self._queue.wake()
         _log.warning("client gets no more notifications", extra={"agent": self._agent, "why": why}, exc_info=error)
 

@@ -73,7 +73,7 @@ class _NamedCodec(AESGCMRequestStateCodec):
     def unseal(self, token: str) -> bytes:
         name, _, sealed = token.partition(".")
         payload = super().unseal(sealed)
-        if not payload.startswith(named := f"{name}.".encode()):
+        if not payload.startswith(named := f"{name}.".encode(errors="surrogatepass")):
             raise InvalidRequestState("process")
         return payload.removeprefix(named)
 

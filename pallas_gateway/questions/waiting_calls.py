@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from dataclasses import dataclass, field
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any, override
 
 from pallas_gateway.calls.questions import EXPIRED
@@ -119,7 +119,7 @@ class WaitingCall(CallClient):
 
         After that time the call ends and `on_end` is called.
         """
-        self.ticket = secrets.token_hex(8)
+        self.ticket = f"{secrets.token_hex(8)}-{int(time() + seconds) + 1}"  # with the time until which it is accepted
 
         def end() -> None:
             self.abandon()
@@ -218,6 +218,11 @@ class WaitingCalls:
             call.abandon()
         self._calls.clear()
 
+    def remove(self, call: WaitingCall) -> None:
+        """End a call that waits for its client."""
+        self._calls.pop(call.call.call_id, None)
+        call.abandon()
+
     async def attach(self, call: WaitingCall, answers: Mapping[str, Answer]) -> None:
         """Continue a call with answers to its questions; its state cannot be used again.
 
@@ -227,7 +232,7 @@ class WaitingCalls:
         """
         del self._calls[call.call.call_id]
         try:
-            is_first = not call.is_in_state or await self._uses.use(call.ticket, self.sealing.seconds)
+            is_first = not call.is_in_state or await self._uses.use(call.ticket, _seconds_left(call.ticket))
         except StatesUnavailableError:
             if self._is_over:
                 call.abandon()
@@ -255,7 +260,7 @@ class WaitingCalls:
         _, call_id, ticket, checkpoint = state.split(".", 3)
         if not checkpoint:
             return None
-        if not await self._uses.use(ticket, self.sealing.seconds):
+        if not await self._uses.use(ticket, _seconds_left(ticket)):
             raise LookupError(ticket)
         self._unadmitted.add(ticket)
         return Checkpoint(call_id, ticket, checkpoint)
@@ -279,3 +284,8 @@ class WaitingCalls:
         _, call_id, ticket, _ = state.split(".", 3)
         call = self._calls.get(call_id)
         return call if call is not None and secrets.compare_digest(call.ticket, ticket) else None
+
+
+def _seconds_left(ticket: str) -> float:
+    """Return the seconds in which a state is accepted: `ask_seconds` may have been longer when it was sealed."""
+    return max(int(ticket.rpartition("-")[2]) - time(), 1.0)

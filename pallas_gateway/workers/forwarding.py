@@ -9,6 +9,7 @@ the one before, so a client that reads slowly slows the call down as on a connec
 from __future__ import annotations
 
 import asyncio
+import logging
 import marshal
 import re
 import struct
@@ -27,6 +28,11 @@ if TYPE_CHECKING:
     from starlette.types import Message, Receive, Send
 
 _NAME = re.compile(r"[0-9a-f]{8}")
+TAKEN_SECONDS = 30.0
+"""Longest wait until another worker takes a request. One that hangs must not hold clients and their bodies."""
+MOST_UNTAKEN = 64
+"""Forwarded requests that one worker has not taken yet; further ones are treated as if it was gone."""
+_log = logging.getLogger("pallas.workers")
 _LENGTH = struct.Struct("!Q")
 _TAKEN = {"type": "pallas_gateway.taken"}
 _SCOPE = frozenset(
@@ -57,6 +63,7 @@ class Forwarding(Elsewhere):
         super().__init__(process)
         self._folder = folder
         self._draining = draining
+        self._untaken: dict[str, set[asyncio.Timeout]] = {}
         self._tasks = TaskOwner(close_seconds=0)
 
     async def __aenter__(self) -> Self:
@@ -80,12 +87,36 @@ class Forwarding(Elsewhere):
     ) -> NotThere | None:
         if _NAME.fullmatch(process) is None:
             return NotThere(process)
+        waiting = self._untaken.setdefault(process, set())
+        if len(waiting) >= MOST_UNTAKEN:
+            return NotThere(process)
+        try:
+            async with asyncio.timeout(TAKEN_SECONDS) as untaken:
+                waiting.add(untaken)
+
+                def taken() -> None:
+                    waiting.discard(untaken)
+                    untaken.reschedule(None)
+
+                return await self._forwarded(process, request, body, _Response(send, taken), if_cut)
+        except TimeoutError:
+            if not untaken.expired():
+                raise
+            _log.warning("worker takes no requests", extra={"worker": process})
+            return NotThere(process)
+        finally:
+            waiting.discard(untaken)
+            if not waiting:
+                self._untaken.pop(process, None)
+
+    async def _forwarded(
+        self, process: str, request: Request, body: bytes, response: _Response, if_cut: Callable[[], bytes]
+    ) -> NotThere | None:
         try:
             reader, writer = await asyncio.open_unix_connection(str(socket_of(self._folder, process)))
-        except (FileNotFoundError, ConnectionError):
+        except OSError:  # it has ended, or accepts no more connections now
             return NotThere(process)
         leaving = self._tasks.spawn(_abort_when_left(request.receive, writer), name="client of a forwarded request")
-        response = _Response(send)
         try:
             with suppress(ConnectionError):  # its end is noticed by reading
                 await _write(writer, [{name: request.scope[name] for name in _SCOPE & request.scope.keys()}, body])
@@ -93,7 +124,7 @@ class Forwarding(Elsewhere):
         finally:
             has_left = leaving.done()
             leaving.cancel()
-            writer.close()
+            writer.transport.abort() if not response.is_taken else writer.close()
         if has_left or response.is_whole:
             return None
         return None if await response.is_ended(if_cut) else NotThere(process, is_lost=response.is_taken)
@@ -132,15 +163,19 @@ class _Response:
         is_whole: the client was sent all of it.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, on_taken: Callable[[], object]) -> None:
+        """`on_taken` is called when the other worker takes the request."""
         self.is_taken = self.is_whole = False
+        self._on_taken = on_taken
         self._start: Message | None = None
         self._send = send
 
     async def relay(self, reader: asyncio.StreamReader) -> None:
         """Send the response to the client, as far as it comes."""
         while not self.is_whole and (message := await _read(reader)) is not None:
-            self.is_taken = True
+            if not self.is_taken:
+                self.is_taken = True
+                self._on_taken()
             if message["type"] == "http.response.start":
                 self._start = message
             if message != _TAKEN:
@@ -202,5 +237,5 @@ async def _read(reader: asyncio.StreamReader) -> Any:
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         return marshal.loads(await reader.readexactly(length))  # noqa: S302  written by `_framed`
-    except (ConnectionError, EOFError):
+    except (OSError, EOFError):
         return None

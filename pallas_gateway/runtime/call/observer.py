@@ -21,7 +21,7 @@ from fast_agent.types import RequestParams
 from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import LoggingMessageNotification, TextContent
 
-from pallas_gateway.calls.assistant_stream import LOGGER, relayed
+from pallas_gateway.calls.assistant_stream import LOGGER, LONGEST_RESULT, relayed
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
 from pallas_gateway.events.events import (
     Emitter,
@@ -211,7 +211,8 @@ class Observer:
             explain_result(call, result)
             text = _text(result)
             seconds = self._seconds_of.pop(id_, whole_round)
-            results.append(ToolResult(call, bool(result.is_error), text, seconds))
+            # Clients see no more of it, and an event may wait for a reader after the call has forgotten the result.
+            results.append(ToolResult(call, bool(result.is_error), text[: LONGEST_RESULT + 1], seconds))
             everything = result.model_dump_json(exclude={"meta"})  # an image may change while the text does not
             outcomes.append(ToolOutcome(request.params.name, request.params.arguments or {}, everything, logged))
         self._sink.put(ToolsEnded(loop.emitter, loop.iteration, results))

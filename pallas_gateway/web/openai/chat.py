@@ -12,8 +12,8 @@ from starlette.responses import JSONResponse
 
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.errors import CallFailedError, GatewayError
-from pallas_gateway.events.answer_text import LIVE_SECONDS, AnswerText, text_of
-from pallas_gateway.events.events import PROGRESS, ToolsEnded
+from pallas_gateway.events.answer_text import LIVE_SECONDS, AnswerSink, AnswerText, text_of
+from pallas_gateway.events.events import TextDelta
 from pallas_gateway.events.queue import EventQueue, StreamOptions
 from pallas_gateway.questions.call_client import CallClient
 from pallas_gateway.web.openai.answers import Answers
@@ -67,15 +67,16 @@ class ChatCompletion:
         Raises:
             CallFailedError: the call was cut off, `stopped` or `cancelled`.
         """
-        live, said = self._stream is not None and not self._wants_json, AnswerText()
-        events = EventQueue(StreamOptions(deltas=live, text_seconds=LIVE_SECONDS), may_miss=(*PROGRESS, ToolsEnded))
-        work = self.agent.begin(call, CallClient(events, events.options))
+        live = self._stream is not None and not self._wants_json
+        said, events = AnswerText(), EventQueue(StreamOptions(deltas=True), may_miss=())
+        sink, options = AnswerSink(said, events), StreamOptions(deltas=live, text_seconds=LIVE_SECONDS)
+        work = self.agent.begin(call, CallClient(sink, options))
         work.add_done_callback(lambda _: events.close())
         try:
             async with self._stream.stream.kept_alive() if self._stream else nullcontext():
                 async for event in events.events():
-                    if (text := said.of(event)) and not self._wants_json:
-                        await self._add(text)
+                    if isinstance(event, TextDelta) and not self._wants_json:
+                        await self._add(event.text)
                 if work.cancelled():
                     raise cut_off(stopping=self.running.draining)
                 rest, reply = said.ending(work.result())

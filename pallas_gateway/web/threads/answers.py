@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.calls.assistant_stream import ANSWER, QUESTION
 from pallas_gateway.calls.parameters import params_schema
 from pallas_gateway.events.events import QuestionAsked, QuestionClosed, TextDelta, ToolsEnded, TurnEnded
 from pallas_gateway.events.payloads import payload_of
@@ -76,7 +77,9 @@ def documents_of(event: Event, *, as_assistant: bool = False) -> list[Json]:  # 
             return [{"type": "answer", "id": id_, "action": action}]
         case _ if as_assistant:
             payload = payload_of(event)
-            return [{"type": "assistant", "data": cleaned_data(payload)}] if payload is not None else []
+            if payload is None or payload.get("kind") in (QUESTION, ANSWER):  # of a peer; the events above have them
+                return []
+            return [{"type": "assistant", "data": cleaned_data(payload)}]
         case TextDelta():
             return [{"type": "text", "delta": event.text}]
         case TurnEnded():

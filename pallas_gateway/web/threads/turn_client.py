@@ -24,7 +24,7 @@ class TurnClient(CallClient):
     """The clients of a turn, and the `Asker` of its call; an async context manager around the call.
 
     A question is stored before clients receive it: they may answer at another process, or after a reload. The end of a
-    question is stored while the call continues; `__aexit__` waits for that.
+    question is stored while the call continues. A write that has begun ends before the turn does: `__aexit__` waits.
 
     Attributes:
         work: the task of the call.
@@ -41,13 +41,15 @@ class TurnClient(CallClient):
         self.work: asyncio.Task[Reply] | None = None
         self._lease = lease
         self._run = run
-        self._closing = TaskOwner()
+        self._open: dict[str, asyncio.Future[Answer]] = {}
+        self._writing = asyncio.Lock()  # two writes at once would each store where the call waits
+        self._writes = TaskOwner()
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._closing.__aexit__()
+        await self._writes.__aexit__()
 
     @property
     @override
@@ -56,25 +58,39 @@ class TurnClient(CallClient):
 
     async def put(self, question: Question) -> Answer:
         """Return the answer that a client gives, at this or another process."""
-        run = self._run
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._open[question.id] = answer
+        storing = self._writes.spawn(self._store(question, answer), name="question of a turn")
         try:
-            await run.services.threads.questions.open(self._lease, question, answer, self._waits(question.id))
-        except ThreadsUnavailableError:
-            return UNASKABLE
-        run.shown.ask(question)
-        if run.services.running.draining:
-            self.end_if_waiting()
-        try:
+            if not await asyncio.shield(storing):
+                return UNASKABLE
+            if not answer.done():
+                self._run.shown.ask(question)
+            if self._run.services.running.draining:
+                self.end_if_waiting()
             return await answer
         finally:
+            del self._open[question.id]
             if not self.is_over:
                 has_answer = answer.done() and not answer.cancelled()
-                run.shown.close(question.id, answer.result().action if has_answer else "cancel")
-                self._closing.spawn(self._close(question.id), name="end of a question", report=True)
+                self._run.shown.close(question.id, answer.result().action if has_answer else "cancel")
+                self._writes.spawn(self._close(question.id), name="end of a question", report=True)
+
+    async def _store(self, question: Question, answer: asyncio.Future[Answer]) -> bool:
+        """Store a question; return False if the database cannot be used, or the call has ended."""
+        async with self._writing:
+            if self.is_over:
+                return False
+            try:
+                await self._run.services.threads.questions.open(self._lease, question, answer, self._waits())
+            except ThreadsUnavailableError:
+                return False
+        return True
 
     async def _close(self, question_id: str) -> None:
-        await self._run.services.threads.questions.close_one(self._lease, question_id, self._waits())
+        async with self._writing:
+            if not self.is_over:  # else the open questions end with the turn, or stay for another process
+                await self._run.services.threads.questions.close_one(self._lease, question_id, self._waits())
 
     def end_if_waiting(self) -> None:
         """End a call that waits for its caller, because the gateway is stopping."""
@@ -88,9 +104,9 @@ class TurnClient(CallClient):
             self.work.cancel()
             self.work = None  # a cancelled task has the frames of the call, which refer to it
 
-    def _waits(self, *more: str) -> Waits | None:
+    def _waits(self) -> Waits | None:
         """Return where the call waits for answers to the open questions; None if it cannot be resumed from there."""
-        questions = {*self._run.shown.questions, *more}
+        questions = {id_ for id_, answer in self._open.items() if not answer.done()}
         checkpoint = self.checkpoint(questions) if questions else None
         self.can_be_resumed = checkpoint is not None
         run = self._run

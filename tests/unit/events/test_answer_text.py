@@ -8,8 +8,10 @@ import pytest
 from mcp_types import TextContent
 
 from pallas_gateway.calls.call import Reply
-from pallas_gateway.events.answer_text import AnswerText, text_of
+from pallas_gateway.events import queue
+from pallas_gateway.events.answer_text import AnswerSink, AnswerText, text_of
 from pallas_gateway.events.events import Emitter, Event, FromPeer, TextDelta, ToolCall, TurnEnded
+from pallas_gateway.events.queue import EventQueue, StreamOptions
 from tests.support.memory_runtime import a_call, fail, say
 
 HARPER, SCOUT = Emitter("harper", None), Emitter("harper", None, is_served=False)
@@ -116,3 +118,19 @@ def test_the_text_of_a_call_that_fails_is_no_text_of_the_agent() -> None:
 
 def test_the_answer_alone_is_what_send_message_gives() -> None:
     assert text_of(blocks("So far", STOPPED)) == f"So far\n{STOPPED}"
+
+
+async def test_events_without_text_never_crowd_out_the_text_of_a_slow_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "MOST_EVENTS", 2)
+    monkeypatch.setattr(queue, "LONGEST_TEXT", 10)
+    events = EventQueue(StreamOptions(deltas=True), may_miss=())
+    sink = AnswerSink(AnswerText(), events)
+    for number in range(20):
+        sink.put(TextDelta(HARPER, 1, f"{number} "))
+        sink.put(FromPeer({"kind": "assistant_chunk", "text": "psst"}))
+        sink.put(TurnEnded(SCOUT, number, "psst", [SEARCH]))
+    events.close()
+
+    assert [event.text async for event in events.events() if isinstance(event, TextDelta)] == [
+        "".join(f"{number} " for number in range(20))
+    ]

@@ -101,10 +101,22 @@ async def test_a_reader_that_may_miss_nothing_more_is_lost_until_its_next_reques
     events.on_lost = lambda: lost.append("lost")
     for iteration in (1, 2, 3, 4):
         events.put(turn(iteration=iteration))
-    assert (lost, events.is_lost, len(events)) == (["lost"], True, 0)
+    assert (lost, events.is_lost) == (["lost"], True)
+    assert [events.next(), events.next(), events.next()] == [turn(iteration=1), turn(iteration=2), None]
     events.serve(ALL)
     events.put(turn(iteration=5))
     assert await taken(events) == [turn(iteration=5)]
+
+
+async def test_the_unread_events_are_split_from_later_ones() -> None:
+    events = EventQueue(ALL)
+    for event in (turn(), text("a", iteration=2)):
+        events.put(event)
+    unread = events.split()
+    events.put(text("b", iteration=2))
+    unread.put(turn(iteration=3))
+    assert await taken(unread) == [turn(), text("a", iteration=2)]
+    assert await taken(events) == [text("b", iteration=2)]
 
 
 @pytest.mark.parametrize(("may_miss", "left"), [(LIVE, "x" * 9 + "y"), ((StepBegan,), "x" * 30 + "y")])

@@ -14,6 +14,7 @@ import pytest
 from starlette.requests import Request
 
 from pallas_gateway.questions.elsewhere import NOT_THERE_KEY, Elsewhere, NotThere
+from pallas_gateway.workers import forwarding
 from pallas_gateway.workers.forwarding import Forwarding, socket_of
 from tests.support.waiting import eventually
 
@@ -291,3 +292,44 @@ async def test_the_socket_is_removed_with_its_worker() -> None:
         assert path.is_socket()
         await both.there.__aexit__()
         assert not path.exists()
+
+
+async def test_a_worker_that_takes_no_request_is_as_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hangs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(-1)  # until the end of the connection
+        writer.close()
+        ended.set()
+
+    ended = asyncio.Event()
+    monkeypatch.setattr(forwarding, "TAKEN_SECONDS", 0.05)
+    async with pair() as both:
+        both.there._server.close()
+        path = socket_of(both.here._folder, THERE)
+        path.unlink(missing_ok=True)
+        async with await asyncio.start_unix_server(hangs, str(path)):
+            assert not await both.ask(None)
+            await asyncio.wait_for(ended.wait(), 20)
+        assert both.missing == NotThere(THERE)
+        assert both.received == []
+        assert both.here._untaken == {}
+
+
+async def test_no_more_requests_than_the_limit_wait_for_a_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        asked.set()
+        await goes_on.wait()
+        await send(START)
+        await send(part(b"", more=False))
+
+    monkeypatch.setattr(forwarding, "MOST_UNTAKEN", 1)
+    async with pair() as both:
+        first = asyncio.create_task(both.ask(app))
+        await asked.wait()
+        assert not await both.ask(app)
+        assert both.missing == NotThere(THERE)
+        goes_on.set()
+        assert await first
+        assert await both.ask(app)
