@@ -24,7 +24,7 @@ MOST_EVENTS = 1000
 LONGEST_TEXT = 256 * 1024
 """Characters of one turn that wait for a reader that may miss text; older ones are dropped."""
 LIVE = (*PROGRESS, TextDelta)
-"""What an MCP client may miss: later events and the result have the same content."""
+"""Events that an MCP client may miss: later events and the result have the same content."""
 
 
 @dataclass(slots=True)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pallas_gateway.web.streams import ServerSentEvents
 
 _MAY_MISS = (*PROGRESS, TextDelta, TurnEnded, ToolsEnded, FromPeer)
-"""What a client may miss: the last event of its stream has the whole answer."""
+"""Events that a client may miss: the last event of its stream has the whole answer."""
 INPUT_NEEDED = Reply((), "input_needed")
 """The reply of a request that ends with questions."""
 
