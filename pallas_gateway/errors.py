@@ -7,7 +7,7 @@ what to do next. It never holds a secret.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +37,34 @@ class CallRefusedError(GatewayError):
     """The call was not started; the caller may change something or try again later (`busy`, `bad_image`, …)."""
 
     reason = "refused"
+
+
+class CallLimitedError(CallRefusedError):
+    """A rule of `gateway.limits` refuses the call; the message names the rule and when to try again.
+
+    Attributes:
+        rule: the name of the tightest rule.
+        retry_after_seconds: the least wait before a call may be admitted, rounded up.
+        limit: the number that the rule allows, of `unit`.
+        unit: what the number counts; headers of OpenAI's API name it.
+    """
+
+    reason = "limited"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        rule: str,
+        retry_after_seconds: int,
+        limit: int,
+        unit: Literal["requests", "tokens"] = "requests",
+    ) -> None:
+        super().__init__(message)
+        self.rule = rule
+        self.retry_after_seconds = retry_after_seconds
+        self.limit = limit
+        self.unit = unit
 
 
 class AgentUnavailableError(GatewayError):

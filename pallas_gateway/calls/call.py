@@ -29,7 +29,8 @@ CALL_META_KEY = "pallas/call"
 PARAMS_META_KEY = "pallas/params"
 """In `_meta` of a result: the parameters of its call that were ignored or changed."""
 Role = Literal["user", "assistant"]
-type Stop = Literal["deadline", "repeat", "oscillation", "max_iterations"]
+type Stop = Literal["deadline", "repeat", "oscillation", "max_iterations", "budget", "limited"]
+type Api = Literal["mcp", "openai", "threads"]
 
 
 def new_call_id() -> str:
@@ -77,7 +78,7 @@ class Call:
     `parameters` are those of the caller, until the agent that answers completes them by its defaults. `checkpoint` is
     where another process has left off, for a call that is resumed; `given` are answers to questions that it puts again,
     by their ids. `began` is when, by the monotonic clock. `spent` is what the call has used so far, the same object in
-    every copy of the call.
+    every copy of the call. `api` is the API of its request.
     """
 
     agent: str
@@ -89,6 +90,7 @@ class Call:
     nesting: int = 0
     parent_call_id: str | None = None
     trace_id: str | None = None
+    api: Api = "mcp"
     call_id: str = field(default_factory=new_call_id)
     checkpoint: str | None = field(default=None, repr=False)
     given: Mapping[str, Answer] = field(default_factory=dict, repr=False, compare=False)

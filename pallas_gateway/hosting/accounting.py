@@ -13,6 +13,7 @@ from mcp_types import TextContent
 
 from pallas_gateway.calls.call import Spent
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
+from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.errors import GatewayError
     from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.ledger.protocol import Outcome
     from pallas_gateway.runtime.protocols import Instance
     from pallas_gateway.telemetry.metrics import Metrics
 
@@ -34,13 +36,20 @@ _log = logging.getLogger("pallas.calls")
 
 
 class Account:
-    """The account of one call; the agent sets `reply`."""
+    """The account of one call; the agent sets `reply`, and the `permit` of an admitted call."""
 
     def __init__(self, call: Call, metrics: Metrics) -> None:
         self.reply: Reply | None = None
+        self.permit = NO_PERMIT
         self.spent = call.spent
         self._agent = call.agent
         self._metrics = metrics
+
+    def end(self, outcome: Outcome, reason: str, seconds: float) -> None:
+        """Note the end of the call in the ledger."""
+        used = self.spent.usage
+        tokens = used.input + used.cache_read + used.cache_write + used.output
+        self.permit.end(CallEnd(outcome, reason, round(seconds, 3), tokens))
 
     @contextmanager
     def of(self, instance: Instance) -> Iterator[None]:
@@ -59,25 +68,28 @@ class Account:
 @contextmanager
 def accounting(call: Call, metrics: Metrics, running: RunningCalls) -> Iterator[Account]:
     """Account for the call of the block, which sets the reply of the account or raises."""
-    account, started, outcome = Account(call, metrics), monotonic(), "error"
+    account, started = Account(call, metrics), monotonic()
+    outcome: Outcome = "error"
+    reason = "internal_error"
     try:
         yield account
         if (reply := account.reply) is not None:
-            outcome = "ok" if reply.failure is None else "error"
+            outcome, reason = ("ok", reply.stop_reason) if reply.failure is None else ("error", reply.failure)
             for reason in reply.halted:
                 metrics.loops_aborted.labels(call.agent, reason).inc()
             log_reply(call, reply, seconds=monotonic() - started)
     except (CallRefusedError, AgentUnavailableError) as refusal:
         metrics.calls_refused.labels(call.agent, refusal.reason).inc()
         log_refused(call, refusal, seconds=monotonic() - started)
+        reason = refusal.reason
         raise
     except BaseException as error:
-        reason = "internal_error"
         if isinstance(error, asyncio.CancelledError):
             reason = "stopped" if running.draining else "cancelled"
         log_unanswered(call, reason, account.spent, seconds=monotonic() - started)
         raise
     finally:
+        account.end(outcome, reason, monotonic() - started)
         metrics.send_message.labels(call.agent, outcome).inc()
         metrics.send_message_seconds.labels(call.agent).observe(monotonic() - started)
 

@@ -23,7 +23,7 @@ from pallas_gateway.telemetry.current_call import working_on
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from pallas_gateway.calls.call import Reply
+    from pallas_gateway.calls.call import Api, Reply
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret
@@ -43,6 +43,7 @@ class IncomingCall:
         conversation_id: as the client gave it, if it is valid.
         call_id: an id that the API has given; None for a new id.
         mcp_method: None for an API that is not MCP.
+        api: the API of the request.
         parent: the call that makes this one, None for a client's own call.
         nesting: the calls above this one that the client states; see `nesting.stated`.
     """
@@ -53,6 +54,7 @@ class IncomingCall:
     conversation_id: str | None = None
     call_id: str | None = None
     mcp_method: str | None = None
+    api: Api = "mcp"
     parent: Parent | None = None
     nesting: int = 0
 
@@ -67,6 +69,7 @@ class IncomingCall:
             nesting=max(self.nesting, parent.nesting + 1 if parent else 0),
             parent_call_id=parent.call_id if parent else None,
             trace_id=traces.trace_id(),
+            api=self.api,
             call_id=self.call_id or new_call_id(),
         )
 

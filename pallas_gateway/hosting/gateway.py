@@ -164,6 +164,7 @@ class Gateway:
 
     def _apply_settings(self) -> None:
         gateway = self.configuration.deployment.gateway
+        self.running.ledger.use(gateway)
         states = self.threads.states if self.threads is not None else None
         self.running.waiting_calls.seal_with(gateway.state_keys, gateway.ask_seconds, states)
         if self.threads is not None:

@@ -16,6 +16,7 @@ from pallas_gateway.events.events import Admitted
 from pallas_gateway.hosting.accounting import accounting
 from pallas_gateway.hosting.agent_state import AgentState
 from pallas_gateway.hosting.fitting import fitted, told_of_changes
+from pallas_gateway.ledger.protocol import CallEntry
 from pallas_gateway.questions.approvals import Approvals
 from pallas_gateway.questions.asking import CANNOT_ASK, Questions
 from pallas_gateway.questions.call_client import nowhere
@@ -43,13 +44,14 @@ class HostedAgent(AgentState):
             client: receives the events of the call, and is asked its questions.
 
         Raises:
-            CallRefusedError: `busy`, `images_unsupported`, `nesting_too_deep`.
+            CallRefusedError: `busy`, `images_unsupported`, `nesting_too_deep`, `limited`, `audit_unavailable`.
             AgentUnavailableError: the agent is not ready; the message has the reason.
         """
         with accounting(call, self._shared.metrics, self._shared.running) as account:
             self._refuse_too_deep(call)
             version = await self.version_for_call()
             sent = fitted(call, version)
+            account.permit = await self._shared.running.ledger.begin(CallEntry.of(call))
             questions = self._questions(version, client, call)
             with version.uses.one_more():
                 async with (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.log_levels import LogLevels
+from pallas_gateway.ledger.protocol import NoLedger
 from pallas_gateway.questions.asking import WaitingCount
 from pallas_gateway.questions.client_answers import ClientAnswers
 from pallas_gateway.questions.elsewhere import Elsewhere
@@ -16,6 +17,8 @@ from pallas_gateway.questions.waiting_calls import WaitingCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from pallas_gateway.ledger.protocol import Ledger
 
 
 class RunningCalls:
@@ -29,10 +32,14 @@ class RunningCalls:
         waiting_calls: calls that wait for a repeated request; `state_key` seals their states unless the configuration
             has keys. Processes that share a port share `state_key`.
         elsewhere: the other processes of the gateway, and the name of this one.
+        ledger: admits calls by the limits, and writes the audit log.
         draining: no new calls are accepted.
     """
 
-    def __init__(self, state_key: bytes | None = None, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(
+        self, state_key: bytes | None = None, elsewhere: Elsewhere | None = None, ledger: Ledger | None = None
+    ) -> None:
+        self.ledger: Ledger = ledger or NoLedger()
         self.elsewhere = elsewhere or Elsewhere()
         self.cancellations = Cancellations()
         self.log_levels = LogLevels()

@@ -31,7 +31,9 @@ class Authenticator:
         self._anonymous = Caller(ANONYMOUS_NAME, grants=Grants.of(settings.anonymous))
         # Without a bearer: a static key must not be sent to other servers.
         self._static_keys = {
-            key.sha256: Caller(key.name, grants=Grants.of(key.grants), authenticated=True, owner=f"key:{key.name}")
+            key.sha256: Caller(
+                key.name, grants=Grants.of(key.grants), authenticated=True, owner=f"key:{key.name}", kind="key"
+            )
             for key in settings.tokens
         }
         self._verifier: JwtVerifier | None = None

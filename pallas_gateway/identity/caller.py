@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address, IPv6Network, ip_address
+from typing import TYPE_CHECKING, Literal
 
 from pallas_gateway.identity.grants import EVERYTHING, Grants
 
@@ -22,6 +23,7 @@ class Caller:
     `name` is the static key's name or the token's subject. `bearer` is the request's token, for servers that opted in;
     None for a static key, which is the gateway's own. `owner` identifies the owner of stored threads: unlike a name it
     is unique; None if the token has no subject. Without authentication every caller is anonymous and has all grants.
+    `kind` is what has identified the caller. `address` is that of the client, as `trusted_proxies` give it.
     """
 
     name: str = ANONYMOUS_NAME
@@ -29,6 +31,30 @@ class Caller:
     grants: Grants = EVERYTHING
     authenticated: bool = False
     owner: str | None = ANONYMOUS_NAME
+    kind: Literal["anonymous", "key", "token"] = "anonymous"
+    address: str | None = field(default=None, compare=False)
+
+    @property
+    def principal(self) -> str:
+        """The name with its kind: `key:NAME`, `token:NAME`, `anonymous`. No token can take the name of a key."""
+        return self.name if self.kind == "anonymous" else f"{self.kind}:{self.name}"
+
+    @property
+    def account(self) -> str:
+        """The holder of counters: the owner; for anonymous callers the client's address, IPv6 by /64."""
+        if self.kind != "anonymous":
+            return self.owner or self.principal
+        return f"{ANONYMOUS_NAME}:{_network_of(self.address)}"
+
+
+def _network_of(address: str | None) -> str:
+    try:
+        known = ip_address(address or "")
+    except ValueError:  # a Unix socket has none
+        return "unknown"
+    if not isinstance(known, IPv6Address):
+        return str(known)
+    return str(known.ipv4_mapped or IPv6Network((known.packed[:8] + bytes(8), 64)))
 
 
 ANONYMOUS = Caller()

@@ -18,6 +18,8 @@ RUN_AGENTS = "run:agents"
 VIEW_METRICS = "view:metrics"
 VIEW_INSTRUCTIONS = "view:instructions"
 VIEW_GATEWAY = "view:gateway"
+VIEW_CALLS = "view:calls"
+CANCEL_CALLS = "cancel:calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,12 @@ class Grants:
     def has(self, grant: str) -> bool:
         """Return true if a grant that concerns no agent is among these."""
         return self.everything or grant in self.names
+
+    def deciding(self, what: str, agent: str) -> str | None:
+        """Return the grant by which a caller may make a use of an agent; None without authentication."""
+        if self.everything:
+            return None
+        return what if what in self.names else f"{what}:{agent}"
 
     def _has(self, what: str, agent: str) -> bool:
         return self.everything or what in self.names or f"{what}:{agent}" in self.names

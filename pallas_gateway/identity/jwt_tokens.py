@@ -81,7 +81,8 @@ class JwtVerifier:
         claims = await self._signed_claims(bearer)
         self._check(claims, audiences)
         grants = Grants.of(_words(claims.get(self._settings.grants_claim)))
-        return Caller(self._name(claims), bearer, grants, authenticated=True, owner=self._owner(claims))
+        owner = self._owner(claims)
+        return Caller(self._name(claims), bearer, grants, authenticated=True, owner=owner, kind="token")
 
     async def _signed_claims(self, bearer: Secret) -> dict[str, Any]:
         try:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from contextvars import Context
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.events.queue import StreamOptions
-from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.grants import EVERYTHING
 from pallas_gateway.mcp_server.tool_requests import ToolRequest
 from pallas_gateway.telemetry import traces
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool
 
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.mcp_server.agent_server import AgentServer
@@ -71,8 +72,7 @@ class PeerCalls:
         authenticator = self._gateway.authenticator
         if bearer is not None and authenticator is not None and authenticator.is_own_key(bearer):
             bearer = None  # a key of this gateway in the peer's entry must not reach the peer's own downstreams
-        grants = self._grants(caller)
-        return Caller(caller.name, bearer, grants, authenticated=caller.authenticated, owner=caller.owner)
+        return replace(caller, bearer=bearer, grants=self._grants(caller))
 
     def _grants(self, caller: Caller) -> Grants:
         auth = self._gateway.configuration.deployment.gateway.auth

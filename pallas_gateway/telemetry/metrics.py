@@ -55,6 +55,7 @@ REFUSALS = (
     "database_unavailable",
     "images_unsupported",
     "insufficient_scope",
+    "limited",
     "nesting_too_deep",
 )
 AUTH_REFUSALS = ("no_token", "invalid_token", "no_grant", "insufficient_scope", "verification_unavailable")

@@ -5,7 +5,7 @@ Without `gateway.auth` every caller has all grants, and only the request's token
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
@@ -131,13 +131,18 @@ async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None)
         TokenError: the request's token is not accepted, or cannot be verified now.
     """
     headers = Headers(scope=scope)
-    bearer = bearer_of(headers.get("authorization"))
+    bearer, address = bearer_of(headers.get("authorization")), _address_of(scope)
     if gateway.authenticator is None:
-        return Caller(bearer=bearer)
+        return Caller(bearer=bearer, address=address)
     if len(headers.getlist("authorization")) > 1:
         raise TokenRejectedError("the request has more than one Authorization header")
     audiences = protected_resource.audiences(gateway.addresses, agent)
-    return await gateway.authenticator.identify(bearer, audiences=audiences)
+    return replace(await gateway.authenticator.identify(bearer, audiences=audiences), address=address)
+
+
+def _address_of(scope: Scope) -> str | None:
+    client = scope.get("client")
+    return str(client[0]) if client else None
 
 
 def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *, shown: str | None) -> Response | None:

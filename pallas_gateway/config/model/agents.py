@@ -17,8 +17,10 @@ from pallas_gateway.config.model.values import (
     IconSizes,
     IconSource,
     Port,
+    Price,
     Seconds,
     Text,
+    ToolGlob,
 )
 
 MAKINGS = ("module", "instruction", "instruction_file", "card")
@@ -123,6 +125,17 @@ and each agent used as a tool, has this limit for its own loop."""
 
     max_in_flight: Count | None = None
     """Calls of this agent at once, per worker process. Default: only the gateway's limit."""
+
+    max_tokens_per_call: Count | None = None
+    """Tokens that one call may use, with its nested calls: it ends before the next LLM turn with a partial answer, \
+`stop_reason: budget`. Default: any number."""
+
+    max_cost_per_call: Price | None = None
+    """The same for its cost by `gateway.prices`."""
+
+    tool_limits: dict[ToolGlob, CountOrZero] = Field(default_factory=dict)
+    """Calls of tools in one call, by globs over `server/tool` (`search/*: 10`); the model reads that no more are \
+allowed. See [limits.md](limits.md)."""
 
     ask_caller: Flag = True
     """Whether questions that arise in the agent's calls are put to the caller; otherwise they are declined. See \

@@ -30,8 +30,8 @@ class StaticKeySettings(Section):
 
     grants: tuple[Grant, ...] = ()
     """Grants of the caller that sends it: `view:agents`, `run:agents` (which includes viewing) and \
-`view:instructions`, each also for one agent as in `run:agents:research`; `view:metrics` and `view:gateway`. \
-See [security.md](security.md#access)."""
+`view:instructions`, each also for one agent as in `run:agents:research`; `view:metrics`, `view:gateway`, \
+`view:calls` and `cancel:calls`. See [security.md](security.md#access)."""
 
 
 class JwtSettings(Section):

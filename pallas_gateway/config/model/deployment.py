@@ -3,10 +3,13 @@
 The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
 """
 
+from typing import Literal
+
 from pydantic import Field, field_validator
 
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.auth import AuthSettings
+from pallas_gateway.config.model.limits import LimitsSettings, PriceSettings
 from pallas_gateway.config.model.section import Section
 from pallas_gateway.config.model.values import (
     BindPort,
@@ -131,6 +134,25 @@ their `allowed_origins`."""
 
     tool_names: ToolNames = ("send_message", "{agent}")
     """Names of the message tool; `{agent}` stands for the agent's name."""
+
+    limits: LimitsSettings = Field(default_factory=LimitsSettings)
+    """What callers may use: calls and tokens, per caller and agent; see [limits.md](limits.md)."""
+
+    prices: dict[Text, PriceSettings] = Field(default_factory=dict)
+    """Prices of models by `provider.model` (`openai.gpt-5`); see [limits.md](limits.md)."""
+
+    audit_log: Text | None = None
+    """Write a line for each decision: to this file (relative to this one), `-` for stdout, or `syslog:` (also \
+`syslog:/dev/log`, `syslog:HOST:PORT`); see [audit.md](audit.md)."""
+
+    audit_names: Literal["plain", "hashed"] = "plain"
+    """`hashed`: the audit log has HMACs of callers and addresses by the first of `state_keys`."""
+
+    audit_sync: Literal["never", "second", "line"] = "second"
+    """When lines of the audit log are forced to disk: `line` before the call goes on, `second` once a second."""
+
+    audit_required: Flag = False
+    """Refuse calls whose first line cannot be written to the audit log."""
 
     threads: ThreadsUrl | None = Field(default=None, repr=False)
     """Database of conversations: `sqlite:///threads.db` (relative to this file) or \

@@ -17,7 +17,8 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_LEEWAY_SECONDS = 300  # more would extend the life of every token
 MAX_HISTORY_ENTRIES = 50_000  # each is at least 3 of the 500,000 JSON values that a body may hold
 GRANT = re.compile(
-    r"(?:view:agents|run:agents|view:instructions)(?::(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]*))?|view:metrics|view:gateway"
+    r"(?:view:agents|run:agents|view:instructions)(?::(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]*))?"
+    r"|view:metrics|view:gateway|view:calls|cancel:calls"
 )
 ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519",
@@ -204,6 +205,7 @@ BindPort = Annotated[int, Strict(), Field(ge=0, le=65535)]
 Seconds = Annotated[float, Strict(), Field(gt=0, allow_inf_nan=False)]
 SecondsOrZero = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 LeaseSeconds = Annotated[float, Strict(), Field(ge=1, allow_inf_nan=False)]
+Price = Annotated[float, Strict(), Field(ge=0, allow_inf_nan=False)]
 Leeway = Annotated[float, Strict(), Field(ge=0, le=MAX_LEEWAY_SECONDS, allow_inf_nan=False)]
 
 Version = Annotated[Text, Field(max_length=MAX_VERSION_CHARACTERS), AfterValidator(_version)]
@@ -231,11 +233,18 @@ IconSize = Annotated[Text, _fits("[0-9]+x[0-9]+|any", "'VALUE' must be like 48x4
 IconSizes = Annotated[tuple[IconSize, ...], BeforeValidator(_sizes, json_schema_input_type=str | tuple[IconSize, ...])]
 
 ApprovalGlob = Annotated[Text, AfterValidator(_approval_glob)]
+ToolGlob = Annotated[
+    Text,
+    _fits("[^/]+/.+", "must be a glob over `server/tool`, such as `search/*`; `local/tool` for functions of the agent"),
+]
 StateKey = Annotated[Text, AfterValidator(_state_key)]
 TraceUrl = Annotated[Text, AfterValidator(_trace_url)]
 ThreadsUrl = Annotated[Text, AfterValidator(_threads_url)]
 AuthorizationUrl = Annotated[Text, AfterValidator(_authorization_url)]
-_GRANTS = "view:agents, run:agents and view:instructions, each alone or with :NAME, view:metrics and view:gateway"
+_GRANTS = (
+    "view:agents, run:agents and view:instructions, each alone or with :NAME, view:metrics, view:gateway, view:calls "
+    "and cancel:calls"
+)
 Grant = Annotated[Text, _fits(GRANT, f"'VALUE' is no grant; grants are {_GRANTS}")]
 _HASH = "must be a SHA-256 hash of 64 hexadecimal digits; 'pallas-gateway token new NAME' makes one"
 Sha256 = Annotated[Text, _fits("[0-9a-fA-F]{64}", _HASH), AfterValidator(str.lower)]

@@ -124,7 +124,8 @@ class OpenAiApi:
         agent, running = self._gateway.agents[model], self._gateway.running
         silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
         chat = ChatCompletion(agent, document, running, (scope, receive, send), silence_seconds)
-        incoming = IncomingCall(agent, caller, headers, requests.conversation_of(document), scope[_ID_KEY])
+        conversation_id = requests.conversation_of(document)
+        incoming = IncomingCall(agent, caller, headers, conversation_id, scope[_ID_KEY], api="openai")
         work = serve_call(incoming, chat.parse, chat.answer, chat.deliver)
         await while_connected(receive, work, self._gateway.answers)
         return None

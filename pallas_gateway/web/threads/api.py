@@ -174,7 +174,8 @@ class ThreadsApi:
 
         def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
             chat = Chat(agent, body, self._services(), response)
-            return serve_call(IncomingCall(agent, caller, request.headers), chat.parse, chat.answer, chat.deliver)
+            incoming = IncomingCall(agent, caller, request.headers, api="threads")
+            return serve_call(incoming, chat.parse, chat.answer, chat.deliver)
 
         return self._responding(work, events=events, trace_url=agent.trace_url)
 
@@ -191,7 +192,7 @@ class ThreadsApi:
             may_be_taken = missing is not None and missing.is_lost
             services = self._services()
             answering = GivenAnswers(agent, thread, given, body, services, response, may_be_taken=may_be_taken)
-            incoming = IncomingCall(agent, caller, request.headers)
+            incoming = IncomingCall(agent, caller, request.headers, api="threads")
             return serve_call(incoming, answering.parse, answering.answer, answering.deliver)
 
         return self._at_its_process(thread, request, read, self._responding(work, events=events))

@@ -92,7 +92,7 @@ async def test_without_a_token_one_is_anonymous(gate: Authenticator) -> None:
 
 async def test_a_static_key_has_its_name_and_grants_and_is_never_to_be_handed_on(gate: Authenticator) -> None:
     caller = await identify(gate, "pgw_ci")
-    assert caller == Caller("ci", None, Grants.of(["run:agents:echo"]), authenticated=True, owner="key:ci")
+    assert caller == Caller("ci", None, Grants.of(["run:agents:echo"]), authenticated=True, owner="key:ci", kind="key")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 import pallas_gateway
 from pallas_gateway import __version__
 from pallas_gateway.calls.parameters import BadParametersError
-from pallas_gateway.errors import AgentUnavailableError
+from pallas_gateway.errors import AgentUnavailableError, CallLimitedError
 from pallas_gateway.questions.used_states import StatesUnavailableError
 from pallas_gateway.telemetry.exposition import SAMPLES_AT_ONCE
 from pallas_gateway.telemetry.metrics import (
@@ -158,7 +158,12 @@ def test_every_reason_a_call_is_refused_for_begins_at_0() -> None:
         for reason in node.keywords
         if reason.arg == "reason" and isinstance(reason.value, ast.Constant)
     }
-    of_their_own = {AgentUnavailableError.reason, BadParametersError.reason, StatesUnavailableError.reason}
+    of_their_own = {
+        AgentUnavailableError.reason,
+        BadParametersError.reason,
+        CallLimitedError.reason,
+        StatesUnavailableError.reason,
+    }
     assert raised | of_their_own == set(REFUSALS)
 
 

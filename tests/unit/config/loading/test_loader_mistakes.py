@@ -457,7 +457,8 @@ MISTAKES = [
         GATEWAY + "  auth:\n    anonymous: [run:agent]\n",
         [
             "agents.yaml:7: gateway.auth.anonymous.0: 'run:agent' is no grant; grants are view:agents, "
-            "run:agents and view:instructions, each alone or with :NAME, view:metrics and view:gateway"
+            "run:agents and view:instructions, each alone or with :NAME, view:metrics, view:gateway, view:calls "
+            "and cancel:calls"
         ],
     ),
     Mistake(

@@ -1,0 +1,141 @@
+"""The ledger as calls see it: it admits each call, is charged for its LLM turns, and notes its end.
+
+The process that owns the workers has the ledger; each worker asks it with one message per call. Without rules and
+without an audit log no call asks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pallas_gateway.calls.call import Api, Call
+    from pallas_gateway.config.model.deployment import GatewaySettings
+
+type Outcome = Literal["ok", "error", "refused"]
+
+
+@dataclass(frozen=True, slots=True)
+class CallEntry:
+    """A call at its admission. All values are plain, because they are sent to another process.
+
+    Attributes:
+        caller: `key:NAME`, `token:NAME` or `anonymous`.
+        account: the holder of counters; see `Caller.account`.
+        address: of the client; None if it is not known.
+        parent: the id of the call that makes this one; such a call counts no call.
+        grant: that has allowed the call; None without `auth`.
+    """
+
+    call_id: str
+    agent: str
+    caller: str
+    account: str
+    address: str | None
+    api: Api
+    parent: str | None = None
+    grant: str | None = None
+
+    @classmethod
+    def of(cls, call: Call) -> CallEntry:
+        """Return the entry of a call."""
+        caller = call.caller
+        return cls(
+            call.call_id,
+            call.agent,
+            caller.principal,
+            caller.account,
+            caller.address,
+            call.api,
+            call.parent_call_id,
+            caller.grants.deciding("run:agents", call.agent),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """The end of an admitted call: `reason` is the stop reason, or why it failed; `tokens` are its own."""
+
+    outcome: Outcome
+    reason: str
+    seconds: float
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A rule that a running call exceeds: the call ends before its next LLM turn."""
+
+    rule: str
+    sentence: str
+    retry_after_seconds: int
+
+
+class Permit:
+    """The admission of one call; this one counts nothing.
+
+    `is_charged`: a rule limits tokens, so each LLM turn is charged, and none begins before the answer is known.
+    """
+
+    is_charged = False
+
+    async def charge(self, tokens: int) -> Excess | None:
+        """Charge the tokens of one LLM turn to the account; 0 only asks. Return the rule that is exceeded."""
+        del tokens
+        return None
+
+    def end(self, end: CallEnd) -> None:
+        """Note the end of the call, once; its leases end."""
+
+
+NO_PERMIT = Permit()
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A decision for the audit log that is no admission or end of a call, such as an approval or a reload.
+
+    Attributes:
+        action: one word, such as `approve`, `end_call`, `reload`.
+        outcome: one word, such as `allowed`, `refused`, `accepted`.
+        facts: plain values; `caller`, `address`, `agent`, `call_id`, `grant`, `rule` and `reason` where they are known.
+    """
+
+    action: str
+    outcome: str
+    facts: Mapping[str, Any]
+
+
+class Ledger(Protocol):
+    """Admits calls by the rules, and writes the audit log."""
+
+    def use(self, settings: GatewaySettings) -> None:
+        """Use these rules, and this audit log, from the next call on."""
+
+    async def begin(self, entry: CallEntry) -> Permit:
+        """Admit a call.
+
+        Raises:
+            CallLimitedError: a rule refuses it; that is in the audit log.
+            CallRefusedError: `audit_unavailable`, because its line cannot be written and `audit_required` is set.
+        """
+
+    def note(self, decision: Decision) -> None:
+        """Write a decision to the audit log, if there is one."""
+
+
+class NoLedger:
+    """The `Ledger` without rules and audit log."""
+
+    def use(self, settings: GatewaySettings) -> None:
+        """Nothing depends on settings."""
+
+    async def begin(self, entry: CallEntry) -> Permit:
+        del entry
+        return NO_PERMIT
+
+    def note(self, decision: Decision) -> None:
+        """Nothing is noted."""
