@@ -146,7 +146,7 @@ class Questions:
         self._asker = asker
         self._rules = rules or AskRules()
         self._watch = watch or _Unwatched()
-        self._is_outermost = not isinstance(asker, Questions)  # its limits hold for the whole path
+        self._above = asker if isinstance(asker, Questions) else None  # of the call that made this nested one
         self._put = 0
         self._open: dict[asyncio.Timeout, float] = {}  # since when, the oldest first
         self._given = dict(given or {})
@@ -159,8 +159,8 @@ class Questions:
     @property
     def longest_wait(self) -> float:
         """Return the seconds that an answer can take: 0 if the caller cannot be asked."""
-        if isinstance(self._asker, Questions):
-            return self._asker.longest_wait
+        if self._above is not None:
+            return self._above.longest_wait
         # A client may leave again, for the full time, just before a question is too old.
         return self._rules.seconds * (2 if self._rules.client_may_leave else 1) if self.modes else 0.0
 
@@ -192,14 +192,14 @@ class Questions:
             return UNASKABLE
         if (why := self._limit_reached(question)) is not None:
             return Answer("declined", why=why)
-        return self._asker.refusal(question) if isinstance(self._asker, Questions) else None
+        return self._above.refusal(question) if self._above is not None else None
 
     def _limit_reached(self, question: Question) -> str | None:
         rules, limits = self._rules, self._rules.limits
         if self.pauses.questions >= limits.at_once:
             return "too many questions of this call are open"
-        if not self._is_outermost:
-            return None
+        if self._above is not None:
+            return None  # the limits of the outermost call hold for the whole path
         if self._put >= limits.of_one_call:
             return f"this call has asked {self._put} questions already"
         too_many = rules.waiting.refusal(rules.caller, rules.most_waiting) if self.pauses.questions == 0 else None
@@ -210,7 +210,7 @@ class Questions:
         self._put += 1
         with self._waiting(), self.pauses.paused():
             try:
-                has_deadline = self._is_outermost and not self._rules.client_may_leave
+                has_deadline = self._above is None and not self._rules.client_may_leave
                 async with asyncio.timeout(self._rules.seconds if has_deadline else None) as deadline:
                     self._open[deadline] = monotonic()
                     try:
@@ -234,7 +234,7 @@ class Questions:
     def _named(self, question: Question) -> Question:
         """Return the question with its path, and with the name of the asker, which the outermost call adds."""
         question = replace(question, call_path=question.call_path + self._tool_call)
-        return replace(question, message=question.text_for(self.agent)) if self._is_outermost else question
+        return replace(question, message=question.text_for(self.agent)) if self._above is None else question
 
     def tell_model(self, tool_call_id: str, text: str) -> None:
         """Add `text` to the result of a tool call, for the model."""
@@ -252,12 +252,12 @@ class Questions:
     def _waiting(self) -> Iterator[None]:
         """Count a call as one that waits, from its first open question to its last."""
         rules = self._rules
-        if self._is_outermost and self.pauses.questions == 0:
+        if self._above is None and self.pauses.questions == 0:
             rules.waiting.add(rules.caller, 1)
         try:
             yield
         finally:
-            if self._is_outermost and self.pauses.questions == 0:
+            if self._above is None and self.pauses.questions == 0:
                 rules.waiting.add(rules.caller, -1)
 
 
