@@ -56,6 +56,19 @@ class Message:
 
 
 @dataclass(slots=True)
+class ToolUse:
+    """One tool call of a call: `name` is `server/tool`, `began` by the monotonic clock.
+
+    `seconds` and `ok` are None until the tool has ended.
+    """
+
+    name: str
+    began: float
+    seconds: float | None = None
+    ok: bool | None = None
+
+
+@dataclass(slots=True)
 class Spent:
     """The tokens and tools that a call has used, also if it fails; empty until it has an instance."""
 

@@ -58,7 +58,8 @@ class Account:
             yield
         finally:  # the provider bills failed and cancelled calls, too
             spent = self.spent
-            spent.turns, spent.iterations, spent.tools = instance.turns, instance.iterations, instance.tools
+            spent.turns, spent.iterations = instance.turns, instance.iterations
+            spent.tools = tuple(one.name for one in instance.tool_uses)
             for turn in spent.turns:
                 self._metrics.llm_turns.labels(self._agent, turn.model).inc()
                 for kind, tokens in turn.by_kind().items():

@@ -47,7 +47,7 @@ from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
+    from collections.abc import Mapping, Sequence, Set
     from contextlib import AbstractContextManager
 
     from fast_agent.core.harness import HarnessSession
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
     from fast_agent.types import PromptMessageExtended
 
-    from pallas_gateway.calls.call import Call, Reply, TurnUsage
+    from pallas_gateway.calls.call import Call, Reply, ToolUse, TurnUsage
     from pallas_gateway.limits import RuntimeLimits
     from pallas_gateway.questions.asking import Questions
     from pallas_gateway.runtime.call.observer import Observer
@@ -195,9 +195,9 @@ class FastAgentInstance:
         return self._observer.iterations
 
     @property
-    def tools(self) -> tuple[str, ...]:
+    def tool_uses(self) -> Sequence[ToolUse]:
         """The tool calls so far."""
-        return tuple(self._observer.tools)
+        return self._observer.tool_uses
 
     @property
     def _agents(self) -> Mapping[str, AgentProtocol]:
@@ -267,7 +267,7 @@ class FastAgentInstance:
             turns=self.turns,
             halted=(*seen.halted, *reply.halted),
             stopped=reply.stopped or (seen.stopped if reply.failure is None else None),
-            tools=self.tools,
+            tools=tuple(one.name for one in self.tool_uses),
             **(self._parameters.outcome() if self._parameters is not None else {}),
         )
 

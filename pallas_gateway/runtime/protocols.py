@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult, Tool
 
-    from pallas_gateway.calls.call import Call, Credentials, Reply, TurnUsage
+    from pallas_gateway.calls.call import Call, Credentials, Reply, ToolUse, TurnUsage
     from pallas_gateway.config.model.agents import ModelCapabilities
     from pallas_gateway.events.events import EventSink
     from pallas_gateway.events.progress import NotificationSender
@@ -269,8 +269,8 @@ class Instance(Protocol):
         """The number of LLM turns begun so far by all agents of a workflow, with or without reported usage."""
 
     @property
-    def tools(self) -> tuple[str, ...]:
-        """Each tool call so far, as `server/tool`."""
+    def tool_uses(self) -> Sequence[ToolUse]:
+        """Each tool call so far."""
 
     def checkpoint(self, open_questions: Set[str]) -> str | None:
         """Return where the call waits for answers to these questions, for another process to resume it from there.

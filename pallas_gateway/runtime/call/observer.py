@@ -22,6 +22,7 @@ from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import LoggingMessageNotification, TextContent
 
 from pallas_gateway.calls.assistant_stream import LOGGER, LONGEST_RESULT, relayed
+from pallas_gateway.calls.call import ToolUse
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
 from pallas_gateway.events.events import (
     Emitter,
@@ -75,6 +76,7 @@ class _Loop:
     spoken_in: int = 0  # the latest iteration with live text
     round_began: float = 0.0
     requests: Mapping[str, CallToolRequest] = field(default_factory=dict)
+    uses: Mapping[str, ToolUse] = field(default_factory=dict)
     halted: tuple[Reason, ToolOutcome] | None = None
 
 
@@ -89,7 +91,7 @@ class Observer:
         self._served = served
         self._loops: WeakKeyDictionary[ToolRunner, _Loop] = WeakKeyDictionary()
         self._speaking: dict[Any, _Loop] = {}  # the current loop of each LLM
-        self._seconds_of: dict[str, float] = {}
+        self._times_of: dict[str, tuple[float, float]] = {}
         self._tool_events: list[ToolEvents] = []
         self._spans = CallSpans()
         self._turns = TurnSpans(self._spans)
@@ -97,7 +99,7 @@ class Observer:
         self.iterations = 0
         self.halted: list[str] = []
         self.stopped: Reason | None = None
-        self.tools: list[str] = []
+        self.tool_uses: list[ToolUse] = []
         self.latest_text = ""
         self._failed_turns: dict[str, PromptMessageExtended] = {}
 
@@ -114,7 +116,7 @@ class Observer:
 
     def watch_connections(self, aggregator: MCPAggregator) -> None:
         """Observe the tool calls of one aggregator and the notifications of its servers."""
-        events = ToolEvents(self._sink, self._seconds_of, self._spans)
+        events = ToolEvents(self._sink, self._times_of, self._spans)
         self._tool_events.append(events)
         aggregator.set_tool_execution_handler(events)
         aggregator.server_notification_callback = self._on_notification  # type: ignore[assignment]  # declared as None
@@ -193,8 +195,10 @@ class Observer:
         loop = self._loop_of(runner)
         loop.requests = dict(message.tool_calls or {})
         called = [_tool_call(loop.agent, id_, request) for id_, request in loop.requests.items()]
-        self.tools += [f"{one.server}/{one.name}" if one.server else one.name for one in called]
         loop.round_began = monotonic()
+        names = {one.id: f"{one.server}/{one.name}" if one.server else one.name for one in called}
+        loop.uses = {id_: ToolUse(name, loop.round_began) for id_, name in names.items()}
+        self.tool_uses += loop.uses.values()
         self._step(loop, "tool")
 
     async def _after_tool_call(self, runner: ToolRunner, message: PromptMessageExtended) -> None:
@@ -210,7 +214,9 @@ class Observer:
             logged = _text(result)  # without the questions that `explain_result` adds for the model
             explain_result(call, result)
             text = _text(result)
-            seconds = self._seconds_of.pop(id_, whole_round)
+            use = loop.uses[id_]
+            use.began, seconds = self._times_of.pop(id_, (loop.round_began, whole_round))
+            use.seconds, use.ok = seconds, not result.is_error
             # Clients see no more of it, and an event may wait for a reader after the call has forgotten the result.
             results.append(ToolResult(call, bool(result.is_error), text[: LONGEST_RESULT + 1], seconds))
             everything = result.model_dump_json(exclude={"meta"})  # an image may change while the text does not

@@ -48,10 +48,10 @@ class _Running:
 class ToolEvents(NoOpToolExecutionHandler):
     """Reports downstream tool calls as progress; approval and display are fast-agent's."""
 
-    def __init__(self, sink: EventSink, seconds_of: dict[str, float], spans: CallSpans) -> None:
+    def __init__(self, sink: EventSink, times_of: dict[str, tuple[float, float]], spans: CallSpans) -> None:
         self._sink = sink
         self._spans = spans
-        self._seconds_of = seconds_of
+        self._times_of = times_of  # when a tool call began, and its seconds
         self._running: dict[str, _Running] = {}
         self._asking: Counter[str] = Counter()  # open questions that name no tool call, by server
         self._has_changed = asyncio.Event()
@@ -138,7 +138,7 @@ class ToolEvents(NoOpToolExecutionHandler):
         running = self._end(tool_call_id, ok=success)
         self._has_changed.set()
         if running is not None:
-            self._seconds_of[running.call.tool_call_id] = monotonic() - running.began
+            self._times_of[running.call.tool_call_id] = running.began, monotonic() - running.began
 
 
 def explain_result(call: ToolCall, result: CallToolResult) -> None:
