@@ -1,9 +1,9 @@
-"""Limits of concurrent calls. A call waits a limited time for a free slot."""
+"""Limits of concurrent calls. A call waits a limited time for a free slot, and callers take turns."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -14,25 +14,32 @@ if TYPE_CHECKING:
 
 
 class Limit:
-    """A number of slots; `at_once=None` is no limit."""
+    """A number of slots; `at_once=None` is no limit.
+
+    Accounts with waiting calls take turns: while a call of one waits, each other account gets at most one slot. Within
+    an account, calls are served in the order of arrival.
+    """
 
     def __init__(self, at_once: int | None) -> None:
         self.at_once = at_once
         self._held = 0
-        self._queue: deque[asyncio.Future[None]] = deque()
+        self._latest = ""
+        # Ordered dictionaries, because the first item of a plain one takes longer to find after many deletions.
+        self._waiting: OrderedDict[str, OrderedDict[asyncio.Future[None], None]] = OrderedDict()
 
-    async def take(self) -> None:
-        """Wait for a slot in the order of arrival, and take it."""
+    async def take(self, account: str) -> None:
+        """Wait for a slot, and take it."""
         if self._has_room:  # then no call waits, because `release` passes slots on
             self._held += 1
+            self._latest = account
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append(turn)
+        self._waiting.setdefault(account, OrderedDict())[turn] = None
         try:
             await turn
         except asyncio.CancelledError:
             if turn.cancelled():
-                self._queue.remove(turn)
+                self._remove(account, turn)
             else:  # a slot was passed to it in the same moment
                 self.release()
             raise
@@ -42,12 +49,25 @@ class Limit:
         self._held += 1
 
     def release(self) -> None:
-        """Release a slot. It passes to the call that has waited longest, unless the limit is exceeded."""
+        """Release a slot. It passes to the first call of the account whose turn it is, unless the limit is exceeded."""
         self._held -= 1
-        while self._has_room and (turn := next((one for one in self._queue if not one.done()), None)) is not None:
-            self._queue.remove(turn)
-            self._held += 1
-            turn.set_result(None)
+        while self._waiting and self._has_room:
+            # Only now, so that an account that has begun to wait since then is served before the latest one.
+            if self._latest in self._waiting:
+                self._waiting.move_to_end(self._latest)
+            account, calls = next(iter(self._waiting.items()))
+            turn = next(iter(calls))
+            self._remove(account, turn)
+            if not turn.done():  # else the call was cancelled, and has not noticed yet
+                self._held += 1
+                self._latest = account
+                turn.set_result(None)
+
+    def _remove(self, account: str, turn: asyncio.Future[None]) -> None:
+        if (calls := self._waiting.get(account)) is not None:
+            calls.pop(turn, None)
+            if not calls:
+                del self._waiting[account]
 
     @property
     def _has_room(self) -> bool:
@@ -73,14 +93,15 @@ class Limits:
 class Slots:
     """The slots of one call; they are released while a question to its caller is open."""
 
-    def __init__(self, limits: tuple[Limit, ...]) -> None:
+    def __init__(self, limits: tuple[Limit, ...], account: str) -> None:
         self._limits = limits
+        self._account = account
         self._held: list[Limit] = []
 
     async def take(self) -> None:
         """Wait for a slot of each limit."""
         for limit in self._limits:
-            await limit.take()
+            await limit.take(self._account)
             self._held.append(limit)
 
     def pause(self) -> None:
@@ -109,13 +130,17 @@ class Admission:
         self.queue_seconds = queue_seconds
 
     @asynccontextmanager
-    async def slot(self, *, nested: bool) -> AsyncIterator[Slots]:
+    async def slot(self, account: str, *, nested: bool) -> AsyncIterator[Slots]:
         """Hold the slots of a call. A nested call takes no slot of the gateway, because its parent has one.
+
+        Args:
+            account: of the outermost caller; accounts take turns.
+            nested: a running call made this one.
 
         Raises:
             CallRefusedError: `busy`, after `queue_seconds` of waiting.
         """
-        slots = Slots((self._own,) if nested else (self._own, self._gateway))
+        slots = Slots((self._own,) if nested else (self._own, self._gateway), account)
         try:
             try:
                 async with asyncio.timeout(self.queue_seconds):

@@ -55,7 +55,7 @@ class HostedAgent(AgentState):
             questions = self._questions(version, client, call)
             with version.uses.one_more():
                 async with (
-                    version.admission.slot(nested=call.is_nested) as slots,
+                    version.admission.slot(call.caller.account, nested=call.is_nested) as slots,
                     self._instance(version, sent, client, questions, account) as instance,
                 ):
                     with questions.pauses.including(slots):
