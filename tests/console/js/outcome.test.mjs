@@ -1,13 +1,29 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { outcomeOf, partial, tokensOf } from '../../../pallas_gateway/web/console/static/outcome.js';
+import { limitFrom, limitOf, outcomeOf, partial, tokensOf } from '../../../pallas_gateway/web/console/static/outcome.js';
 
 test('an answer that the gateway ended is partial', () => {
   const why = (text) => partial(outcomeOf({ content: [{ type: 'text', text }] }));
   assert.equal(why('Half. [Stopped: the budget is used up]'), 'the gateway stopped the call');
   assert.equal(why('[Stopped: one] [Stopped: two]\n'), 'the gateway stopped the call');
   for (const text of ['Whole.', '[Stopped: in the middle] and on', '[Stopped: open']) assert.equal(why(text), '', text);
+});
+
+test('an answer that a budget or a limit ended is partial, and says which', () => {
+  const why = (stop_reason) => partial(outcomeOf({ content: [{ type: 'text', text: 'Half.' }], _meta: { 'pallas/call': { stop_reason } } }));
+  assert.equal(why('budget'), 'the call has used what one call of this agent may use');
+  assert.equal(why('limited'), 'a limit of tokens a day is reached');
+  assert.equal(why('endTurn'), '');
+});
+
+test('a limit has its rule and its end', () => {
+  const limit = limitOf({ isError: true, _meta: { 'pallas/limit': { rule: 'a minute', retry_after_seconds: 12 } } });
+  assert.equal(limit.rule, 'a minute');
+  assert.ok(Math.abs(limit.until - Date.now() - 12_000) < 1000);
+  assert.equal(limitFrom(undefined, '7').rule, '');
+  for (const odd of [undefined, null, 'soon', -1, 0, NaN, Infinity, {}]) assert.equal(limitFrom('x', odd), null);
+  for (const odd of [null, {}, { _meta: { 'pallas/limit': 'x' } }]) assert.equal(limitOf(odd), null);
 });
 
 test('tokens in are those of all kinds', () => {

@@ -31,3 +31,19 @@ test('a question that is asked again after its answer takes another one', async 
   assert.deepEqual(sent, [undefined, { a: answer }, { a: answer }]);
   assert.deepEqual(answersOf(call.turn), ['You submitted “”.']);
 });
+
+test('a call that another has ended, or a limit refuses, says so', async () => {
+  const ran = async (text, meta) => {
+    globalThis.fetch = async (_, { body }) => {
+      const result = { content: [{ type: 'text', text }], isError: true, _meta: meta };
+      return new Response(JSON.stringify({ id: JSON.parse(body).id, result }), { headers: { 'Content-Type': 'application/json' } });
+    };
+    const call = new RunningCall(newTurn('hi'));
+    await call.run({ url: 'http://gateway.example/mcp', token: '', args: {} });
+    return call;
+  };
+  const ended = await ran('The call was ended by key:ops.', { 'pallas/call': { stop_reason: 'cancelled' } });
+  assert.deepEqual([ended.state.value, ended.error.value, ended.limit], ['stopped', 'The call was ended by key:ops.', null]);
+  const refused = await ran('No more calls.', { 'pallas/call': { stop_reason: 'limited' }, 'pallas/limit': { rule: 'mine', retry_after_seconds: 5 } });
+  assert.deepEqual([refused.state.value, refused.error.value, refused.limit.rule], ['error', 'No more calls.', 'mine']);
+});

@@ -17,7 +17,7 @@ async function ran(...responses) {
   globalThis.fetch = async (url, { method, body }) => {
     requests.push([method, url, JSON.parse(body)]);
     const [status, events] = responses.shift();
-    if (status !== 200) return new Response(JSON.stringify({ error_description: 'No.' }), { status });
+    if (status !== 200) return new Response(JSON.stringify({ error_description: 'No.', limit: { rule: 'mine' } }), { status, headers: { 'Retry-After': '9' } });
     const lines = events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join('');
     return new Response(`${lines}data: [DONE]\n\n`, { headers: { 'Content-Type': 'text/event-stream' } });
   };
@@ -41,6 +41,20 @@ test('an end of the stream that is none of the turn is looked up', async () => {
     const { call, isUnknown } = await ran([200, [THREAD, { type: 'error', reason, message: 'No.' }]]);
     assert.deepEqual([isUnknown, call.state.value], expected, reason);
   }
+});
+
+test('a call that another has ended says who', async () => {
+  const ended = async (message) => (await ran([200, [THREAD, { type: 'error', reason: 'cancelled', message }]])).call;
+  const call = await ended('The call was ended by key:ops.');
+  assert.deepEqual([call.state.value, call.error.value], ['stopped', 'The call was ended by key:ops.']);
+  assert.equal((await ended('The call was cancelled.')).error.value, '');
+});
+
+test('a call that a limit refuses knows the rule and until when', async () => {
+  const { call } = await ran([429]);
+  assert.deepEqual([call.state.value, call.error.value, call.limit.rule], ['error', 'No.', 'mine']);
+  assert.ok(Math.abs(call.limit.until - Date.now() - 9000) < 1000);
+  assert.equal((await ran([503])).call.limit, null);
 });
 
 test('a question is shown once, and one that is closed elsewhere leaves a line', async () => {

@@ -19,9 +19,10 @@ const VIEWS = [
 const LATER = {
   Chat: {
     files: [
-      'asked', 'browser_keeper', 'call_nodes', 'calls', 'conversations', 'dialog', 'download', 'forms', 'gateway_keeper', 'inlines', 'markdown',
-      'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
+      'asked', 'browser_keeper', 'call_nodes', 'calls', 'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper', 'inlines',
+      'markdown', 'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
       'views/activity', 'views/composer', 'views/conversation_list', 'views/fields', 'views/inspect', 'views/question', 'views/text', 'views/turn',
+      'views/waterfall',
     ],
     load: async () => (await import('./views/chat.js')).Chat,
   },
@@ -33,6 +34,8 @@ const LATER = {
   Gateway: { files: ['metrics', 'text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },
   TokenDialog: { files: ['dialog'], load: async () => (await import('./views/token.js')).TokenDialog },
 };
+/** @type {Record<string, string>} views without a part, by their paths */
+const PLAIN = Object.fromEntries(VIEWS.slice(1).map(({ path, title }) => [path, title]));
 const loaded = signal(/** @type {Record<string, any>} */ ({}));
 
 /**
@@ -139,8 +142,7 @@ function View() {
     return isLost.value ? null : html`<p class="notice error" role="alert">${registryError.value.message}</p>`;
   }
   if (view === 'agents') return html`<${Agents} />`;
-  if (view === 'connect') return html`<${Later} key="connect" name="Connect" />`;
-  if (view === 'gateway') return html`<${Later} key="gateway" name="Gateway" />`;
+  if (Object.hasOwn(PLAIN, view)) return html`<${Later} key=${view} name=${PLAIN[view]} />`;
   return html`<${Missing} text="There is no such view." />`;
 }
 
@@ -184,7 +186,7 @@ function titleOf() {
 /** The view of the address at which the page is opened is loaded with the agents. */
 function loadFirst() {
   const [view, id, part] = route.value;
-  const name = view === 'agents' && id ? (part === 'details' ? 'Details' : 'Chat') : { connect: 'Connect', gateway: 'Gateway' }[view];
+  const name = view === 'agents' && id ? (part === 'details' ? 'Details' : 'Chat') : PLAIN[view];
   if (name) load(name);
 }
 

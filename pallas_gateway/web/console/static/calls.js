@@ -16,7 +16,7 @@ export const DEEPEST = 64;
 
 /**
  * @typedef {{kind: 'turn', key: string, agent: string, iteration: number, text: string, live: boolean,
- *   stopReason: string | null, tools: Tool[], began: number, ended: number | null, version: number}} Turn
+ *   stopReason: string | null, tools: Tool[], began: number, ended: number | null, version: number, note?: string}} Turn
  * @typedef {{kind: 'tool', key: string, id: string, server: string | null, name: string, args: unknown,
  *   state: 'running' | 'completed' | 'failed' | 'unknown', result: string | null, truncated: boolean,
  *   seconds: number | null, began: number, ended: number | null, entries: Entry[], calls: Map<string, Tool>,

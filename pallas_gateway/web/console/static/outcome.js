@@ -1,11 +1,15 @@
-/** The result of a call: its texts, images and facts, and why it is partial. Pure. */
+/** The result of a call: its texts, images and facts, why it is partial, and the limit that refused it. Pure. */
 
 /**
  * @typedef {{agent?: string, conversation_id?: string | null, call_id?: string, stop_reason?: string,
  *   iterations?: number, duration_seconds?: number, usage?: Record<string, number>}} Facts
  * @typedef {{text: string, images: {data: string, mimeType: string}[], isError: boolean, facts: Facts,
  *   notes: Record<string, any> | null, traceUrl: unknown}} Outcome
+ * @typedef {{rule: string, until: number}} Limit the rule that refused a call, and the time from which it may allow one, in milliseconds
  */
+
+/** @type {Record<string, string>} reasons by which the gateway ends a call between two LLM turns */
+const USED_UP = { budget: 'the call has used what one call of this agent may use', limited: 'a limit of tokens a day is reached' };
 
 // The sentence that the gateway adds to an answer that it had to end.
 const STOPPED = '[Stopped: ';
@@ -35,9 +39,39 @@ export function outcomeOf(result) {
  */
 export function partial(outcome) {
   if (outcome.isError) return '';
+  const why = USED_UP[String(outcome.facts.stop_reason)];
+  if (why) return why;
   if (outcome.facts.stop_reason === 'maxTokens') return 'the model reached its limit of tokens';
   const begin = outcome.text.lastIndexOf(STOPPED);
   return begin >= 0 && /^[^\]]*\]\s*$/.test(outcome.text.slice(begin)) ? 'the gateway stopped the call' : '';
+}
+
+/**
+ * Return the limit that refused a call; null for every other result.
+ * @param {any} result
+ * @returns {Limit | null}
+ */
+export function limitOf(result) {
+  const limit = object(result?._meta?.['pallas/limit']);
+  return limit ? limitFrom(limit.rule, limit.retry_after_seconds) : null;
+}
+
+/**
+ * @param {unknown} rule
+ * @param {unknown} seconds
+ * @returns {Limit | null}
+ */
+export function limitFrom(rule, seconds) {
+  const wait = Number(seconds);
+  return Number.isFinite(wait) && wait > 0 ? { rule: typeof rule === 'string' ? rule : '', until: Date.now() + wait * 1000 } : null;
+}
+
+/**
+ * Return true if the call was ended by another than its client.
+ * @param {any} result
+ */
+export function isEnded(result) {
+  return result?.isError === true && result._meta?.['pallas/call']?.stop_reason === 'cancelled';
 }
 
 /**

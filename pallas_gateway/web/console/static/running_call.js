@@ -2,6 +2,7 @@
 
 import { signal } from './html.js';
 import { McpError, callTool, endCall } from './mcp.js';
+import { isEnded, limitOf } from './outcome.js';
 import { ShownCall } from './shown_call.js';
 
 const INVALID_PARAMS = -32602;
@@ -21,7 +22,8 @@ export class RunningCall extends ShownCall {
     try {
       const result = await this._answered(send);
       await this._drawn();
-      this._end(result.isError ? 'error' : 'complete', { result });
+      this.limit = limitOf(result);
+      this._end(isEnded(result) ? 'stopped' : result.isError ? 'error' : 'complete', { result });
     } catch (error) {
       await this._drawn();
       if (this._controller.signal.aborted) {

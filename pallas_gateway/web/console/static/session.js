@@ -9,7 +9,7 @@ import { BrowserKeeper, argumentsOf } from './browser_keeper.js';
 import { newTurn } from './conversations.js';
 import { DELETED, GatewayKeeper } from './gateway_keeper.js';
 import { McpError } from './mcp.js';
-import { checkedAt, refresh, token } from './state.js';
+import { checkedAt, refresh, token, tokenFor } from './state.js';
 
 /** A message that nothing is written of yet. */
 export const EMPTY = { message: '', images: [], params: {} };
@@ -67,6 +67,8 @@ export class Session {
     this.problem = signal('');
     /** @type {any} the message that is being written */
     this.draft = signal(EMPTY);
+    /** @type {any} the limit that refused the last call, with the token that it holds for */
+    this.limited = signal(null);
     /** True if the list, or the open conversation, could not be read. */
     this.isUnread = false;
     /** @type {Map<string, ShownCall>} running calls by turn, of any conversation */
@@ -230,6 +232,7 @@ export class Session {
     this._running.set(turn.id, call);
     const running = this._keeper(conversation).run(/** @type {any} */ (call), conversation, index);
     await running.finally(() => this._running.delete(turn.id));
+    if (call.limit) this.limited.value = { ...call.limit, token: tokenFor(this.agent) };
     refresh();
   }
 

@@ -49,6 +49,8 @@ export class ShownCall {
     this.loss = signal('');
     /** Why something that was asked of the call failed. */
     this.problem = signal('');
+    /** @type {import('./outcome.js').Limit | null} the limit that refused the call */
+    this.limit = null;
     /** Changes when the events come from the beginning again. */
     this.beginning = signal(0);
     this.isLive = turn.state === 'running';

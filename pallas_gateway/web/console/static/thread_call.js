@@ -7,11 +7,14 @@ import { signal } from './html.js';
 import { ANSWERED } from './asked.js';
 import { LOGGER } from './calls.js';
 import { McpError, isUnreachable } from './mcp.js';
+import { limitFrom } from './outcome.js';
 import { ShownCall } from './shown_call.js';
-import { callEvents, cancelCall, giveAnswers, resultOf } from './threads.js';
+import { callEvents, cancelCall, endedBy, giveAnswers, resultOf } from './threads.js';
 
 // Ends of a stream, and not of the turn: the thread says what became of it.
 const READ_AGAIN = ['lease_lost', 'stopping', 'stopped', 'not_found', 'question_not_open'];
+
+const LIMITED = 429;
 
 /** @type {Record<string, string>} */
 const CLOSED = {
@@ -51,7 +54,8 @@ export class ThreadCall extends ShownCall {
     } catch (error) {
       await this._drawn();
       if (this._controller.signal.aborted) return this._ended('stopped');
-      const { message } = /** @type {Error} */ (error);
+      const { message, status, data } = /** @type {McpError} */ (error);
+      if (status === LIMITED) this.limit = limitFrom(/** @type {any} */ (data)?.rule, /** @type {any} */ (data)?.retryAfter);
       if (this.turn.number === undefined || !isUnreachable(error)) return this._ended('error', { error: message });
       this.loss.value = message;
       return true;
@@ -59,7 +63,7 @@ export class ThreadCall extends ShownCall {
     await this._drawn();
     const { type, reason, message } = this._last;
     if (type === 'final') return this._ended('complete', { result: resultOf(this._last, { seconds: (performance.now() - this._began) / 1000 }) });
-    if (reason === 'cancelled') return this._ended('stopped');
+    if (reason === 'cancelled') return this._ended('stopped', { error: endedBy(message) });
     if (!READ_AGAIN.includes(reason)) return this._ended('error', { error: String(message) });
     this.loss.value = String(message);
     return true;

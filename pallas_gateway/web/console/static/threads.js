@@ -4,10 +4,11 @@
  */
 
 import { newTurn } from './conversations.js';
-import { McpError, events, jsonOf, parsed, refusal, send } from './mcp.js';
+import { request } from './gateway_api.js';
+import { McpError, events, jsonOf, parsed } from './mcp.js';
 
-const API = '../api/v1/';
 const PAGE = 200;
+const STOPPED = 'The call was cancelled.';
 
 /**
  * @typedef {import('./conversations.js').Turn} Turn
@@ -127,23 +128,17 @@ export function resultOf(answer, { seconds } = {}) {
   };
 }
 
+/**
+ * Return who ended a call, as a sentence; an empty text for one that its own client has stopped.
+ * @param {unknown} message of an error with the reason `cancelled`
+ */
+export function endedBy(message) {
+  return typeof message === 'string' && message !== STOPPED ? message : '';
+}
+
 /** @param {Record<string, any>} body */
 function streamed(body) {
   return { method: 'POST', body: { ...body, background: true, assistantStream: true }, accept: 'text/event-stream' };
-}
-
-/**
- * @param {string} path
- * @param {{method?: string, token: string, body?: any, accept?: string, signal?: AbortSignal}} options
- */
-async function request(path, { method = 'GET', token, body, accept = 'application/json', signal }) {
-  /** @type {Record<string, string>} */
-  const headers = { Accept: accept };
-  if (token) headers.Authorization = `Bearer ${token}`;
-  if (body !== undefined) headers['Content-Type'] = 'application/json';
-  const response = await send(`${API}${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
-  if (!response.ok) throw refusal(await jsonOf(response), response.status);
-  return response;
 }
 
 /**
@@ -178,5 +173,5 @@ function turnOf(id, asked, answer) {
   }
   if (answer?.status !== 'error') return turn; // it runs, or waits for answers
   const isStopped = answer.error?.reason === 'cancelled';
-  return { ...turn, state: isStopped ? 'stopped' : 'error', error: isStopped ? '' : String(answer.error?.message ?? 'The call failed.') };
+  return { ...turn, state: isStopped ? 'stopped' : 'error', error: isStopped ? endedBy(answer.error?.message) : String(answer.error?.message ?? 'The call failed.') };
 }

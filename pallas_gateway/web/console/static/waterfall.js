@@ -19,7 +19,7 @@ export function waterfall(place, depth = 0) {
   for (const entry of place.entries) {
     if (entry.kind !== 'turn') continue;
     waited(entry.began);
-    const label = `${entry.agent} turn ${entry.iteration}`;
+    const label = entry.iteration > 0 ? `${entry.agent} turn ${entry.iteration}` : entry.agent; // 0: the call as a whole
     rows.push({ node: entry, depth, label, began: entry.began, ended: entry.ended });
     for (const tool of entry.tools) {
       rows.push({ node: tool, depth: depth + 1, label: nameOf(tool), began: tool.began, ended: tool.ended });

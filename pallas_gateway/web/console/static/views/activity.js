@@ -64,7 +64,8 @@ function TurnCard({ turn }) {
     <div class="turn-card" aria-busy=${turn.live}>
       <p class="turn-head">
         <span class="who">${harmless(turn.agent)}</span>
-        <span>turn ${turn.iteration}</span>
+        ${turn.iteration > 0 && html`<span>turn ${turn.iteration}</span>`}
+        ${turn.note && html`<span>${harmless(turn.note)}</span>`}
         ${turn.stopReason && turn.stopReason !== 'endTurn' && turn.stopReason !== 'toolUse' && html`<span>${harmless(turn.stopReason)}</span>`}
         <span>${took}</span>
       </p>

@@ -5,7 +5,7 @@ import { McpError, getJson } from '../mcp.js';
 import { address } from '../route.js';
 import { EMPTY, sessionOf } from '../session.js';
 import { checkAgent, checkedAt, isLost, reasonOf, statusOf, tokenFor } from '../state.js';
-import { harmless } from '../text.js';
+import { cut, harmless } from '../text.js';
 import { Badge } from './agents.js';
 import { Composer } from './composer.js';
 import { ConversationActions, ConversationList } from './conversation_list.js';
@@ -13,6 +13,8 @@ import { TurnView } from './turn.js';
 
 const NEAR_END_PIXELS = 48;
 const BLOCKED_SECONDS = 3;
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+const LONGEST_RULE = 100;
 const IN_PLACE = 'Sending replaces the message and all that follows it.';
 const IN_A_COPY = 'Sending begins a copy of the conversation, without the message and all that follows it.';
 const LOST = 'The gateway cannot be reached.';
@@ -26,7 +28,8 @@ export function Chat({ agent }) {
   const conversation = session.open.value;
   const running = session.isRunning;
   const unusable = useBlock(agent);
-  const blocked = isLost.value ? LOST : unusable || (session.isElsewhere ? 'Another tab runs a call of this conversation. It goes on here when that has ended.' : '');
+  const limited = useLimit(session);
+  const blocked = isLost.value ? LOST : unusable || limited || (session.isElsewhere ? 'Another tab runs a call of this conversation. It goes on here when that has ended.' : '');
 
   useEffect(() => {
     editing.value = null;
@@ -121,6 +124,23 @@ function useBlock(agent) {
   if (!isBlocked) return '';
   const what = status === 'starting' ? 'This agent is starting.' : 'This agent takes no messages now.';
   return `${what} ${reasonOf(agent.id)}`.trim();
+}
+
+/**
+ * Return which limit refuses calls now, and until when; an empty text if none does.
+ * @param {import('../session.js').Session} session
+ */
+function useLimit(session) {
+  const limit = session.limited.value;
+  useEffect(() => {
+    if (!limit) return undefined;
+    const timer = setTimeout(() => (session.limited.value = null), Math.min(limit.until - Date.now(), LONGEST_TIMER_MS));
+    return () => clearTimeout(timer);
+  }, [limit]);
+  if (!limit || limit.token !== tokenFor(session.agent)) return '';
+  const until = new Date(limit.until);
+  const when = until.toDateString() === new Date().toDateString() ? until.toLocaleTimeString() : until.toLocaleString();
+  return `${limit.rule ? `The limit “${cut(limit.rule, LONGEST_RULE)}”` : 'A limit'} is reached. You can send again at ${when}.`;
 }
 
 /**

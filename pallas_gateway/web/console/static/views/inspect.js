@@ -7,10 +7,9 @@ import { download } from '../download.js';
 import { snippets } from '../snippets.js';
 import { duration, harmless, safeLink, shown } from '../text.js';
 import { tokensOf } from '../outcome.js';
-import { waterfall } from '../waterfall.js';
 import { Plain } from './text.js';
+import { Waterfall } from './waterfall.js';
 
-const MOST_ROWS = 500;
 const NOT_KEPT = 'The steps of this call are not known to this page: of earlier calls, only messages and answers are kept.';
 
 /**
@@ -39,7 +38,7 @@ export function CallInspector({ call, agent, args, onClose }) {
           .map(([name, value]) => html`<div><dt>${name}</dt><dd>${harmless(value)}</dd></div>`)}
       </dl>
       <${TraceLink} url=${call.outcome.value?.traceUrl} />
-      <${Waterfall} call=${call} />
+      <${Waterfall} place=${call.tree.root} none=${hadTurns(call) ? NOT_KEPT : 'The call had no LLM turn.'} />
       ${answers.map((text) => html`<p class="answered">${harmless(text)}</p>`)}
       <${CopyRow} agent=${agent} args=${args} />
       <details>
@@ -73,33 +72,6 @@ function tokens(usage) {
 /** @param {import('../shown_call.js').ShownCall} call */
 function hadTurns({ outcome: { value } }) {
   return Boolean(value) && (value.facts.iterations !== 0 || tokensOf(value.facts.usage).in > 0);
-}
-
-/** @param {{call: import('../shown_call.js').ShownCall}} props */
-function Waterfall({ call }) {
-  const rows = useMemo(() => waterfall(call.tree.root), [call]);
-  const end = Math.max(1, ...rows.slice(0, MOST_ROWS).map((row) => row.ended ?? row.began));
-  if (!rows.length) return html`<p class="hint">${hadTurns(call) ? NOT_KEPT : 'The call had no LLM turn.'}</p>`;
-  return html`
-    <div class="scroll waterfall" tabindex="0" role="group" aria-label="Waterfall">
-      <table>
-        <thead><tr><th scope="col">Step</th><th scope="col">Duration</th><th scope="col">When</th></tr></thead>
-        <tbody>
-          ${rows.slice(0, MOST_ROWS).map((row) => {
-            const ended = row.ended ?? end;
-            return html`
-              <tr>
-                <th scope="row" style=${{ paddingLeft: `${Math.min(row.depth, 12)}em` }}>${harmless(row.label)}</th>
-                <td>${duration((ended - row.began) / 1000)}</td>
-                <td class="bar-cell"><div class=${`span of-${row.node.kind}`} style=${{ marginLeft: `${(100 * row.began) / end}%`, width: `${(100 * (ended - row.began)) / end}%` }}></div></td>
-              </tr>
-            `;
-          })}
-        </tbody>
-      </table>
-      ${rows.length > MOST_ROWS && html`<p class="hint">${rows.length - MOST_ROWS} more steps are in the download.</p>`}
-    </div>
-  `;
 }
 
 /** @param {{agent: import('../state.js').Agent, args: Record<string, any>}} props */

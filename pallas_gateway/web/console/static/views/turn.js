@@ -98,7 +98,7 @@ function Pulse({ call }) {
 function Outcome({ call }) {
   const state = call.state.value;
   const outcome = call.outcome.value;
-  if (state === 'stopped') return html`<p class="notice degraded">Stopped. The agent’s work on this message has ended, and its answer is partial.</p>`;
+  if (state === 'stopped') return html`<p class="notice degraded">${harmless(call.error.value) || 'Stopped.'} The agent’s work on this message has ended, and its answer is partial.</p>`;
   if (state === 'interrupted') return html`<p class="notice degraded">Interrupted: the page was closed or reloaded, which ended the call. Its answer is partial. Retry sends the message again.</p>`;
   if (state === 'elsewhere') return html`<p class="notice degraded" role="status">This call runs in another tab. Its answer appears here when it has ended.</p>`;
   if (state === 'error') return html`<p class="notice error" role="alert">${harmless(call.error.value)}</p>`;

@@ -1,0 +1,26 @@
+/** Requests of the gateway's own API (`/api/v1`). */
+
+import { jsonOf, refusal, send } from './mcp.js';
+
+const API = '../api/v1/';
+
+/**
+ * Return the response to a request.
+ * @param {string} path
+ * @param {{method?: string, token: string, body?: any, accept?: string, signal?: AbortSignal}} options
+ * @throws {import('./mcp.js').McpError} for every answer that is an error
+ */
+export async function request(path, { method = 'GET', token, body, accept = 'application/json', signal }) {
+  /** @type {Record<string, string>} */
+  const headers = { Accept: accept };
+  if (token) headers.Authorization = `Bearer ${token}`;
+  if (body !== undefined) headers['Content-Type'] = 'application/json';
+  const response = await send(`${API}${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body), signal });
+  if (!response.ok) {
+    const body = await jsonOf(response);
+    const error = refusal(body, response.status);
+    error.data = { rule: body?.limit?.rule, retryAfter: response.headers.get('Retry-After') };
+    throw error;
+  }
+  return response;
+}
