@@ -20,6 +20,7 @@ from pallas_gateway.client.output import print_announcement, print_stop_hint
 from pallas_gateway.config.loading.configuration import applicable
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.ledger.protocol import NoLedger
 from pallas_gateway.serving import certificates
 from pallas_gateway.serving.service_manager import ServiceManager
 from pallas_gateway.serving.sockets import bind_public, wants_same_ports
@@ -88,9 +89,8 @@ async def _run(plan: Plan) -> None:
 
         watchdog = service.watchdog_seconds
         hang_seconds = max(watchdog, SHORTEST_HANG_SECONDS) if watchdog is not None else None
-        fleet = WorkerManager(plan, on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
-        if plan.start.rereading.watch:  # workers reload by themselves, so a later one starts with the present files
-            fleet.before_replacing = partial(_reread, fleet, plan.start.rereading)
+        fleet = WorkerManager(plan, NoLedger(), on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
+        fleet.reread = partial(_reread, fleet, plan.start.rereading)
         _handle_signals(fleet, stop, service, plan.start)
         await fleet.run(stop)
 
@@ -125,10 +125,10 @@ def _handle_signals(fleet: WorkerManager, stop: asyncio.Event, service: ServiceM
 
 
 def _reread(fleet: WorkerManager, rereading: Rereading) -> None:
-    """Use the present files for workers that start from now on, or note why they cannot be used."""
+    """Use the present files for the limits and for workers that start from now on, or note why they cannot be used."""
     fleet.problems = ()
     try:
-        fleet.configuration = _usable(fleet.configuration, load_project(rereading.config, rereading.overrides))
+        fleet.use(_usable(fleet.configuration, load_project(rereading.config, rereading.overrides)))
     except ConfigurationError as error:
         fleet.problems = [str(problem) for problem in error.problems]
     except GatewayError as error:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import signal
 from dataclasses import replace
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -19,12 +18,16 @@ from pallas_gateway.questions.used_states import UsedStates
 from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges
+from pallas_gateway.workers.calls_of_worker import CallsOfWorker
 from pallas_gateway.workers.forwarding import socket_of
+from pallas_gateway.workers.ledger_rows import LedgerRows
+from pallas_gateway.workers.parent_ledger import digest_of
 from pallas_gateway.workers.worker_messages import (
     Cancelled,
     Close,
     Closed,
     GivenBack,
+    LedgerSettings,
     LevelSet,
     NotReloaded,
     Ready,
@@ -37,6 +40,8 @@ from pallas_gateway.workers.worker_process import Ended, WorkerProcess, restart_
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.workers.start import Plan
     from pallas_gateway.workers.worker_messages import WorkerMessage
 
@@ -62,6 +67,7 @@ class WorkerManager:
 
     Args:
         plan: how workers are started.
+        ledger: of all workers.
         on_ready: called once, when every worker has been ready once, with the announcement.
         on_stop: called when the workers are about to be stopped.
         hang_seconds: silence after which a worker that was ready is replaced; None for no limit.
@@ -73,6 +79,7 @@ class WorkerManager:
     def __init__(  # noqa: PLR0913  limits are keywords with defaults
         self,
         plan: Plan,
+        ledger: Ledger,
         *,
         on_ready: Callable[[str], None],
         on_stop: Callable[[], None],
@@ -85,13 +92,14 @@ class WorkerManager:
         self._restart = restart
         self._clock = clock
         self._plan = plan
-        self.configuration = plan.start.configuration
-        """The configuration for the next worker that starts."""
+        self._ledger = ledger
+        self.use(plan.start.configuration)
         self.problems: Sequence[str] = ()
         """Why the present files cannot be used; then that configuration is an earlier one."""
         self._on_ready = on_ready
         self._on_stop = on_stop
-        self.before_replacing: Callable[[], object] = lambda: None
+        self.reread: Callable[[], object] = lambda: None
+        """Called when the present files may differ from the configuration: either `use` it, or set `problems`."""
         self._hang_seconds = hang_seconds
         self._workers: dict[int, WorkerProcess] = {}
         self._ready: set[int] = set()
@@ -126,6 +134,11 @@ class WorkerManager:
             await self._late_connections.__aexit__()
         if self._failure is not None:
             raise self._failure
+
+    def use(self, configuration: Configuration) -> None:
+        """Use another configuration for the next worker that starts, and its limits from now on."""
+        self.configuration = configuration
+        self._ledger.use(configuration.deployment.gateway)
 
     @property
     def summary(self) -> str:
@@ -174,7 +187,8 @@ class WorkerManager:
                 deaths, pause = self._restart(deaths, ended.seconds)
                 self._note_end(number, ended, pause)
                 await _until(self._stop, pause)
-                _call_back(self.before_replacing)
+                if self._plan.start.rereading.watch:  # workers have reloaded by themselves
+                    _call_back(self.reread)
         except GatewayError as error:
             self._fail(str(error), error.exit_code)
         except Exception as error:
@@ -204,14 +218,30 @@ class WorkerManager:
         self._workers[worker.number] = worker
         if self._stop.is_set():
             worker.signal(signal.SIGTERM)
+        calls = CallsOfWorker(self._ledger, worker.send, self._tasks)
+
+        def take(message: WorkerMessage) -> None:
+            match message:
+                case LedgerRows():
+                    calls.take(message)
+                case LedgerSettings(digest):
+                    self._note_ledger_settings(digest)
+                case _:
+                    self._take(worker, message)
+
         try:
-            await worker.listen(partial(self._take, worker))
+            await worker.listen(take)
+            calls.close()
             return await worker.ended(self._stop_seconds)
         finally:
             del self._workers[worker.number]
             forget_gauges(self._plan.start.folder, worker.number)
             socket_of(self._plan.start.folder, worker.name).unlink(missing_ok=True)
             self._close_together()
+
+    def _note_ledger_settings(self, digest: str) -> None:
+        if digest != digest_of(self.configuration.deployment.gateway):  # the worker has reloaded by itself
+            _call_back(self.reread)
 
     def _take(self, worker: WorkerProcess, message: WorkerMessage) -> None:
         match message:

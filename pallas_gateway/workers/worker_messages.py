@@ -1,4 +1,7 @@
-"""Messages between a worker and its parent: one JSON object per line, on a private socket."""
+"""Messages between a worker and its parent: one JSON object per line, on a private socket.
+
+Rows for the ledger are an array, see `ledger_rows`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, get_args
 
 from pallas_gateway.calls.cancellation import RequestKey
+from pallas_gateway.workers.ledger_rows import LedgerRows
 
 if TYPE_CHECKING:
     import asyncio
@@ -95,6 +99,13 @@ class NotReloaded:
 
 
 @dataclass(frozen=True, slots=True)
+class LedgerSettings:
+    """From a worker: its rules and audit log, as a hash, at its start and after a reload."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """From a worker: its calls have ended and its agents are closed; it refuses calls until it may close.
 
@@ -129,6 +140,8 @@ type WorkerMessage = (
     | UsedBefore
     | GivenBack
     | NotReloaded
+    | LedgerRows
+    | LedgerSettings
     | Stopped
     | Close
     | Closed
@@ -140,7 +153,9 @@ _MAY_BE_LOST = (Alive, LevelSet, NotReloaded)
 
 
 def line_of(message: WorkerMessage) -> bytes:
-    """Encode a message as one line of at most `LONGEST_LINE` bytes; long texts for people are cut."""
+    """Encode a message as one line of at most `LONGEST_LINE` bytes (rows as several); long texts for people are cut."""
+    if isinstance(message, LedgerRows):
+        return message.lines(LONGEST_LINE)
     fields = asdict(message)
     if isinstance(message, _FOR_PEOPLE):
         fields = {name: _cut(value) for name, value in fields.items()}
@@ -155,6 +170,8 @@ def message_of(line: bytes) -> WorkerMessage:
     """
     try:
         document = json.loads(line)
+        if isinstance(document, list):
+            return LedgerRows(document)
         if "key" in document:
             document["key"] = RequestKey(**document["key"])
         message: WorkerMessage = _KINDS[document.pop("is")](**document)

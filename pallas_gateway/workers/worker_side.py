@@ -17,6 +17,8 @@ from pallas_gateway.mcp_server.envelope import end_cancelled
 from pallas_gateway.serving.server import SharedListeners
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.workers.forwarding import Forwarding
+from pallas_gateway.workers.ledger_rows import LedgerRows
+from pallas_gateway.workers.parent_ledger import ParentLedger
 from pallas_gateway.workers.worker_messages import (
     LONGEST_LINE,
     Alive,
@@ -103,7 +105,8 @@ class WorkerSide:
         self._may_close = asyncio.Event()
         self.is_orphan = self._had_calls = False
         self._forwarding = Forwarding(start.folder, start.process, lambda: self._running.draining)
-        self._running = RunningCalls(start.state_key, self._forwarding)
+        self._ledger = ParentLedger(self.send)
+        self._running = RunningCalls(start.state_key, self._forwarding, self._ledger)
         self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
         for descriptor in start.descriptors:  # child processes of agents must not inherit them
@@ -127,6 +130,7 @@ class WorkerSide:
         await self._tasks.__aexit__()
         for listener in self._listeners:
             listener.close()
+        self._ledger.flush()
         self._writer.close()
         with suppress(ConnectionError):  # the parent is gone
             await self._writer.wait_closed()  # everything was sent
@@ -170,11 +174,14 @@ class WorkerSide:
             self.is_orphan = True
         finally:  # also after an error: without the parent this worker would miss what its calls wait for
             self._states.end()
+            self._ledger.end()
             self._stop.set()
             self._may_close.set()
 
     def _take(self, message: WorkerMessage) -> None:
         match message:
+            case LedgerRows():
+                self._ledger.take(message)
             case Cancelled(key):
                 end_cancelled(self._running.cancellations, key)
             case LevelSet(session, shows_info):

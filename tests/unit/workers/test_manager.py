@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.ledger.protocol import NoLedger
 from pallas_gateway.telemetry import logs
 from pallas_gateway.workers import worker_process
 from pallas_gateway.workers.manager import WorkerManager, WorkersError
@@ -72,6 +73,7 @@ class Run:
         )
         self.fleet = WorkerManager(
             plan,
+            NoLedger(),
             on_ready=on_ready or self.announced.append,
             on_stop=lambda: self.stopping.append(True),
             **limits,
@@ -367,7 +369,7 @@ async def test_one_that_says_nothing_for_too_long_is_replaced(tmp_path: Path, ca
 async def test_a_new_configuration_is_announced_to_those_that_run_and_given_to_later_ones(tmp_path: Path) -> None:
     async with fleet_of(tmp_path) as run:
         await run.until_announced()
-        run.fleet.configuration = configuration(changed=True)
+        run.fleet.use(configuration(changed=True))
         run.fleet.reload()
         await eventually(lambda: run.heard(1) == run.heard(2) == ["SIGHUP"], what="both told")
         assert run.fleet.configuration == configuration(changed=True)

@@ -1,0 +1,157 @@
+"""The ledger of a worker: it asks that of the parent, by one message for each call and each charged LLM turn."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from itertools import count
+from typing import TYPE_CHECKING, override
+
+from pallas_gateway.errors import STOPPING, AgentUnavailableError, CallLimitedError, CallRefusedError
+from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd, Excess, Permit
+from pallas_gateway.workers.ledger_rows import (
+    BEGIN,
+    CHARGE,
+    END,
+    LIMITED,
+    REFUSED,
+    RowSender,
+    row_of_decision,
+    values_of_end,
+    values_of_entry,
+)
+from pallas_gateway.workers.worker_messages import LedgerSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pallas_gateway.config.model.deployment import GatewaySettings
+    from pallas_gateway.ledger.protocol import CallEntry, Decision
+    from pallas_gateway.workers.ledger_rows import LedgerRows, Row
+    from pallas_gateway.workers.worker_messages import WorkerMessage
+
+_SETTINGS = {"limits", "audit_log", "audit_names", "audit_sync", "audit_required", "state_keys"}
+
+
+def digest_of(settings: GatewaySettings) -> str:
+    """Return a hash of the settings that a ledger uses."""
+    return hashlib.sha256(settings.model_dump_json(include=_SETTINGS).encode()).hexdigest()
+
+
+class ParentLedger:
+    """The `Ledger` of a worker. Without rules and without an audit log it sends nothing.
+
+    Args:
+        send: sends a message to the parent; does nothing when the parent is gone.
+    """
+
+    def __init__(self, send: Callable[[WorkerMessage], object]) -> None:
+        self._send = send
+        self._rows = RowSender(send)
+        self._numbers = count(1)
+        self._asked: dict[int, asyncio.Future[Row | None]] = {}
+        self._is_used = self._is_over = False
+        self._has_rules = self._requires_audit = False
+
+    def use(self, settings: GatewaySettings) -> None:
+        """Have the parent reread its configuration if it has other rules, or another audit log, than these."""
+        rules = settings.limits.rules
+        self._is_used = bool(rules) or settings.audit_log is not None
+        self._has_rules = any(rule.enforce for rule in rules)
+        self._requires_audit = settings.audit_log is not None and settings.audit_required
+        self._send(LedgerSettings(digest_of(settings)))
+
+    async def begin(self, entry: CallEntry) -> Permit:
+        """Have the parent admit a call.
+
+        Raises:
+            CallLimitedError: a rule refuses it.
+            CallRefusedError: `audit_unavailable`.
+            AgentUnavailableError: the parent is gone, and a rule may limit the call.
+        """
+        if not self._is_used:
+            return NO_PERMIT
+        number = next(self._numbers)
+        try:
+            answer = await self._answer(number, [BEGIN, number, *values_of_entry(entry)])
+        except asyncio.CancelledError:
+            self._rows.add([END, number, *values_of_end(CallEnd("error", "cancelled", 0.0))])
+            raise
+        if answer is None:
+            return self._without_parent(entry)
+        kind, *values = answer
+        if kind == LIMITED:
+            message, rule, seconds, limit, unit = values
+            raise CallLimitedError(message, rule=rule, retry_after_seconds=seconds, limit=limit, unit=unit)
+        if kind == REFUSED:
+            message, reason = values
+            raise CallRefusedError(message, reason=reason)
+        return _ParentPermit(self, number, is_charged=values[0])
+
+    def note(self, decision: Decision) -> None:
+        if self._is_used:
+            self._rows.add(row_of_decision(decision))
+
+    async def charge(self, admission: int, tokens: int) -> Excess | None:
+        number = next(self._numbers)
+        answer = await self._answer(number, [CHARGE, number, admission, tokens])
+        # Without the parent, the call may finish: this worker drains, and the counters ended with the parent.
+        return Excess(*answer[1:]) if answer is not None and len(answer) > 1 else None
+
+    def end_call(self, admission: int, end: CallEnd) -> None:
+        self._rows.add([END, admission, *values_of_end(end)])
+
+    def take(self, answers: LedgerRows) -> None:
+        """Hand answers of the parent to the calls that wait for them, and have not been cancelled."""
+        answer: Row
+        for number, *answer in answers.rows:
+            if (asked := self._asked.get(number)) is not None and not asked.done():
+                asked.set_result(answer)
+
+    def flush(self) -> None:
+        """Send what is not sent yet; this worker ends."""
+        self._rows.flush()
+
+    def end(self) -> None:
+        """Ask no more: the parent is gone."""
+        self._is_over = True
+        for asked in self._asked.values():
+            if not asked.done():
+                asked.set_result(None)
+
+    async def _answer(self, number: int, row: Row) -> Row | None:
+        """Send a row and return its answer; None if the parent is gone."""
+        if self._is_over:
+            return None
+        asked: asyncio.Future[Row | None] = asyncio.get_running_loop().create_future()
+        self._asked[number] = asked
+        self._rows.add(row)
+        try:
+            return await asked
+        finally:
+            del self._asked[number]
+
+    def _without_parent(self, entry: CallEntry) -> Permit:
+        """Admit nested calls, so that running calls can finish, and all calls if no rule limits any."""
+        if self._requires_audit:
+            raise CallRefusedError("The audit log is not available; try again later.", reason="audit_unavailable")
+        if self._has_rules and entry.parent is None:
+            raise AgentUnavailableError(STOPPING)
+        return NO_PERMIT
+
+
+class _ParentPermit(Permit):
+    """The admission of a call by the parent."""
+
+    def __init__(self, ledger: ParentLedger, number: int, *, is_charged: bool) -> None:
+        self.is_charged = is_charged
+        self._ledger = ledger
+        self._number = number
+
+    @override
+    async def charge(self, tokens: int) -> Excess | None:
+        return await self._ledger.charge(self._number, tokens)
+
+    @override
+    def end(self, end: CallEnd) -> None:
+        self._ledger.end_call(self._number, end)

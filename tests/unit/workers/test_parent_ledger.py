@@ -1,0 +1,292 @@
+"""The ledger over its channel: a worker's side and its parent's, with a ledger of the test at the far end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, override
+
+import pytest
+
+from pallas_gateway.config.model.deployment import GatewaySettings
+from pallas_gateway.errors import AgentUnavailableError, CallLimitedError, CallRefusedError, GatewayError
+from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd, CallEntry, Decision, Excess, Permit
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.workers.calls_of_worker import CallsOfWorker
+from pallas_gateway.workers.ledger_rows import LONGEST_FACT, LedgerRows
+from pallas_gateway.workers.parent_ledger import ParentLedger
+from pallas_gateway.workers.worker_messages import LONGEST_LINE, LedgerSettings, WorkerMessage, line_of, message_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ENTRY = CallEntry("00c0ffee", "root", "key:ci-1", "ci-1", "127.0.0.1", "mcp", None, "run:agents:root")
+END = CallEnd("ok", "end_turn", 1.25, 42)
+LIMITED = CallLimitedError("Too many calls.", rule="rule-1", retry_after_seconds=7, limit=3, unit="tokens")
+UNAUDITED = CallRefusedError("No line can be written.", reason="audit_unavailable")
+EXCESS = Excess("rule-1", "The day is used up.", 60)
+RULES = {"limits": {"rules": [{"calls_at_once": 1}]}}
+HOSTILE = "\n\x1b[31m\u202e\ud800\N{GRINNING FACE}\x00\u2028"
+
+
+class _Permit(Permit):
+    def __init__(self, ledger: LedgerOfTest, *, is_charged: bool) -> None:
+        self.is_charged = is_charged
+        self._ledger = ledger
+
+    @override
+    async def charge(self, tokens: int) -> Excess | None:
+        self._ledger.charged.append(tokens)
+        return EXCESS if tokens > 100 else None
+
+    @override
+    def end(self, end: CallEnd) -> None:
+        self._ledger.ended.append(end)
+        if end.reason == "fails":
+            raise RuntimeError("by a test")
+
+
+class LedgerOfTest:
+    """Admits what it is asked once `may_answer` is set, or raises `refuses`."""
+
+    def __init__(self) -> None:
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.refuses: BaseException | None = None
+        self.is_charged = True
+        self.entries: list[CallEntry] = []
+        self.charged: list[int] = []
+        self.ended: list[CallEnd] = []
+        self.noted: list[Decision] = []
+
+    def use(self, settings: GatewaySettings) -> None:
+        """No settings."""
+
+    async def begin(self, entry: CallEntry) -> Permit:
+        self.entries.append(entry)
+        await self.may_answer.wait()
+        if self.refuses is not None:
+            raise self.refuses
+        return _Permit(self, is_charged=self.is_charged)
+
+    def note(self, decision: Decision) -> None:
+        self.noted.append(decision)
+
+
+class Channel:
+    """Both sides; every message goes through its line."""
+
+    def __init__(self, **settings: object) -> None:
+        self.far = LedgerOfTest()
+        self.sent: list[WorkerMessage] = []
+        self.answered: list[WorkerMessage] = []
+        self.has_answered = asyncio.Event()
+        self.calls = CallsOfWorker(self.far, self._to_worker, TaskOwner())
+        self.ledger = ParentLedger(self._to_parent)
+        self.ledger.use(GatewaySettings.model_validate(settings))
+
+    @property
+    def lines(self) -> list[WorkerMessage]:
+        """The requests that were sent."""
+        return [message for message in self.sent if isinstance(message, LedgerRows)]
+
+    def _to_parent(self, message: WorkerMessage) -> None:
+        self.sent.append(message)
+        for line in line_of(message).splitlines(keepends=True):
+            if isinstance(read := message_of(line), LedgerRows):
+                self.calls.take(read)
+
+    def _to_worker(self, message: WorkerMessage) -> None:
+        self.answered.append(message)
+        self.has_answered.set()
+        for line in line_of(message).splitlines(keepends=True):
+            read = message_of(line)
+            assert isinstance(read, LedgerRows)
+            self.ledger.take(read)
+
+
+async def sent(channel: Channel) -> None:
+    """Return when what was added is sent, and its answers are."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+    del channel
+
+
+@pytest.mark.parametrize("settings", [{}, {"audit_required": True}])
+async def test_nothing_is_sent_for_a_call_without_rules_and_audit_log(settings: Mapping[str, object]) -> None:
+    channel = Channel(**settings)
+    permit = await channel.ledger.begin(ENTRY)
+    permit.end(END)
+    channel.ledger.note(Decision("approve", "allowed", {}))
+    await sent(channel)
+    assert permit is NO_PERMIT
+    assert not channel.lines
+
+
+async def test_a_call_is_admitted_charged_and_ended_with_all_its_values() -> None:
+    channel = Channel(**RULES)
+    entry = replace(ENTRY, agent=HOSTILE, caller=f"token:{HOSTILE}", account=HOSTILE, address=None, parent="0ddba11")
+    permit = await channel.ledger.begin(entry)
+    assert permit.is_charged
+    assert await permit.charge(100) is None
+    assert await permit.charge(101) == EXCESS
+    permit.end(END)
+    channel.ledger.note(Decision("approve", "allowed", {"caller": HOSTILE, "seconds": 3}))
+    await sent(channel)
+    assert (channel.far.entries, channel.far.charged, channel.far.ended) == ([entry], [100, 101], [END])
+    assert channel.far.noted == [Decision("approve", "allowed", {"caller": HOSTILE, "seconds": 3})]
+    channel.calls.close()
+    assert channel.far.ended == [END]
+
+
+async def test_a_refusal_of_the_parent_is_that_of_the_worker() -> None:
+    channel = Channel(audit_log="-")
+    channel.far.refuses = LIMITED
+    with pytest.raises(CallLimitedError) as limited:
+        await channel.ledger.begin(ENTRY)
+    assert (str(limited.value), vars(limited.value)) == (str(LIMITED), vars(LIMITED))
+    channel.far.refuses = UNAUDITED
+    with pytest.raises(CallRefusedError) as refused:
+        await channel.ledger.begin(ENTRY)
+    assert (str(refused.value), refused.value.reason) == (str(UNAUDITED), UNAUDITED.reason)
+
+
+async def test_a_fault_of_the_parent_refuses_the_call_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    channel = Channel(**RULES)
+    channel.far.refuses = RuntimeError("by a test")
+    with pytest.raises(GatewayError, match="could not decide on this call") as refused:
+        await channel.ledger.begin(ENTRY)
+    assert refused.value.reason == "internal_error"
+    await sent(channel)
+    assert caplog.messages == ["background task failed"]
+
+
+async def test_a_row_that_fails_is_logged_and_those_after_it_are_taken(caplog: pytest.LogCaptureFixture) -> None:
+    channel = Channel(**RULES)
+    one, other = await channel.ledger.begin(ENTRY), await channel.ledger.begin(ENTRY)
+    one.end(CallEnd("error", "fails", 1.0))
+    other.end(END)
+    await sent(channel)
+    assert channel.far.ended[-1] == END
+    [record] = caplog.records
+    assert (record.levelno, record.message) == (logging.ERROR, "worker message failed")
+
+
+async def test_calls_of_one_moment_share_a_line_and_so_do_their_answers() -> None:
+    channel = Channel(**RULES)
+    permits = await asyncio.gather(*(channel.ledger.begin(ENTRY) for _ in range(50)))
+    assert (len(channel.lines), len(channel.answered)) == (1, 1)
+    for permit in permits:
+        permit.end(END)
+    await sent(channel)
+    assert len(channel.lines) == 2
+    assert channel.far.ended == [END] * 50
+
+
+async def test_rows_that_are_too_long_for_one_line_have_one_each() -> None:
+    rows = LedgerRows([["note", "approve", "allowed", {"caller": "x" * 2000}]] * 600)
+    lines = line_of(rows).splitlines(keepends=True)
+    assert len(lines) == 600
+    assert [row for line in lines for row in message_of(line).rows] == rows.rows  # type: ignore[union-attr]
+
+
+async def test_a_decision_with_long_facts_fits_into_a_line() -> None:
+    channel = Channel(audit_log="-")
+    names = ("caller", "address", "agent", "call_id", "grant", "rule", "reason", "sentence")
+    channel.ledger.note(Decision("reload", "accepted", dict.fromkeys(names, "\N{GRINNING FACE}" * LONGEST_LINE)))
+    await sent(channel)
+    assert len(line_of(channel.lines[0])) < LONGEST_LINE
+    assert channel.far.noted[0].facts["reason"] == "\N{GRINNING FACE}" * LONGEST_FACT
+
+
+@pytest.mark.parametrize("answer", ["before", "after", "never"])
+async def test_a_call_that_is_cancelled_while_it_waits_for_its_admission_releases_it(answer: str) -> None:
+    channel = Channel(**RULES)
+    channel.far.may_answer.clear()
+    waiting = asyncio.create_task(channel.ledger.begin(ENTRY))
+    await sent(channel)
+    if answer == "before":  # the answer is there, and the call has not read it yet
+        channel.far.may_answer.set()
+        await channel.has_answered.wait()
+    waiting.cancel()
+    await asyncio.wait({waiting})
+    assert waiting.cancelled()
+    await sent(channel)
+    if answer == "never":
+        channel.far.refuses = LIMITED
+    channel.far.may_answer.set()
+    await sent(channel)
+    assert [end.reason for end in channel.far.ended] == ([] if answer == "never" else ["cancelled"])
+    channel.calls.close()
+    assert len(channel.far.ended) == (answer != "never")
+
+
+async def test_running_and_waiting_calls_of_a_worker_that_has_ended_are_ended() -> None:
+    channel = Channel(**RULES)
+    permit = await channel.ledger.begin(ENTRY)
+    await permit.charge(7)
+    channel.far.may_answer.clear()
+    waiting = asyncio.create_task(channel.ledger.begin(ENTRY))
+    await sent(channel)
+    channel.calls.close()
+    [lost] = channel.far.ended
+    assert (lost.outcome, lost.reason, lost.tokens) == ("error", "worker_ended", 7)
+    channel.far.may_answer.set()
+    await sent(channel)
+    assert [end.reason for end in channel.far.ended] == ["worker_ended", "worker_ended"]
+    waiting.cancel()
+
+
+NESTED = replace(ENTRY, parent="0ddba11")
+COUNTED = {"limits": {"rules": [{"calls_at_once": 1, "enforce": False}]}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "entry", "reason"),
+    [
+        (RULES, ENTRY, "agent_unavailable"),
+        (RULES, NESTED, None),
+        (COUNTED, ENTRY, None),
+        ({"audit_log": "-"}, ENTRY, None),
+        ({"audit_log": "-", "audit_required": True}, NESTED, "audit_unavailable"),
+        ({"audit_required": True}, ENTRY, None),
+    ],
+)
+@pytest.mark.parametrize("asked", ["before", "after"])
+async def test_without_a_parent_a_call_is_refused_if_it_might_be(
+    settings: Mapping[str, object], entry: CallEntry, reason: str | None, asked: str
+) -> None:
+    channel = Channel(**settings)
+    channel.far.may_answer.clear()
+    if asked == "before":
+        waiting = asyncio.create_task(channel.ledger.begin(entry))
+        await sent(channel)
+        channel.ledger.end()
+    else:
+        channel.ledger.end()
+        waiting = asyncio.create_task(channel.ledger.begin(entry))
+    if reason is None:
+        assert await waiting is NO_PERMIT
+        return
+    with pytest.raises((AgentUnavailableError, CallRefusedError)) as refused:
+        await waiting
+    assert refused.value.reason == reason
+
+
+async def test_an_admitted_call_goes_on_without_a_parent() -> None:
+    channel = Channel(**RULES)
+    permit = await channel.ledger.begin(ENTRY)
+    charging = asyncio.create_task(permit.charge(7))
+    channel.ledger.end()
+    assert await charging is None
+    assert await permit.charge(1000) is None
+    permit.end(END)
+
+
+async def test_a_worker_tells_its_parent_of_other_limits_and_of_nothing_else() -> None:
+    channel = Channel(**RULES)
+    for settings in (RULES, {**RULES, "queue_seconds": 1}, {**RULES, "audit_log": "-"}):
+        channel.ledger.use(GatewaySettings.model_validate(settings))
+    digests = [message.digest for message in channel.sent if isinstance(message, LedgerSettings)]
+    assert digests[0] == digests[1] == digests[2] != digests[3]
