@@ -6,22 +6,24 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import contextmanager
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 
 from mcp_types import TextContent
 
 from pallas_gateway.calls.call import Spent
-from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
+from pallas_gateway.errors import AgentUnavailableError, CallFailedError, CallRefusedError
+from pallas_gateway.hosting.call_registry import CallOutcome, ListedCall, ToolTime
 from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.call import Call, Reply, ToolUse, TurnUsage
     from pallas_gateway.errors import GatewayError
     from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.ledger.protocol import Outcome
+    from pallas_gateway.questions.asking import Questions
     from pallas_gateway.runtime.protocols import Instance
     from pallas_gateway.telemetry.metrics import Metrics
 
@@ -36,63 +38,141 @@ _log = logging.getLogger("pallas.calls")
 
 
 class Account:
-    """The account of one call; the agent sets `reply`, and the `permit` of an admitted call."""
+    """The account of one call; the agent sets `reply`, `questions`, and the `permit` of an admitted call.
+
+    Attributes:
+        task: of the call, which a request can end; None for one that is refused at once, and after the end.
+        ended_by: the name of the caller that has ended the call by a request of its own.
+        outcome: of a call that has ended and was not refused.
+    """
 
     def __init__(self, call: Call, metrics: Metrics) -> None:
+        self.call = call
         self.reply: Reply | None = None
         self.permit = NO_PERMIT
+        self.questions: Questions | None = None
         self.spent = call.spent
-        self._agent = call.agent
+        self.ended_by: str | None = None
+        self.outcome: CallOutcome | None = None
         self._metrics = metrics
+        self._began, self._began_at = monotonic(), time()
+        self._seconds: float | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self._instance: Instance | None = None
+        self._tools: Sequence[ToolUse] = ()
 
-    def end(self, outcome: Outcome, reason: str, seconds: float) -> None:
-        """Note the end of the call in the ledger."""
-        used = self.spent.usage
-        tokens = used.input + used.cache_read + used.cache_write + used.output
-        self.permit.end(CallEnd(outcome, reason, round(seconds, 3), tokens))
+    @property
+    def seconds(self) -> float:
+        """The duration so far, or until the end."""
+        return monotonic() - self._began if self._seconds is None else self._seconds
+
+    def listed(self) -> ListedCall:
+        """Return the call as lists show it. The LLM turns of a running call are only now read."""
+        call, instance = self.call, self._instance
+        turns, step = (
+            (self.spent.turns, self.spent.iterations) if instance is None else (instance.turns, instance.iterations)
+        )
+        return ListedCall(
+            call.call_id,
+            call.parent_call_id,
+            call.agent,
+            call.caller.principal,
+            call.caller.owner if call.caller.authenticated else None,
+            call.api,
+            self._began_at,
+            self.seconds,
+            step,
+            _tokens(turns),
+            waiting=self.outcome is None and self.questions is not None and self.questions.pauses.questions > 0,
+            end=self.outcome,
+        )
+
+    def cancel(self, by: str) -> None:
+        """End the call for the caller of this name; a call that is ended already keeps the first name."""
+        if self.ended_by is None and self.task is not None:
+            self.ended_by = by
+            self.task.cancel()
+
+    def end(self, outcome: Outcome, reason: str) -> None:
+        """Count the end of the call, and note it in the ledger."""
+        call, metrics = self.call, self._metrics
+        self._seconds = seconds = self.seconds
+        self.task = None  # which refers to this account
+        self.permit.end(CallEnd(outcome, reason, round(seconds, 3), _tokens(self.spent.turns)))
+        if outcome != "refused":
+            self.outcome = CallOutcome(outcome, reason, *self._tool_times())
+        metrics.send_message.labels(call.agent, "ok" if outcome == "ok" else "error").inc()
+        metrics.send_message_seconds.labels(call.agent).observe(seconds)
 
     @contextmanager
     def of(self, instance: Instance) -> Iterator[None]:
         """Count the turns, tools and tokens that `instance` uses in the block."""
+        self._instance = instance
         try:
             yield
         finally:  # the provider bills failed and cancelled calls, too
+            self._instance, self._tools = None, instance.tool_uses
             spent = self.spent
             spent.turns, spent.iterations = instance.turns, instance.iterations
-            spent.tools = tuple(one.name for one in instance.tool_uses)
+            spent.tools = tuple(one.name for one in self._tools)
             for turn in spent.turns:
-                self._metrics.llm_turns.labels(self._agent, turn.model).inc()
+                self._metrics.llm_turns.labels(self.call.agent, turn.model).inc()
                 for kind, tokens in turn.by_kind().items():
-                    self._metrics.llm_tokens.labels(self._agent, turn.model, kind).inc(tokens)
+                    self._metrics.llm_tokens.labels(self.call.agent, turn.model, kind).inc(tokens)
+
+    def _tool_times(self) -> tuple[tuple[ToolTime, ...], int]:
+        """Return the first tools with their times, and the number of the others."""
+        uses, now = self._tools[:MOST_TOOLS], monotonic()
+        times = (
+            ToolTime(
+                one.name[:LONGEST_TOOL],
+                one.began - self._began,
+                now - one.began if one.seconds is None else one.seconds,
+                one.ok,
+            )
+            for one in uses
+        )
+        return tuple(times), len(self._tools) - len(uses)
 
 
 @contextmanager
 def accounting(call: Call, metrics: Metrics, running: RunningCalls) -> Iterator[Account]:
-    """Account for the call of the block, which sets the reply of the account or raises."""
-    account, started = Account(call, metrics), monotonic()
+    """Account for the call of the block, which sets the reply of the account or raises.
+
+    Raises:
+        CallFailedError: `cancelled`, in place of the cancellation by a request to end the call.
+    """
+    account = Account(call, metrics)
     outcome: Outcome = "error"
     reason = "internal_error"
-    try:
-        yield account
-        if (reply := account.reply) is not None:
-            outcome, reason = ("ok", reply.stop_reason) if reply.failure is None else ("error", reply.failure)
-            for reason in reply.halted:
-                metrics.loops_aborted.labels(call.agent, reason).inc()
-            log_reply(call, reply, seconds=monotonic() - started)
-    except (CallRefusedError, AgentUnavailableError) as refusal:
-        metrics.calls_refused.labels(call.agent, refusal.reason).inc()
-        log_refused(call, refusal, seconds=monotonic() - started)
-        reason = refusal.reason
-        raise
-    except BaseException as error:
-        if isinstance(error, asyncio.CancelledError):
-            reason = "stopped" if running.draining else "cancelled"
-        log_unanswered(call, reason, account.spent, seconds=monotonic() - started)
-        raise
-    finally:
-        account.end(outcome, reason, monotonic() - started)
-        metrics.send_message.labels(call.agent, outcome).inc()
-        metrics.send_message_seconds.labels(call.agent).observe(monotonic() - started)
+    with running.calls.holding(account):
+        try:
+            yield account
+            if (reply := account.reply) is not None:
+                outcome, reason = ("ok", reply.stop_reason) if reply.failure is None else ("error", reply.failure)
+                _count_halts(reply, metrics, call.agent)
+                log_reply(call, reply, seconds=account.seconds)
+        except (CallRefusedError, AgentUnavailableError) as refusal:
+            metrics.calls_refused.labels(call.agent, refusal.reason).inc()
+            log_refused(call, refusal, seconds=account.seconds)
+            outcome, reason = "refused", refusal.reason
+            raise
+        except asyncio.CancelledError:
+            reason = "stopped" if running.draining and account.ended_by is None else "cancelled"
+            log_unanswered(call, reason, account.spent, seconds=account.seconds, ended_by=account.ended_by)
+            if account.ended_by is None:
+                raise
+            raise CallFailedError(f"The call was ended by {account.ended_by}.", reason=reason) from None
+        except BaseException:
+            log_unanswered(call, reason, account.spent, seconds=account.seconds)
+            raise
+        finally:
+            account.end(outcome, reason)
+
+
+def _count_halts(reply: Reply, metrics: Metrics, agent: str) -> None:
+    for reason in reply.halted:
+        metrics.loops_aborted.labels(agent, reason).inc()
 
 
 def log_reply(call: Call, reply: Reply, *, seconds: float) -> None:
@@ -105,9 +185,9 @@ def log_reply(call: Call, reply: Reply, *, seconds: float) -> None:
     _log.info("call ended", extra={**_about(call, seconds), **outcome, **spent, **halted})
 
 
-def log_unanswered(call: Call, reason: str, spent: Spent, *, seconds: float) -> None:
+def log_unanswered(call: Call, reason: str, spent: Spent, *, seconds: float, ended_by: str | None = None) -> None:
     """Log a call that was started and has no reply: `cancelled`, `stopped` or `internal_error`."""
-    outcome = {"outcome": "error", "reason": reason}
+    outcome = {"outcome": "error", "reason": reason, **({"ended_by": ended_by} if ended_by else {})}
     _log.info("call ended", extra={**_about(call, seconds), **outcome, **_fields_of(spent)})
 
 
@@ -123,6 +203,12 @@ def tools_used(names: Sequence[str]) -> dict[str, int]:
     shown = dict(counted[:MOST_TOOLS])
     others = sum(count for _, count in counted[MOST_TOOLS:])
     return {**shown, OTHERS: others} if others else shown
+
+
+def _tokens(turns: Iterable[TurnUsage]) -> int:
+    """Return the tokens of all kinds; those of reasoning are part of the output."""
+    used = (turn.usage for turn in turns)
+    return sum(one.input + one.cache_read + one.cache_write + one.output for one in used)
 
 
 def _fields_of(spent: Spent) -> dict[str, Any]:

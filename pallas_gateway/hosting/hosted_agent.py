@@ -6,6 +6,7 @@ instance.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,7 +24,6 @@ from pallas_gateway.questions.call_client import nowhere
 from pallas_gateway.questions.watch import QuestionEvents
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncIterator
 
     from pallas_gateway.calls.call import Call, Reply
@@ -48,11 +48,12 @@ class HostedAgent(AgentState):
             AgentUnavailableError: the agent is not ready; the message has the reason.
         """
         with accounting(call, self._shared.metrics, self._shared.running) as account:
+            account.task = asyncio.current_task()
             self._refuse_too_deep(call)
             version = await self.version_for_call()
             sent = fitted(call, version)
             account.permit = await self._shared.running.ledger.begin(CallEntry.of(call))
-            questions = self._questions(version, client, call)
+            account.questions = questions = self._questions(version, client, call)
             with version.uses.one_more():
                 async with (
                     version.admission.slot(call.caller.account, nested=call.is_nested) as slots,

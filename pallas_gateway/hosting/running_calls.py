@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.log_levels import LogLevels
+from pallas_gateway.hosting.call_registry import CallRegistry
 from pallas_gateway.ledger.protocol import NoLedger
 from pallas_gateway.questions.asking import WaitingCount
 from pallas_gateway.questions.client_answers import ClientAnswers
@@ -33,6 +34,8 @@ class RunningCalls:
             has keys. Processes that share a port share `state_key`.
         elsewhere: the other processes of the gateway, and the name of this one.
         ledger: admits calls by the limits, and writes the audit log.
+        calls: the running calls, and the latest ended ones.
+        worker: the number of this process, from 1, of so many `workers`.
         draining: no new calls are accepted.
     """
 
@@ -41,6 +44,8 @@ class RunningCalls:
     ) -> None:
         self.ledger: Ledger = ledger or NoLedger()
         self.elsewhere = elsewhere or Elsewhere()
+        self.calls = CallRegistry()
+        self.worker = self.workers = 1
         self.cancellations = Cancellations()
         self.log_levels = LogLevels()
         self.answers = ClientAnswers(state_key, self.elsewhere.process)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Send
@@ -20,6 +20,8 @@ TAKE_KEY = "pallas_gateway.take"
 """Key of the scope of a forwarded request: the function by which its process takes it."""
 NOT_THERE_KEY = "pallas_gateway.not_there"
 """Key of the scope of a request: the `NotThere` of a call that was not found in its process."""
+FOR_ONE_KEY = "pallas_gateway.for_one"
+"""Key of the scope of a request that all processes are asked: each answers for itself alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,15 @@ class NotThere:
 
     process: str
     is_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessAnswer:
+    """The answer of another process to a request that all processes are asked."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]]
+    body: bytes
 
 
 class Elsewhere:
@@ -63,6 +74,14 @@ class Elsewhere:
             request.scope[NOT_THERE_KEY] = missing
             return missing is None
         return False
+
+    async def ask_all(self, request: Request) -> Sequence[ProcessAnswer]:
+        """Return the answers of the other processes to a request without a body; those of processes in time only.
+
+        Each decides on the access again, and asks no others.
+        """
+        del request
+        return ()
 
     async def _forward(
         self, process: str, request: Request, body: bytes, send: Send, if_cut: Callable[[], bytes]

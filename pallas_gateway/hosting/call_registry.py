@@ -1,0 +1,110 @@
+"""The running calls of this process, and the latest ones that have ended, without their arguments and results.
+
+A list costs calls nothing: the registry has the accounts that calls have in any case, and reads them when it is asked.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pallas_gateway.calls.call import Api
+    from pallas_gateway.hosting.accounting import Account
+    from pallas_gateway.ledger.protocol import Outcome
+
+MOST_ENDED = 1000
+"""Ended calls that are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTime:
+    """A tool call: `start` is in seconds from the begin of its call; `ok` is None if it had not ended."""
+
+    name: str
+    start: float
+    seconds: float
+    ok: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """The end of a call: `reason` is its stop reason, or why it failed. `tools_left_out` counts later tools."""
+
+    outcome: Outcome
+    reason: str
+    tools: tuple[ToolTime, ...]
+    tools_left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCall:
+    """A call as lists show it.
+
+    Attributes:
+        parent: the id of the call that made it.
+        caller: `key:NAME`, `token:NAME` or `anonymous`.
+        owner: identifies an authenticated caller; None for others.
+        began_at: seconds since the epoch.
+        step: LLM turns begun.
+        tokens: its own so far, of all kinds.
+        waiting: a question to its caller is open.
+        end: None while it runs.
+    """
+
+    id: str
+    parent: str | None
+    agent: str
+    caller: str
+    owner: str | None
+    api: Api
+    began_at: float
+    seconds: float
+    step: int
+    tokens: int
+    waiting: bool = False
+    end: CallOutcome | None = None
+
+
+class CallRegistry:
+    """The running calls of a process by their ids, and the latest ended ones.
+
+    A call is here from its begin, also while it waits in a queue. A call that was refused was not started, and is not
+    kept.
+    """
+
+    def __init__(self) -> None:
+        self._accounts: dict[str, Account] = {}
+        self._ended: deque[ListedCall] = deque(maxlen=MOST_ENDED)
+
+    def __len__(self) -> int:
+        """Return the number of running calls, those in queues included."""
+        return len(self._accounts)
+
+    @contextmanager
+    def holding(self, account: Account) -> Iterator[None]:
+        """Hold a running call for the block, and keep it afterwards if its account has an outcome."""
+        self._accounts[account.call.call_id] = account
+        try:
+            yield
+        finally:
+            if self._accounts.get(account.call.call_id) is account:
+                del self._accounts[account.call.call_id]
+            if account.outcome is not None:
+                self._ended.append(account.listed())
+
+    def running(self) -> list[ListedCall]:
+        """Return the running calls, the oldest first."""
+        return [account.listed() for account in self._accounts.values()]
+
+    def recent(self) -> list[ListedCall]:
+        """Return the ended calls that are kept, the latest first."""
+        return [*reversed(self._ended)]
+
+    def find(self, call_id: str) -> Account | None:
+        """Return a running call; None if there is none of this id."""
+        return self._accounts.get(call_id)

@@ -1,0 +1,54 @@
+"""Calls as JSON. Pure."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+if TYPE_CHECKING:
+    from pallas_gateway.hosting.call_registry import ListedCall, ToolTime
+
+type Json = dict[str, Any]
+
+
+def call(one: ListedCall, worker: int) -> Json:
+    """A call of this process in a list; an ended one with its outcome and tools."""
+    document = {
+        "id": one.id,
+        "parent": one.parent,
+        "agent": one.agent,
+        "caller": one.caller,
+        "api": one.api,
+        "startedAt": _time(one.began_at),
+        "step": one.step,
+        "seconds": round(one.seconds, 3),
+        "tokens": one.tokens,
+        "waiting": one.waiting,
+        "worker": worker,
+    }
+    if (end := one.end) is None:
+        return document
+    return {
+        **document,
+        "endedAt": _time(one.began_at + one.seconds),
+        "outcome": end.outcome,
+        "stopReason": end.reason,
+        "tools": [*map(_tool, end.tools)],
+        "toolsLeftOut": end.tools_left_out,
+    }
+
+
+def response(document: Json) -> Response:
+    """Return JSON in ASCII: names of tools come from models, which may write half a surrogate pair."""
+    return Response(json.dumps(document), media_type="application/json")
+
+
+def _tool(one: ToolTime) -> Json:
+    return {"name": one.name, "start": round(one.start, 3), "seconds": round(one.seconds, 3), "ok": one.ok}
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

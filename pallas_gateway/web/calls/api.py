@@ -1,0 +1,170 @@
+"""`GET /api/v1/calls` and `DELETE /api/v1/calls/{id}`, over all workers.
+
+Callers see and end their own calls: those whose outermost caller they are, also of agents that they may not view. The
+grants `view:calls` and `cancel:calls` are for all calls. The worker of a request asks the others, which decide again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from http import HTTPStatus
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.identity.errors import TokenError
+from pallas_gateway.identity.grants import CANCEL_CALLS, VIEW_CALLS
+from pallas_gateway.ledger.protocol import Decision
+from pallas_gateway.questions.elsewhere import FOR_ONE_KEY
+from pallas_gateway.telemetry.redaction import quoted
+from pallas_gateway.web import access, refusals
+from pallas_gateway.web.calls import answers
+from pallas_gateway.web.threads.errors import ThreadsApiError, error_body, response_to
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from pallas_gateway.hosting.accounting import Account
+    from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.identity.caller import Caller
+
+PATH = "/api/v1/calls"
+MOST_RECENT = 1000
+_CALL_ID = re.compile(r"[0-9a-f]{16}")
+_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
+_LONGEST_NAME = 100
+
+
+def is_path(path: str) -> bool:
+    """Return True for a path of this API."""
+    return f"{path}/".startswith(f"{PATH}/")
+
+
+class CallsApi:
+    """The ASGI app of this API."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            response = await self._answer(Request(scope, receive))
+        except TokenError as error:
+            response = refusals.of_token(self._gateway, error, scope)
+        except GatewayError as error:
+            response = response_to(error)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        call_id = request.scope["path"].removeprefix(PATH)
+        method = "GET" if request.method == "HEAD" else request.method
+        if not call_id:
+            return await self._list(request) if method == "GET" else _not_allowed("GET, HEAD")
+        return await self._end(request, call_id.removeprefix("/")) if method == "DELETE" else _not_allowed("DELETE")
+
+    async def _list(self, request: Request) -> Response:
+        most = _recent(request)
+        caller = await access.caller_of(self._gateway, request.scope)
+        sees_all = caller.grants.has(VIEW_CALLS)
+        if not sees_all and not caller.authenticated:
+            return refusals.without_token(self._gateway, request.scope)
+        running = self._gateway.running
+        listed = running.calls.running() if most is None else running.calls.recent()
+        shown = [one for one in listed if sees_all or _owns(caller, one.owner)][:most]
+        calls = [answers.call(one, running.worker) for one in shown]
+        if FOR_ONE_KEY in request.scope:
+            return answers.response({"worker": running.worker, "calls": calls})
+        return answers.response(await self._with_others(request, calls, most))
+
+    async def _with_others(self, request: Request, calls: list[Any], most: int | None) -> answers.Json:
+        """Add the calls of the other workers, and the numbers of those that do not answer."""
+        running = self._gateway.running
+        missing = {*range(1, running.workers + 1)} - {running.worker}
+        for answer in await running.elsewhere.ask_all(request):
+            if answer.status == HTTPStatus.OK:
+                other = json.loads(answer.body)
+                missing.discard(other["worker"])
+                calls += other["calls"]
+        ended = most is not None
+        calls.sort(key=itemgetter("endedAt" if ended else "startedAt"), reverse=ended)
+        return {"calls": calls[:most], **({"missing": sorted(missing)} if missing else {})}
+
+    async def _end(self, request: Request, call_id: str) -> Response:
+        _no_parameters(request)
+        caller = await access.caller_of(self._gateway, request.scope)
+        ends_all = caller.grants.has(CANCEL_CALLS)
+        if not ends_all and not caller.authenticated:
+            return refusals.without_token(self._gateway, request.scope)
+        account = self._gateway.running.calls.find(call_id)
+        if account is None:
+            return await self._ended_elsewhere(request, call_id)
+        is_own = _owns(caller, account.listed().owner)
+        if ends_all or is_own:
+            self._cancel(account, caller, None if is_own else CANCEL_CALLS)
+            return Response(status_code=204)
+        if not caller.grants.has(VIEW_CALLS):
+            raise _no_call(call_id)
+        refusals.record(
+            self._gateway, request.scope, "insufficient_scope", f"the token has no grant {CANCEL_CALLS}", caller
+        )
+        return refusals.insufficient(self._gateway, CANCEL_CALLS, None)
+
+    def _cancel(self, account: Account, caller: Caller, grant: str | None) -> None:
+        name = "".join(one if one.isprintable() else "�" for one in caller.principal[:_LONGEST_NAME])
+        account.cancel(name)
+        facts = {"caller": caller.principal, "address": caller.address, "agent": account.call.agent}
+        decision = Decision("end_call", "accepted", {**facts, "call_id": account.call.call_id, "grant": grant})
+        self._gateway.running.ledger.note(decision)
+
+    async def _ended_elsewhere(self, request: Request, call_id: str) -> Response:
+        """Have the other workers end a call."""
+        if FOR_ONE_KEY in request.scope or _CALL_ID.fullmatch(call_id) is None:
+            raise _no_call(call_id)
+        running = self._gateway.running
+        given = await running.elsewhere.ask_all(request)
+        missing = running.workers - 1 - len(given)
+        for answer in given:
+            if answer.status != HTTPStatus.NOT_FOUND:
+                headers = {name.decode(): value.decode() for name, value in answer.headers}
+                return Response(answer.body, answer.status, headers)
+        if missing:
+            why = (
+                f"No call {quoted(call_id)} at the workers that answer, and not all answer now. Try again in a moment."
+            )
+            raise ThreadsApiError(why, reason="busy")
+        raise _no_call(call_id)
+
+
+def _owns(caller: Caller, owner: str | None) -> bool:
+    return caller.authenticated and owner is not None and caller.owner == owner
+
+
+def _recent(request: Request) -> int | None:
+    """Return the number of ended calls that a request asks for; None for running calls."""
+    given = request.query_params.multi_items()
+    if unknown := [name for name, _ in given if name != "recent"]:
+        raise ThreadsApiError(f"Unknown parameter {quoted(unknown[0])}. Known are: recent.")
+    if not given:
+        return None
+    number = int(given[0][1]) if len(given) == 1 and _NUMBER.fullmatch(given[0][1]) else 0
+    if not 1 <= number <= MOST_RECENT:
+        raise ThreadsApiError(f"'recent' must be a whole number from 1 to {MOST_RECENT}.")
+    return number
+
+
+def _no_parameters(request: Request) -> None:
+    for name in request.query_params:
+        raise ThreadsApiError(f"Unknown parameter {quoted(name)}. There are none.")
+
+
+def _no_call(call_id: str) -> ThreadsApiError:
+    return ThreadsApiError(f"no call {quoted(call_id)}", reason="not_found")
+
+
+def _not_allowed(allowed: str) -> Response:
+    return JSONResponse(error_body("method_not_allowed", f"Use {allowed}."), 405, {"Allow": allowed})
