@@ -70,6 +70,7 @@ def serve_with_workers(configuration: Configuration, count: int, rereading: Rere
             folder=Path(folder),
             restarts=0,
             state_key=secrets.token_bytes(32),
+            workers=count,
         )
         asyncio.run(_run(Plan(count, COMMAND, _environ, start, sockets)))
 

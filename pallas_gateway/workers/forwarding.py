@@ -13,15 +13,16 @@ import logging
 import marshal
 import re
 import struct
+from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, override
 
-from pallas_gateway.questions.elsewhere import TAKE_KEY, Elsewhere, NotThere
+from pallas_gateway.questions.elsewhere import FOR_ONE_KEY, TAKE_KEY, Elsewhere, NotThere, ProcessAnswer
 from pallas_gateway.serving.sockets import BACKLOG
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from starlette.requests import Request
@@ -32,6 +33,10 @@ TAKEN_SECONDS = 30.0
 """Longest wait until another worker takes a request. One that hangs must not hold clients and their bodies."""
 MOST_UNTAKEN = 64
 """Forwarded requests that one worker has not taken yet; further ones are treated as if it was gone."""
+ASK_SECONDS = 2.0
+"""Time for the answers of workers that are all asked."""
+MOST_ASKED_BYTES = 16 * 1024 * 1024
+"""Of one answer: some ten thousand calls."""
 _log = logging.getLogger("pallas.workers")
 _LENGTH = struct.Struct("!Q")
 _TAKEN = {"type": "pallas_gateway.taken"}
@@ -64,6 +69,7 @@ class Forwarding(Elsewhere):
         self._folder = folder
         self._draining = draining
         self._untaken: dict[str, set[asyncio.Timeout]] = {}
+        self._asked: Counter[str] = Counter()
         self._tasks = TaskOwner(close_seconds=0)
 
     async def __aenter__(self) -> Self:
@@ -129,10 +135,38 @@ class Forwarding(Elsewhere):
             return None
         return None if await response.is_ended(if_cut) else NotThere(process, is_lost=response.is_taken)
 
+    # to all other workers
+
+    @override
+    async def ask_all(self, request: Request) -> Sequence[ProcessAnswer]:
+        sent = {name: request.scope[name] for name in _SCOPE & request.scope.keys()}
+        names = [path.stem for path in self._folder.glob("*.sock") if path.stem != self.process]
+        answers = await asyncio.gather(*(self._ask(name, {**sent, FOR_ONE_KEY: True}) for name in names))
+        return [one for one in answers if one is not None]
+
+    async def _ask(self, process: str, scope: dict[str, Any]) -> ProcessAnswer | None:
+        """Return the answer of another worker; None if it is late, too large, or the worker has ended."""
+        if self._asked[process] >= MOST_UNTAKEN:
+            return None
+        self._asked[process] += 1
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                reader, writer = await asyncio.open_unix_connection(str(socket_of(self._folder, process)))
+                try:
+                    await _write(writer, [scope, b""])
+                    return await _collected(reader)
+                finally:
+                    writer.transport.abort()
+        except (TimeoutError, OSError):
+            return None
+        finally:
+            self._asked[process] -= 1
+            self._asked += Counter()  # drops the names of ended workers
+
     # from another worker
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        is_taken = False
+        is_taken = is_for_one = False
 
         def take() -> None:
             nonlocal is_taken
@@ -143,12 +177,14 @@ class Forwarding(Elsewhere):
                 writer.write(_framed(_TAKEN))
 
         async def send(message: Message) -> None:
-            take()  # a request that is refused here is answered as well
+            if not is_for_one:
+                take()  # a request that is refused here is answered as well
             plain = {"status": int(message["status"])} if "status" in message else {}  # not `HTTPStatus`
             await _write(writer, {**message, **plain})
 
         try:
             if (asked := await _read(reader)) is not None and self.app is not None:
+                is_for_one = FOR_ONE_KEY in asked[0]
                 with _receiving(asked[1], reader) as receive, suppress(NotHereError, ConnectionError):
                     await self.app({**asked[0], TAKE_KEY: take}, receive, send)
         finally:
@@ -189,6 +225,18 @@ class _Response:
         if dict(self._start["headers"]).get(b"content-type", b"").startswith(b"text/event-stream"):
             await self._send({"type": "http.response.body", "body": if_cut(), "more_body": False})
         return True
+
+
+async def _collected(reader: asyncio.StreamReader) -> ProcessAnswer | None:
+    """Return a whole response; None if the connection ends before, or it is too large."""
+    start: Message = {}
+    body = b""
+    while (message := await _read(reader, MOST_ASKED_BYTES - len(body))) is not None:
+        start = message if "status" in message else start
+        body += message.get("body", b"")
+        if message is not start and not message.get("more_body"):
+            return ProcessAnswer(start["status"], start["headers"], body)
+    return None
 
 
 @contextmanager
@@ -232,10 +280,12 @@ async def _write(writer: asyncio.StreamWriter, value: Any) -> None:
     await writer.drain()
 
 
-async def _read(reader: asyncio.StreamReader) -> Any:
-    """Return the next value; None at the end of the connection."""
+async def _read(reader: asyncio.StreamReader, most_bytes: int | None = None) -> Any:
+    """Return the next value; None at the end of the connection, and for a value that is too large."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if most_bytes is not None and length > most_bytes:
+            return None
         return marshal.loads(await reader.readexactly(length))  # noqa: S302  written by `_framed`
     except (OSError, EOFError):
         return None

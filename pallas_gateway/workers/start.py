@@ -37,7 +37,7 @@ class Start:
     Attributes:
         configuration: the last valid one.
         rereading: how it is read for a reload.
-        worker: its number, from 1.
+        worker: its number, from 1, of so many `workers`.
         listeners: descriptors of the bound sockets, in the order of `bind_public`.
         channel: descriptor of the socket for messages.
         log: descriptor of the pipe for log lines.
@@ -57,6 +57,7 @@ class Start:
     restarts: int
     state_key: bytes | None = field(default=None, repr=False)
     process: str = ""
+    workers: int = 1
 
     @property
     def descriptors(self) -> tuple[int, ...]:

@@ -107,6 +107,7 @@ class WorkerSide:
         self._forwarding = Forwarding(start.folder, start.process, lambda: self._running.draining)
         self._ledger = ParentLedger(self.send)
         self._running = RunningCalls(start.state_key, self._forwarding, self._ledger)
+        self._running.worker, self._running.workers = start.worker, start.workers
         self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
         for descriptor in start.descriptors:  # child processes of agents must not inherit them

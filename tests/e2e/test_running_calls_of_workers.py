@@ -1,0 +1,112 @@
+"""The calls of several workers in one list, and the end of one at another worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+from tests.e2e.fleet import fleet
+from tests.support.askable_callers import CAN_BE_ASKED
+from tests.support.clients import MODERN_VERSION
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import httpx
+
+PATH = "/api/v1/calls"
+HEADERS = {
+    "mcp-protocol-version": MODERN_VERSION,
+    "mcp-method": "tools/call",
+    "mcp-name": "send_message",
+    "accept": "application/json, text/event-stream",
+}
+
+
+async def called(http: httpx.AsyncClient, url: str, told: str, **params: Any) -> dict[str, Any]:
+    """The result of a call of 2026-07-28, or of the repeated request of one."""
+    meta = {**CAN_BE_ASKED, "io.modelcontextprotocol/protocolVersion": MODERN_VERSION}
+    arguments = {"name": "send_message", "arguments": {"message": told}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**arguments, **params, "_meta": meta}}
+    return dict((await http.post(url, json=body, headers=HEADERS)).json()["result"])
+
+
+async def listed(http: httpx.AsyncClient, query: str = "") -> list[dict[str, Any]]:
+    document = (await http.get(PATH + query)).raise_for_status().json()
+    assert "missing" not in document
+    return list(document["calls"])
+
+
+async def test_a_call_is_listed_and_ended_from_another_worker(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as served, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(served.client_of(pid)) for pid in sorted(served.pids)]
+        calls = [asyncio.create_task(called(http, served.url("root"), "delegate hang on")) for http in clients]
+        await served.gate.wait_for_entered(2)
+        lists = [await listed(http) for http in clients]
+        assert [[(one["id"], one["worker"]) for one in calls] for calls in lists[1:]] == [
+            [(one["id"], one["worker"]) for one in lists[0]]
+        ]
+        root, of_another = sorted((one for one in lists[0] if one["agent"] == "root"), key=lambda one: one["worker"])
+        assert (root["worker"], of_another["worker"]) == (1, 2)
+        own = {one["id"] for one in lists[0] if one["worker"] == 1}
+        for http in clients:  # each of them is told by one that has it, and by one that has not
+            doomed = root if http is clients[0] else of_another
+            assert (await http.delete(f"{PATH}/{doomed['id']}")).status_code == 204
+        results = await asyncio.gather(*calls)
+        await eventually(lambda: no_calls(clients[1]), what="the end of all calls")
+        again = await clients[1].delete(f"{PATH}/{root['id']}")
+        recent = await listed(clients[1], "?recent=3")
+
+    assert len(own) == 2
+    assert {one["content"][0]["text"] for one in results} == {"The call was ended by anonymous."}
+    assert (again.status_code, again.json()["error"]) == (404, "not_found")
+    assert len(recent) == 3
+    assert [one["endedAt"] for one in recent] == sorted((one["endedAt"] for one in recent), reverse=True)
+    assert {one["worker"] for one in recent} == {1, 2}
+
+
+async def no_calls(http: httpx.AsyncClient) -> bool:
+    return await listed(http) == []
+
+
+async def test_a_call_that_waits_between_two_requests_ends_and_its_client_reads_who_ended_it(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as served, AsyncExitStack() as stack:
+        one, other = [await stack.enter_async_context(served.client_of(pid)) for pid in served.pids]
+        asked = await called(one, served.url("peer"), "ask")
+        [waiting] = await listed(other)
+        assert (waiting["agent"], waiting["waiting"]) == ("peer", True)
+        assert (await other.delete(f"{PATH}/{waiting['id']}")).status_code == 204
+        assert await listed(other) == []
+        answers = {id_: {"action": "accept", "content": {"name": "Ada"}} for id_ in asked["inputRequests"]}
+        result = await called(
+            other, served.url("peer"), "ask", requestState=asked["requestState"], inputResponses=answers
+        )
+
+    assert result["isError"]
+    assert result["content"][0]["text"] == "The call was ended by anonymous."
+    assert result["_meta"]["pallas/call"]["stop_reason"] == "cancelled"
+
+
+async def test_a_worker_that_does_not_answer_is_named_and_delays_nothing_for_long(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as served, AsyncExitStack() as stack:
+        one, other = sorted(served.pids)
+        http = await stack.enter_async_context(served.client_of(one))
+        stopped = await stack.enter_async_context(served.client_of(other))
+        call = asyncio.create_task(called(stopped, served.url("peer"), "hang on"))
+        await served.gate.wait_for_entered(1)
+        [running] = await listed(http)
+        os.kill(other, signal.SIGSTOP)
+        try:
+            async with asyncio.timeout(10):
+                document = (await http.get(PATH)).json()
+                unknown = await http.delete(f"{PATH}/{running['id']}")
+        finally:
+            os.kill(other, signal.SIGCONT)
+        assert document == {"calls": [], "missing": [running["worker"]]}
+        assert (unknown.status_code, unknown.json()["error"], unknown.headers["retry-after"]) == (503, "busy", "5")
+        assert (await call)["content"][0]["text"] == "The call was ended by anonymous."  # once the worker goes on
+        await eventually(lambda: no_calls(http), what="the end of the call")
