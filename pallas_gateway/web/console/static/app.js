@@ -8,6 +8,7 @@ import { Agents } from './views/agents.js';
 const VIEWS = [
   { path: 'agents', title: 'Agents' },
   { path: 'connect', title: 'Connect' },
+  { path: 'calls', title: 'Calls' },
   { path: 'gateway', title: 'Gateway' },
 ];
 
@@ -25,6 +26,13 @@ const LATER = {
       'views/waterfall',
     ],
     load: async () => (await import('./views/chat.js')).Chat,
+  },
+  Calls: {
+    files: [
+      'asked', 'call_list', 'call_nodes', 'calls', 'conversations', 'dialog', 'gateway_api', 'inlines', 'markdown', 'outcome', 'shown_call', 'text',
+      'waterfall', 'views/activity', 'views/ended_call', 'views/text', 'views/waterfall',
+    ],
+    load: async () => (await import('./views/calls.js')).Calls,
   },
   Connect: { files: ['clients'], load: async () => (await import('./views/connect.js')).Connect },
   Details: {

@@ -186,6 +186,14 @@ export async function untilReached() {
   });
 }
 
+/** Wait until the gateway has answered another round. */
+export async function nextRound() {
+  const before = checkedAt.value;
+  await new Promise((resolve) => {
+    const stop = checkedAt.subscribe((at) => at === before || queueMicrotask(() => (stop(), resolve(undefined))));
+  });
+}
+
 /** @param {string} asked */
 async function runRound(asked) {
   checking.value = true;

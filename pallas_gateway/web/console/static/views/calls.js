@@ -1,0 +1,202 @@
+/** The calls of the gateway: those that run, which one may end, and those that ended last. */
+
+import { Dialog } from '../dialog.js';
+import { endCall, endedCalls, nested, runningCalls } from '../call_list.js';
+import { html, useEffect, useSignal } from '../html.js';
+import { isUnreachable } from '../mcp.js';
+import { isLost, nextRound, token, untilReached } from '../state.js';
+import { cut, duration, harmless } from '../text.js';
+import { whenShown } from '../waiting.js';
+import { EndedCall } from './ended_call.js';
+
+const EVERY_MS = 2000;
+const MOST_ENDED = 50;
+const LONGEST_NAME = 80;
+/** @type {Record<string, string>} */
+const APIS = { mcp: 'MCP', openai: 'OpenAI', threads: 'Threads' };
+
+/**
+ * @typedef {import('../call_list.js').Call} Call
+ * @typedef {import('../call_list.js').EndedCall} Ended
+ * @typedef {{running: Call[], ended: Ended[], missing: unknown[]}} Known
+ */
+
+export function Calls() {
+  const known = useSignal(/** @type {Known | null} */ (null));
+  const problem = useSignal('');
+  const asked = useSignal(/** @type {Call | null} */ (null));
+  const inspected = useSignal(/** @type {Ended | null} */ (null));
+  const said = useSignal({ text: '', isError: false });
+  const ends = useSignal(0);
+
+  useEffect(() => {
+    known.value = null;
+    said.value = { text: '', isError: false };
+  }, [token.value]);
+  useEffect(() => {
+    const leaving = new AbortController();
+    follow(known, problem, leaving.signal);
+    return () => leaving.abort();
+  }, [token.value, ends.value]);
+  const end = async (/** @type {Call} */ call) => {
+    asked.value = null;
+    const agent = nameOf(call.agent);
+    try {
+      await endCall(call.id, token.value);
+      said.value = { text: `The call of ${agent} was ended.`, isError: false };
+    } catch (error) {
+      said.value = { text: `The call of ${agent} was not ended: ${sentence(error)}`, isError: true };
+    }
+    ends.value += 1; // the list is read again at once
+    document.getElementById('main')?.focus({ preventScroll: true }); // the button may be gone with its call
+  };
+  return html`
+    <div class="heading"><h1>Calls</h1></div>
+    <div class="sections">
+      <p class=${said.value.text ? `notice ${said.value.isError ? 'error' : ''}` : 'unseen'} role="status">${said.value.text}</p>
+      ${problem.value ? html`<p class="notice error" role="alert">${problem.value}</p>` : html`<${Lists} known=${known.value} asked=${asked} inspected=${inspected} />`}
+    </div>
+    ${asked.value && html`<${Confirmation} call=${asked.value} onEnd=${end} onClose=${() => (asked.value = null)} />`}
+    ${inspected.value && html`<${EndedCall} call=${inspected.value} calls=${known.value?.ended ?? []} onClose=${() => (inspected.value = null)} />`}
+  `;
+}
+
+/** @param {{known: Known | null, asked: any, inspected: any}} props */
+function Lists({ known, asked, inspected }) {
+  if (isLost.value) return html`<p class="empty">Not known now.</p>`;
+  if (known === null) return html`<p class="empty" role="status">Loading the calls…</p>`;
+  return html`
+    ${known.missing.length > 0 && html`<p class="notice degraded" role="status">These workers did not answer, and their calls are missing: ${harmless(cut(known.missing.join(', '), 200))}.</p>`}
+    <section class="card" aria-labelledby="calls-running">
+      <h2 id="calls-running">Running calls</h2>
+      ${known.running.length === 0 ? html`<p class="hint">No call is running.</p>` : html`<${Running} calls=${known.running} asked=${asked} />`}
+    </section>
+    <section class="card" aria-labelledby="calls-ended">
+      <h2 id="calls-ended">Ended calls</h2>
+      ${known.ended.length === 0 ? html`<p class="hint">No call has ended.</p>` : html`<${Ended} calls=${known.ended} inspected=${inspected} />`}
+    </section>
+  `;
+}
+
+/** @param {{calls: Call[], asked: any}} props */
+function Running({ calls, asked }) {
+  return html`
+    <div class="scroll" tabindex="0" role="group" aria-labelledby="calls-running">
+      <table class="calls">
+        <caption class="unseen">Running calls</caption>
+        <thead>
+          <tr>
+            <th scope="col">Agent</th><th scope="col">Caller</th><th scope="col">API</th><th scope="col">Step</th>
+            <th scope="col">Time</th><th scope="col">Tokens</th><th scope="col">Worker</th><td></td>
+          </tr>
+        </thead>
+        <tbody>
+          ${nested(calls).map(
+            ({ call, depth }) => html`
+              <tr key=${call.id}>
+                <${AgentCell} call=${call} depth=${depth} />
+                <td>${nameOf(call.caller)}</td>
+                <td>${APIS[call.api] ?? nameOf(call.api)}</td>
+                <td>${nameOf(call.step)}${call.waiting && html` <span class="badge degraded">waiting for its caller</span>`}</td>
+                <td class="number">${duration(call.seconds)}</td>
+                <td class="number">${call.tokens.toLocaleString()}</td>
+                <td class="number">${call.worker ?? ''}</td>
+                <td class="act"><button type="button" onClick=${() => (asked.value = call)}>End</button></td>
+              </tr>
+            `,
+          )}
+        </tbody>
+      </table>
+    </div>
+  `;
+}
+
+/** @param {{calls: Ended[], inspected: any}} props */
+function Ended({ calls, inspected }) {
+  return html`
+    <div class="scroll" tabindex="0" role="group" aria-labelledby="calls-ended">
+      <table class="calls">
+        <caption class="unseen">Ended calls</caption>
+        <thead>
+          <tr>
+            <th scope="col">Agent</th><th scope="col">Caller</th><th scope="col">API</th><th scope="col">Outcome</th>
+            <th scope="col">Ended</th><th scope="col">Time</th><th scope="col">Tokens</th><td></td>
+          </tr>
+        </thead>
+        <tbody>
+          ${nested(calls).map(
+            ({ call, depth }) => html`
+              <tr key=${call.id}>
+                <${AgentCell} call=${call} depth=${depth} />
+                <td>${nameOf(call.caller)}</td>
+                <td>${APIS[call.api] ?? nameOf(call.api)}</td>
+                <td><span class=${`badge ${call.outcome === 'ok' ? 'ok' : 'error'}`}>${nameOf(call.outcome)}</span>${call.stopReason !== 'endTurn' && html` ${nameOf(call.stopReason)}`}</td>
+                <td>${new Date(call.endedAt).toLocaleTimeString()}</td>
+                <td class="number">${duration(call.seconds)}</td>
+                <td class="number">${call.tokens.toLocaleString()}</td>
+                <td class="act"><button type="button" class="quiet" onClick=${() => (inspected.value = call)}>Inspect</button></td>
+              </tr>
+            `,
+          )}
+        </tbody>
+      </table>
+    </div>
+  `;
+}
+
+/** @param {{call: Call, depth: number}} props */
+function AgentCell({ call, depth }) {
+  return html`
+    <th scope="row" style=${{ paddingLeft: `${Math.min(depth, 12)}em` }}>
+      ${depth > 0 && html`<span class="unseen">nested call of </span>`}${nameOf(call.agent)}
+    </th>
+  `;
+}
+
+/** @param {{call: Call, onEnd: (call: Call) => void, onClose: () => void}} props */
+function Confirmation({ call, onEnd, onClose }) {
+  return html`
+    <${Dialog} title="End the call?" onClose=${onClose}>
+      <p>The call of ${nameOf(call.agent)} by ${nameOf(call.caller)} ends without an answer, and its nested calls with it. Its client reads who ended it.</p>
+      <div class="actions"><button type="button" class="primary" onClick=${() => onEnd(call)}>End the call</button><button type="button" onClick=${onClose}>Cancel</button></div>
+    <//>
+  `;
+}
+
+/**
+ * Read the calls every two seconds while the page is shown; those that have ended when one of the running ones is gone.
+ * @param {any} known
+ * @param {any} problem
+ * @param {AbortSignal} gone
+ */
+async function follow(known, problem, gone) {
+  while (!gone.aborted) {
+    try {
+      const { calls, missing } = await runningCalls(token.value, gone);
+      const ids = new Set(calls.map(({ id }) => id));
+      const hasSame = known.value?.running.every((/** @type {Call} */ { id }) => ids.has(id));
+      const ended = hasSame ? known.value.ended : (await endedCalls(MOST_ENDED, token.value, gone)).calls;
+      known.value = { running: calls, ended, missing };
+      problem.value = '';
+    } catch (error) {
+      if (gone.aborted) return;
+      if (isUnreachable(error)) await untilReached();
+      else {
+        problem.value = `The calls are not shown: ${sentence(error)}`;
+        await nextRound(); // grants change seldom
+      }
+    }
+    await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
+    await whenShown();
+  }
+}
+
+/** @param {unknown} text */
+function nameOf(text) {
+  return harmless(cut(String(text ?? ''), LONGEST_NAME));
+}
+
+/** @param {unknown} error */
+function sentence(error) {
+  return `${harmless(/** @type {Error} */ (error).message).replace(/\.$/, '')}.`;
+}
