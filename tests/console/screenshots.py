@@ -52,8 +52,16 @@ async def _gateway(page: Page) -> None:
     )
 
 
+async def _calls(page: Page) -> None:
+    """Open the call of the chat."""
+    calls = page.get_by_role("table", name="Ended calls").get_by_role("row")
+    await calls.filter(has=page.get_by_role("rowheader", name="concierge")).get_by_role("button").first.click()
+    await expect(page.get_by_role("dialog", name="Call").get_by_role("group", name="Steps")).to_be_visible()
+
+
 _PREPARE = {
     "console-agents": _agents,
+    "console-calls": _calls,
     "console-chat": _chat,
     "console-gateway": _gateway,
 }
@@ -68,6 +76,7 @@ async def main() -> None:
             browser = await launched(playwright)
             await shoot(browser, program.url, "console-chat", "#/agents/concierge")
             await shoot(browser, program.url, "console-agents", "")
+            await shoot(browser, program.url, "console-calls", "#/calls")
             await shoot(browser, program.url, "console-gateway", "#/gateway")
             await browser.close()
 
