@@ -20,6 +20,7 @@ from pallas_gateway.cli.serve import serve
 from pallas_gateway.cli.token import token
 from pallas_gateway.client.agents import agents
 from pallas_gateway.client.call import call
+from pallas_gateway.client.calls import calls
 from pallas_gateway.client.chat.command import chat
 from pallas_gateway.client.connect import connect
 from pallas_gateway.client.health import health
@@ -39,6 +40,7 @@ app = typer.Typer(
 for command in (init, serve, check, agents, health, call, chat, connect, schema, export, apply):
     app.command()(command)
 app.add_typer(token, name="token")
+app.add_typer(calls, name="calls")
 
 
 older = typer.Typer(pretty_exceptions_enable=False)

@@ -114,25 +114,30 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
     base_url = base_url.rstrip("/")
     try:
         async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
-            response = await client.get(f"{base_url}{WELL_KNOWN}", headers=_authorization(bearer))
+            response = await client.get(f"{base_url}{WELL_KNOWN}", headers=authorization(bearer))
             response.raise_for_status()
             return [_agent(base_url, entry["server"]) for entry in response.json()["servers"]]
     except httpx.HTTPStatusError as error:
         if error.response.status_code in _REFUSING:
             is_unavailable = error.response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
             refused = UnavailableError if is_unavailable else RefusedError
-            raise refused(f"{base_url} refused: {_why_refused(error.response, bearer)}") from error
+            raise refused(f"{base_url} refused: {why_refused(error.response, bearer)}") from error
         hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
         raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}). {hint}") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        why = str(error) or type(error).__name__
-        if "CERTIFICATE_VERIFY_FAILED" in why:
-            hint = "The variable SSL_CERT_FILE names a file of certificates to trust."
-            raise UnreachableError(f"The certificate of {base_url} is not accepted ({why}). {hint}") from error
-        hint = f"Is it running? `pallas-gateway serve` starts it; --url or {URL_VARIABLE} names another."
-        raise UnreachableError(f"No gateway answers at {base_url} ({why}). {hint}") from error
+        raise not_reached(base_url, error) from error
     except (ValueError, LookupError, TypeError) as error:
         raise UnreachableError(f"What answers at {base_url}{WELL_KNOWN} is not a registry.") from error
+
+
+def not_reached(base_url: str, error: Exception) -> UnreachableError:
+    """Return the error for a gateway that does not answer, from that of the HTTP client."""
+    why = str(error) or type(error).__name__
+    if "CERTIFICATE_VERIFY_FAILED" in why:
+        hint = "The variable SSL_CERT_FILE names a file of certificates to trust."
+        return UnreachableError(f"The certificate of {base_url} is not accepted ({why}). {hint}")
+    hint = f"Is it running? `pallas-gateway serve` starts it; --url or {URL_VARIABLE} names another."
+    return UnreachableError(f"No gateway answers at {base_url} ({why}). {hint}")
 
 
 async def fetch_states(base_url: str, bearer: str | None = None) -> Callable[[RemoteAgent], tuple[str, str]]:
@@ -143,7 +148,7 @@ async def fetch_states(base_url: str, bearer: str | None = None) -> Callable[[Re
 
     try:
         async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
-            response = await client.get(f"{base_url.rstrip('/')}/readyz", headers=_authorization(bearer))
+            response = await client.get(f"{base_url.rstrip('/')}/readyz", headers=authorization(bearer))
         not_up: dict[str, Any] = response.json()["not_up"]
         down = {slug(name): (str(one["state"]), str(one["reason"] or "")) for name, one in not_up.items()}
     except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
@@ -161,7 +166,7 @@ async def fetch_server_tools(base_url: str, agent: str, bearer: str | None = Non
     try:
         async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
             url = f"{base_url.rstrip('/')}{AGENT_DETAILS}{quote(agent)}"
-            response = (await client.get(url, headers=_authorization(bearer))).raise_for_status()
+            response = (await client.get(url, headers=authorization(bearer))).raise_for_status()
         rows = []
         for server in response.json()["servers"] or ():
             tools = server["tools"] or [{"name": "", "description": server.get("reason", "")}]
@@ -246,7 +251,7 @@ async def connected(
         async with (
             limited(
                 httpx2.AsyncClient(
-                    headers=_authorization(bearer),
+                    headers=authorization(bearer),
                     timeout=timeout,
                     event_hooks={"response": [partial(_keep, responses)]},
                 ),
@@ -288,7 +293,7 @@ def _refusal(agent: RemoteAgent, last: list[httpx2.Response], why: str, bearer: 
     if not last or not last[0].is_error:
         return RefusedError(f"{refused}: {why}")
     kind = NoAccessError if _has_no_access(last[0], bearer) else RefusedError
-    return kind(f"{refused}: {_why_refused(last[0], bearer)}")
+    return kind(f"{refused}: {why_refused(last[0], bearer)}")
 
 
 def _has_no_access(response: httpx2.Response, bearer: str | None) -> bool:
@@ -298,11 +303,11 @@ def _has_no_access(response: httpx2.Response, bearer: str | None) -> bool:
     return response.status_code == HTTPStatus.UNAUTHORIZED and not bearer
 
 
-def _authorization(bearer: str | None) -> dict[str, str]:
+def authorization(bearer: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {bearer}"} if bearer else {}
 
 
-def _why_refused(response: httpx.Response | httpx2.Response, bearer: str | None) -> str:
+def why_refused(response: httpx.Response | httpx2.Response, bearer: str | None) -> str:
     """Describe a refusal: the status, the server's message about the token, and what to do."""
     status = f"HTTP {response.status_code}"
     said = re.search(r'error_description="([^"]*)"', response.headers.get("www-authenticate", ""))

@@ -1,0 +1,202 @@
+"""`pallas-gateway calls`: the running and the recent calls of a gateway, and the end of one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from urllib.parse import quote
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from pallas_gateway.client.address import UrlOption, gateway_url
+from pallas_gateway.client.calls_view import (
+    RECENT_COLUMNS,
+    RUNNING_COLUMNS,
+    RemoteCall,
+    changes,
+    recent_lines,
+    running_lines,
+)
+from pallas_gateway.client.gateway_api import ApiRefusedError, request
+from pallas_gateway.client.gateway_client import BearerOption, UnavailableError, UnreachableError
+from pallas_gateway.client.output import counted, problem, result, table
+from pallas_gateway.client.usage import UsageError
+from pallas_gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+PATH = "/api/v1/calls"
+MOST_RECENT = 1000
+calls = typer.Typer(help="Running and recent calls of a gateway.")
+
+
+@dataclass
+class CallList:
+    """The calls of one gateway, asked for again and again.
+
+    Attributes:
+        url: base URL of the gateway.
+        bearer: the token to send.
+        missing: workers that gave no answer to the last request.
+    """
+
+    url: str
+    bearer: str | None = field(default=None, repr=False)
+    missing: Sequence[int] = ()
+
+    async def fetch(self, recent: int | None = None) -> list[RemoteCall]:
+        """Return the running calls, or the last `recent` ended ones.
+
+        Raises:
+            GatewayError: the gateway does not answer, or refuses.
+        """
+        document = await self.document(recent)
+        try:
+            self.missing = [int(number) for number in document.get("missing", ())]
+            return [RemoteCall.of(one) for one in document["calls"]]
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise UnreachableError(f"What answers at {self.url}{PATH} is not a list of calls.") from error
+
+    async def document(self, recent: int | None = None) -> Any:
+        """Return the list as it is; raises as `fetch`."""
+        query = "" if recent is None else f"?recent={recent}"
+        return await request("GET", self.url, PATH + query, self.bearer)
+
+    @property
+    def note(self) -> str:
+        """A sentence about workers that did not answer, or nothing."""
+        if not self.missing:
+            return ""
+        named = ", ".join(map(str, self.missing))
+        return f"No answer from {'worker' if len(self.missing) == 1 else 'workers'} {named}; their calls are not shown."
+
+
+@calls.callback(invoke_without_command=True)
+def show(
+    context: typer.Context,
+    url: UrlOption = None,
+    bearer: BearerOption = None,
+    last: Annotated[int, typer.Option(min=1, max=MOST_RECENT, help="Number of calls that --recent shows.")] = 20,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two lists of --watch.")] = 2.0,
+    *,
+    recent: Annotated[bool, typer.Option("--recent", help="Show ended calls, the latest first, with tools.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Ask again and again, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+) -> None:
+    """Show the running calls of a gateway: your own, or all with the grant view:calls."""
+    context.obj = url, bearer
+    if context.invoked_subcommand is not None:
+        return
+    if watch and (recent or as_json):
+        raise UsageError("--watch shows running calls as a table; use --recent and --json without it.")
+    asked = CallList(gateway_url(url), bearer)
+    if watch:
+        try:
+            asyncio.run(_watch(asked, interval))
+        except KeyboardInterrupt:
+            sys.stdout.flush()
+    elif as_json:
+        result(json.dumps(asyncio.run(asked.document(last if recent else None)), indent=2))
+    else:
+        _show(asked, asyncio.run(asked.fetch(last if recent else None)), recent=recent)
+
+
+@calls.command()
+def end(
+    context: typer.Context,
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of running calls.")],
+    url: UrlOption = None,
+    bearer: BearerOption = None,
+) -> None:
+    """End running calls: your own, or any with the grant cancel:calls; exit 1 if one does not run or is not yours."""
+    url_before, bearer_before = context.obj
+    base_url = gateway_url(url or url_before)
+    if not asyncio.run(_end(base_url, bearer or bearer_before, ids)):
+        raise typer.Exit(1)
+
+
+async def _end(base_url: str, bearer: str | None, ids: Sequence[str]) -> bool:
+    """End calls one after the other; return False if one was refused."""
+    all_ended = True
+    for call_id in ids:
+        try:
+            await request("DELETE", base_url, f"{PATH}/{quote(call_id, safe='')}", bearer)
+        except (ApiRefusedError, UnavailableError) as error:
+            problem(str(error))
+            all_ended = False
+        else:
+            result(f"ended {call_id}")
+    return all_ended
+
+
+def _show(asked: CallList, found: Sequence[RemoteCall], *, recent: bool) -> None:
+    if asked.note:
+        problem(asked.note)
+    if not found:
+        problem("No call has ended yet." if recent else "No call is running.")
+    elif recent:
+        table(*RECENT_COLUMNS, rows=recent_lines(found))
+    else:
+        table(*RUNNING_COLUMNS, rows=running_lines(found))
+
+
+async def _watch(asked: CallList, interval: float) -> NoReturn:
+    """Show the calls every `interval` seconds; a gateway that goes away is waited for.
+
+    Raises:
+        GatewayError: the first request fails, or a later one is refused.
+    """
+    before: list[RemoteCall] = []
+    now, trouble = await asked.fetch(), ""
+    with _watching(Console(highlight=False, markup=False)) as show_all:
+        while True:
+            gone = {one.id for one in before} - {one.id for one in now}
+            ended = await _outcomes(asked) if gone and show_all is None else []
+            stamp = datetime.now().astimezone().strftime("%H:%M:%S")
+            if show_all is None:
+                for line in changes(before, now, ended):
+                    result(f"{stamp} {line}")
+                sys.stdout.flush()
+            else:
+                heading = f"{asked.url} at {stamp}: {counted(len(now), 'call')}. {trouble or asked.note}"
+                show_all(now, heading.rstrip())
+            await asyncio.sleep(interval)
+            before = now
+            try:
+                now, trouble = await asked.fetch(), ""
+            except (UnreachableError, UnavailableError) as error:
+                trouble = f"{error} Shown is what was."
+
+
+async def _outcomes(asked: CallList) -> list[RemoteCall]:
+    try:
+        return await asked.fetch(MOST_RECENT)
+    except GatewayError:  # they are shown without their outcome
+        return []
+
+
+@contextmanager
+def _watching(console: Console) -> Iterator[Callable[[Sequence[RemoteCall], str], None] | None]:
+    """Yield a function that shows calls in place under a heading; None without a terminal."""
+    if not console.is_terminal:
+        yield None
+        return
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        yield lambda found, heading: live.update(_drawn(found, heading), refresh=True)
+
+
+def _drawn(found: Sequence[RemoteCall], heading: str) -> Table:
+    grid = Table(*RUNNING_COLUMNS, title=Text(heading), title_justify="left", box=None, header_style="bold")
+    for line in running_lines(found):
+        grid.add_row(*map(Text, line))
+    return grid
