@@ -86,8 +86,8 @@ async def test_a_call_is_ended_in_the_view_and_its_client_reads_by_whom(talk: Ta
     page = await signed_in(pages, talk, "ops")
     running_calls = rows(page, "Running calls")
     await expect(running_calls).to_have_count(2)
-    outer, inner = await running_calls.all()
-    assert (await outer.get_by_role("rowheader").inner_text()).strip() == "left"
+    outer, inner = running_calls.first, running_calls.last
+    await expect(outer.get_by_role("rowheader")).to_have_text("left")
     assert await inner.get_by_role("rowheader").evaluate("cell => parseFloat(cell.style.paddingLeft)") == 1
     await expect(outer).to_contain_text("key:alice")
     await expect(outer).to_contain_text("MCP")
@@ -112,7 +112,7 @@ async def test_an_ended_call_opens_as_a_tree_without_its_texts(talk: Talking, pa
     await row.get_by_role("button", name="Inspect").click()
     dialog = page.get_by_role("dialog", name="Call")
     steps = dialog.get_by_role("group", name="Waterfall").get_by_role("rowheader")
-    assert [(await step.inner_text()).strip() for step in await steps.all()] == ["left", "leaf/send_message", "leaf"]
+    await expect(steps).to_have_text(["left", "leaf/send_message", "leaf"])
     tree = dialog.get_by_role("group", name="Steps")
     await expect(tree.get_by_role("group", name="leaf/send_message")).to_be_visible()
     assert "secret" not in await dialog.inner_text()
@@ -120,6 +120,20 @@ async def test_an_ended_call_opens_as_a_tree_without_its_texts(talk: Talking, pa
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
     await dialog.get_by_role("button", name="Close").click()
     await expect(row.get_by_role("button", name="Inspect")).to_be_focused()
+
+
+async def test_a_call_that_waits_for_its_caller_is_marked_and_can_be_ended(talk: Talking, pages: Pages) -> None:
+    client = await signed_in(pages, talk, "alice", "#/agents/user")
+    await send(client, "name")
+    form = client.get_by_role("form").filter(has=client.get_by_role("button", name="Submit"))
+    await expect(form).to_be_visible()
+    page = await signed_in(pages, talk, "ops")
+    await expect(rows(page, "Running calls").get_by_text("waiting for its caller")).to_be_visible()
+    await end(page, "user")
+    await expect(page.get_by_text("No call is running.")).to_be_visible()
+    await form.get_by_role("button", name="Decline").click()
+    await expect(log(client).get_by_text("The call was ended by key:ops.")).to_be_visible()
+    await expect(client.get_by_role("button", name="Send")).to_be_visible()
 
 
 async def test_callers_see_what_their_grants_allow(talk: Talking, pages: Pages) -> None:

@@ -12,7 +12,7 @@ const CLOSE_MS = 50; // clocks of a call and of the tool call that made it
  * @typedef {{id: string, parent: string | null, agent: string, caller: string, api: string, step: string | null, seconds: number,
  *   tokens: number, waiting: boolean, worker: number | null, startedAt: string}} Call
  * @typedef {Call & {outcome: string, stopReason: string | null, endedAt: string,
- *   tools: {name: string, start: number, seconds: number, ok: boolean}[]}} EndedCall
+ *   tools: {name: string, start: number, seconds: number, ok: boolean}[], toolsLeftOut?: number}} EndedCall
  */
 
 /**

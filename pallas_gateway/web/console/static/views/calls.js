@@ -18,7 +18,7 @@ const APIS = { mcp: 'MCP', openai: 'OpenAI', threads: 'Threads' };
 /**
  * @typedef {import('../call_list.js').Call} Call
  * @typedef {import('../call_list.js').EndedCall} Ended
- * @typedef {{running: Call[], ended: Ended[], missing: unknown[]}} Known
+ * @typedef {{running: Call[], ended: {calls: Ended[], missing: unknown[]}, missing: unknown[]}} Known
  */
 
 export function Calls() {
@@ -57,7 +57,7 @@ export function Calls() {
       ${problem.value ? html`<p class="notice error" role="alert">${problem.value}</p>` : html`<${Lists} known=${known.value} asked=${asked} inspected=${inspected} />`}
     </div>
     ${asked.value && html`<${Confirmation} call=${asked.value} onEnd=${end} onClose=${() => (asked.value = null)} />`}
-    ${inspected.value && html`<${EndedCall} call=${inspected.value} calls=${known.value?.ended ?? []} onClose=${() => (inspected.value = null)} />`}
+    ${inspected.value && html`<${EndedCall} call=${inspected.value} calls=${known.value?.ended.calls ?? []} onClose=${() => (inspected.value = null)} />`}
   `;
 }
 
@@ -73,7 +73,7 @@ function Lists({ known, asked, inspected }) {
     </section>
     <section class="card" aria-labelledby="calls-ended">
       <h2 id="calls-ended">Ended calls</h2>
-      ${known.ended.length === 0 ? html`<p class="hint">No call has ended.</p>` : html`<${Ended} calls=${known.ended} inspected=${inspected} />`}
+      ${known.ended.calls.length === 0 ? html`<p class="hint">No call has ended.</p>` : html`<${Ended} calls=${known.ended.calls} inspected=${inspected} />`}
     </section>
   `;
 }
@@ -175,8 +175,8 @@ async function follow(known, problem, gone) {
       const { calls, missing } = await runningCalls(token.value, gone);
       const ids = new Set(calls.map(({ id }) => id));
       const hasSame = known.value?.running.every((/** @type {Call} */ { id }) => ids.has(id));
-      const ended = hasSame ? known.value.ended : (await endedCalls(MOST_ENDED, token.value, gone)).calls;
-      known.value = { running: calls, ended, missing };
+      const ended = hasSame ? known.value.ended : await endedCalls(MOST_ENDED, token.value, gone);
+      known.value = { running: calls, ended, missing: [...new Set([...missing, ...ended.missing])] };
       problem.value = '';
     } catch (error) {
       if (gone.aborted) return;
