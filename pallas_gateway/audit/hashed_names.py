@@ -1,0 +1,39 @@
+"""`audit_names: hashed`: names of callers and their addresses as HMACs, equal for equal names."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING
+
+from pallas_gateway.identity.caller import ANONYMOUS_NAME
+
+if TYPE_CHECKING:
+    from pallas_gateway.audit.chain import Entry
+
+HASHED_FIELDS = ("caller", "address", "owner")
+PURPOSE = b"pallas-gateway audit names"
+DIGITS = 32
+_MOST_KEPT = 1024
+
+
+class HashedNames:
+    """The HMACs of names, by a key that is derived from a secret."""
+
+    def __init__(self, secret: str) -> None:
+        self._key = hmac.digest(secret.encode(), PURPOSE, hashlib.sha256)
+        self._kept: dict[str, str] = {}
+
+    def hashed(self, entry: Entry) -> Entry:
+        """Return the entry with HMACs in place of names; `anonymous` is no name."""
+        names = {name: entry[name] for name in HASHED_FIELDS if entry.get(name) not in {None, ANONYMOUS_NAME}}
+        return {**entry, **{name: self._of(str(value)) for name, value in names.items()}}
+
+    def _of(self, name: str) -> str:
+        if (known := self._kept.get(name)) is not None:
+            return known
+        digest = hmac.digest(self._key, name.encode("utf-8", "surrogatepass"), hashlib.sha256).hex()
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[name] = f"hmac:{digest[:DIGITS]}"
+        return self._kept[name]

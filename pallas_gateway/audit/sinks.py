@@ -1,0 +1,251 @@
+"""Outputs of the audit log: a file, stdout, syslog. None of them waits for a reader."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import select
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pallas_gateway.audit.chain import BEGIN, Head
+from pallas_gateway.audit.tail import head_before, tail_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STDOUT = "-"
+SYSLOG = "syslog:"
+_SYSLOG_SOCKET = "/dev/log"
+_SYSLOG_PRIORITY = 13 * 8 + 6
+"""RFC 5424: facility "log audit", severity "informational"."""
+
+
+class FileInUseError(OSError):
+    """Another gateway writes the file."""
+
+
+class Sink(Protocol):
+    """An output of lines.
+
+    Attributes:
+        name: as in the ordinary log.
+        head: the head of the chain in the output when it was opened first; `BEGIN` for one that cannot be read.
+    """
+
+    name: str
+    head: Head
+
+    def open(self) -> None:
+        """Open the output, if it is not open; `write` does the same.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+
+    def write(self, line: bytes, time: str) -> None:
+        """Write a line and its newline.
+
+        Raises:
+            OSError: it was not written, or only in part.
+        """
+
+    def unsynced(self) -> list[int]:
+        """Return descriptors to sync and close, for what was written since the last time."""
+
+    def close(self) -> None:
+        """Close the output."""
+
+
+def sink_for(output: str, folder: Path, stdout: int) -> Sink:
+    """Return the sink for a value of `gateway.audit_log`."""
+    if output == STDOUT:
+        return StdoutSink(stdout)
+    if output.startswith(SYSLOG):
+        return SyslogSink(output.removeprefix(SYSLOG) or _SYSLOG_SOCKET)
+    return FileSink(folder / output)
+
+
+class _Lines:
+    """Writes whole lines; one of which only a part could be written is closed by a newline before the next one."""
+
+    is_torn = False
+
+    def write(self, descriptor: int, line: bytes) -> None:
+        rest = memoryview(b"%b%b\n" % (b"\n" if self.is_torn else b"", line))
+        try:
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+                self.is_torn = len(rest) > 0
+        except OSError:
+            if bytes(rest) != b"\n":  # else the line is complete
+                raise
+
+
+class FileSink:
+    """A file, for this gateway alone; opened again when it was renamed or removed."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self.head = BEGIN
+        self._path = path
+        self._descriptor: int | None = None
+        self._id: tuple[int, int] | None = None
+        self._lines = _Lines()
+        self._was_opened = self._is_regular = self._changed = False
+        self._rotated: list[int] = []
+
+    def open(self) -> None:
+        self._opened()
+
+    def write(self, line: bytes, time: str) -> None:
+        del time
+        descriptor = self._opened()
+        self._changed = True
+        self._lines.write(descriptor, line)
+
+    def unsynced(self) -> list[int]:
+        descriptors, self._rotated = self._rotated, []
+        if self._changed and self._is_regular and self._descriptor is not None:
+            descriptors.append(os.dup(self._descriptor))
+        self._changed = False
+        return descriptors
+
+    def close(self) -> None:
+        for descriptor in (self._descriptor, *self._rotated):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._descriptor, self._rotated = None, []
+
+    def _opened(self) -> int:
+        """Return the descriptor of the file that has the path now."""
+        if self._descriptor is not None:
+            try:
+                status = os.lstat(self._path)
+            except FileNotFoundError:
+                status = None
+            if status is not None and (status.st_dev, status.st_ino) == self._id:
+                return self._descriptor
+        # Not blocking, because a pipe without a reader would block; no links, which could lead to files of others.
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            descriptor = os.open(self._path, flags, 0o600)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise OSError(errno.ELOOP, "the file is a symbolic link") from error
+            raise
+        try:
+            status = os.fstat(descriptor)
+            is_regular = stat.S_ISREG(status.st_mode)
+            is_torn = self._begin(descriptor) if is_regular else False
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if self._descriptor is not None:
+            self._rotated.append(self._descriptor)
+        self._descriptor, self._id = descriptor, (status.st_dev, status.st_ino)
+        self._lines.is_torn, self._is_regular, self._was_opened = is_torn, is_regular, True
+        return descriptor
+
+    def _begin(self, descriptor: int) -> bool:
+        """Lock a file, and find the head of its chain at the first time. Return True if its last line is incomplete."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise FileInUseError(error.errno, "another gateway writes the file") from error
+        tail = tail_of(descriptor)
+        if not self._was_opened:
+            self.head = tail.head or head_before(self._path)
+        return tail.is_torn
+
+
+class StdoutSink:
+    """Stdout, which may be a pipe: a line that its reader leaves no room for is not written."""
+
+    name = "stdout"
+    head = BEGIN
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lines = _Lines()
+        self._room = select.poll()
+        self._room.register(descriptor, select.POLLOUT)
+
+    def open(self) -> None:
+        """Stdout is open."""
+
+    def write(self, line: bytes, time: str) -> None:
+        del time
+        if not self._room.poll(0):
+            raise OSError(errno.EAGAIN, "stdout is not read")
+        self._lines.write(self._descriptor, line)
+
+    def unsynced(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        """Stdout stays open."""
+
+
+class SyslogSink:
+    """A syslog server as of RFC 5424, at a Unix socket or by UDP. `SysLogHandler` would wait for a full socket."""
+
+    head = BEGIN
+
+    def __init__(self, address: str) -> None:
+        self.name = f"{SYSLOG}{address}"
+        self._address = address
+        self._socket: socket.socket | None = None
+        self._send: Callable[[bytes], object] = lambda _: None
+        host = socket.gethostname().encode("ascii", "replace").decode() or "-"
+        self._header = f"<{_SYSLOG_PRIORITY}>1 {{}} {host} pallas-gateway {os.getpid()} audit - "
+
+    def open(self) -> None:
+        if self._socket is not None:
+            return
+        family, address = _resolved(self._address)
+        opened = socket.socket(family, socket.SOCK_DGRAM)
+        opened.setblocking(False)
+        if family != socket.AF_UNIX:  # not connected: an error would be that of the message before
+            self._send = lambda data: opened.sendto(data, address)
+        else:
+            try:
+                opened.connect(address)
+            except OSError:
+                opened.close()
+                raise
+            self._send = opened.send
+        self._socket = opened
+
+    def write(self, line: bytes, time: str) -> None:
+        message = self._header.format(time).encode() + line
+        self.open()
+        try:
+            self._send(message)
+        except BlockingIOError:
+            raise
+        except OSError:  # the server was started again
+            self.close()
+            self.open()
+            self._send(message)
+
+    def unsynced(self) -> list[int]:
+        return []
+
+    def close(self) -> None:
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.close()
+            self._socket = None
+
+
+def _resolved(address: str) -> tuple[int, Any]:
+    if "/" in address:
+        return socket.AF_UNIX, address
+    host, _, port = address.rpartition(":")
+    family, *_, resolved = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
+    return family, resolved
