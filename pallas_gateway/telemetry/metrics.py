@@ -47,6 +47,7 @@ OUTCOMES = ("ok", "error")
 HALTS = ("repeat", "oscillation", "deadline")
 REFUSALS = (
     "agent_unavailable",
+    "audit_unavailable",
     "bad_image",
     "bad_input",
     "bad_params",

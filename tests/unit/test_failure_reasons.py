@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+from pallas_gateway.audit.audit_log import AuditUnavailableError
 from pallas_gateway.calls.parameters import BadParametersError
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.questions.used_states import StatesUnavailableError
@@ -13,7 +14,12 @@ from pallas_gateway.questions.used_states import StatesUnavailableError
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("mcp_server", "calls", "runtime", "hosting")
 RAISED = {"CallRefusedError", "CallFailedError"}
-BY_DEFAULT = {AgentUnavailableError.reason, BadParametersError.reason, StatesUnavailableError.reason}
+BY_DEFAULT = {
+    AgentUnavailableError.reason,
+    BadParametersError.reason,
+    StatesUnavailableError.reason,
+    AuditUnavailableError.reason,
+}
 RETURNED = {"runtime_error"}
 """By `runtime/failures.py`, as the first of a pair."""
 

@@ -1,0 +1,79 @@
+"""A ledger whose decisions are in the audit log: the line of a call is written before it runs, another at its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, override
+
+from pallas_gateway.errors import CallLimitedError
+from pallas_gateway.ledger.protocol import CallEnd, Permit
+
+if TYPE_CHECKING:
+    from pallas_gateway.audit.audit_log import AuditLog
+    from pallas_gateway.audit.chain import Entry
+    from pallas_gateway.config.model.deployment import GatewaySettings
+    from pallas_gateway.ledger.protocol import CallEntry, Decision, Excess, Ledger
+
+
+class AuditedLedger:
+    """A `Ledger` that admits by `ledger`, and writes to `audit`."""
+
+    def __init__(self, ledger: Ledger, audit: AuditLog) -> None:
+        self._ledger = ledger
+        self._audit = audit
+
+    def use(self, settings: GatewaySettings) -> None:
+        self._ledger.use(settings)
+        self._audit.use(settings)
+
+    async def begin(self, entry: CallEntry) -> Permit:
+        """Admit a call; see `Ledger.begin`."""
+        if not self._audit.is_on:
+            return await self._ledger.begin(entry)
+        about = _about(entry)
+        try:
+            permit = await self._ledger.begin(entry)
+        except CallLimitedError as error:
+            self._audit.note({"action": "call", "outcome": "refused", **about, "rule": error.rule, "reason": "limited"})
+            raise
+        try:
+            await self._audit.admit({"action": "call", "outcome": "allowed", **about})
+        except BaseException:  # also a call that was cancelled while it waited for the disk
+            permit.end(CallEnd("error", "audit_unavailable", 0.0))
+            raise
+        return _AuditedPermit(permit, self._audit, about)
+
+    def note(self, decision: Decision) -> None:
+        if self._audit.is_on:
+            self._audit.note({"action": decision.action, "outcome": decision.outcome, **decision.facts})
+
+
+class _AuditedPermit(Permit):
+    """A permit whose end is in the audit log."""
+
+    def __init__(self, permit: Permit, audit: AuditLog, about: Entry) -> None:
+        self.is_charged = permit.is_charged
+        self._permit = permit
+        self._audit = audit
+        self._about = about
+
+    @override
+    async def charge(self, tokens: int) -> Excess | None:
+        return await self._permit.charge(tokens)
+
+    @override
+    def end(self, end: CallEnd) -> None:
+        self._permit.end(end)
+        result = {"reason": end.reason, "seconds": end.seconds, "tokens": end.tokens}
+        self._audit.note({"action": "call_end", "outcome": end.outcome, **self._about, **result})
+
+
+def _about(entry: CallEntry) -> Entry:
+    return {
+        "caller": entry.caller,
+        "address": entry.address,
+        "agent": entry.agent,
+        "api": entry.api,
+        "call_id": entry.call_id,
+        "parent": entry.parent,
+        "grant": entry.grant,
+    }
