@@ -63,7 +63,7 @@ class _AuditedPermit(Permit):
     @override
     def end(self, end: CallEnd) -> None:
         self._permit.end(end)
-        result = {"reason": end.reason, "seconds": end.seconds, "tokens": end.tokens}
+        result: Entry = {"reason": end.reason, "seconds": end.seconds, "tokens": end.tokens}
         self._audit.note({"action": "call_end", "outcome": end.outcome, **self._about, **result})
 
 
