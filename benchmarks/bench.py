@@ -41,10 +41,11 @@ class Plan:
     memory_calls: int
     slow_call_seconds: float
     mixed_seconds: float
+    fair_call_seconds: float
 
 
-SHORT = Plan("short", 2, 1.5, 0.5, 1, 100, 4, 12)
-FULL = Plan("full", 5, 4.0, 1.0, 2, 500, 10, 300)
+SHORT = Plan("short", 2, 1.5, 0.5, 1, 100, 4, 12, 0.5)
+FULL = Plan("full", 5, 4.0, 1.0, 2, 500, 10, 300, 1)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from pallas_gateway.calls.call import Spent
 from pallas_gateway.errors import AgentUnavailableError, CallFailedError, CallRefusedError
 from pallas_gateway.hosting.call_registry import CallOutcome, ListedCall, ToolTime
 from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd
+from pallas_gateway.ledger.usage import UsageKey, Used
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -104,6 +105,16 @@ class Account:
         metrics.send_message.labels(call.agent, "ok" if outcome == "ok" else "error").inc()
         metrics.send_message_seconds.labels(call.agent).observe(seconds)
 
+    def used(self, outcome: Outcome) -> tuple[UsageKey, Used]:
+        """Return the usage of the ended call, and whose it is: a nested call belongs to the outermost caller."""
+        call, tokens = self.call, self.spent.usage
+        counted = "nested" if call.is_nested else "refused" if outcome == "refused" else "calls"
+        used = Used(
+            input=tokens.input, cache_read=tokens.cache_read, cache_write=tokens.cache_write, output=tokens.output
+        )
+        setattr(used, counted, 1)
+        return UsageKey.of(call.caller.principal, call.caller.account, call.agent), used
+
     @contextmanager
     def of(self, instance: Instance) -> Iterator[None]:
         """Count the turns, tools and tokens that `instance` uses in the block."""
@@ -168,6 +179,7 @@ def accounting(call: Call, metrics: Metrics, running: RunningCalls) -> Iterator[
             raise
         finally:
             account.end(outcome, reason)
+            running.usage.add(*account.used(outcome))
 
 
 def _count_halts(reply: Reply, metrics: Metrics, agent: str) -> None:

@@ -11,6 +11,7 @@ from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.log_levels import LogLevels
 from pallas_gateway.hosting.call_registry import CallRegistry
 from pallas_gateway.ledger.protocol import NoLedger
+from pallas_gateway.ledger.usage import UsageTable
 from pallas_gateway.questions.asking import WaitingCount
 from pallas_gateway.questions.client_answers import ClientAnswers
 from pallas_gateway.questions.elsewhere import Elsewhere
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pallas_gateway.ledger.protocol import Ledger
+    from pallas_gateway.ledger.usage import UsageSource
 
 
 class RunningCalls:
@@ -34,6 +36,7 @@ class RunningCalls:
             has keys. Processes that share a port share `state_key`.
         elsewhere: the other processes of the gateway, and the name of this one.
         ledger: admits calls by the limits, and writes the audit log.
+        usage: of agents by callers, over all processes.
         calls: the running calls, and the latest ended ones.
         worker: the number of this process, from 1, of so many `workers`.
         draining: no new calls are accepted.
@@ -44,6 +47,7 @@ class RunningCalls:
     ) -> None:
         self.ledger: Ledger = ledger or NoLedger()
         self.elsewhere = elsewhere or Elsewhere()
+        self.usage: UsageSource = UsageTable()
         self.calls = CallRegistry()
         self.worker = self.workers = 1
         self.cancellations = Cancellations()

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.urls import ALL_AGENTS, CONSOLE, is_console_api
-from pallas_gateway.web import agent_routes, openai, protected_resource, refusals, registry_api
+from pallas_gateway.web import agent_routes, openai, protected_resource, refusals, registry_api, usage
 from pallas_gateway.web.access import RequestedEndpoint
 from pallas_gateway.web.bodies import AnswerAfterBody
 from pallas_gateway.web.calls import api as calls_api
@@ -21,6 +21,7 @@ from pallas_gateway.web.host_check import HostCheck, cross_origin
 from pallas_gateway.web.open_endpoints import open_endpoints
 from pallas_gateway.web.switched_off import THREADS_PREFIX, reason_for, switched_off
 from pallas_gateway.web.threads.errors import error_body
+from pallas_gateway.web.usage import UsageApi
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,7 +73,7 @@ class _Table:
         self._agents = HostCheck(self._serve_agent, gateway.configuration)
         self._is_main = _is_main(gateway, routes)
         self._threads = _threads_api(gateway, routes)
-        self._calls = _calls_api(gateway, routes)
+        self._calls, self._usage = _calls_and_usage(gateway, routes)
         self._all_agents = HostCheck(self._serve_all, gateway.configuration)
         self._open = open_endpoints(gateway, routes)
         self._for_openai_clients = _openai_api(gateway, routes)
@@ -109,6 +110,8 @@ class _Table:
         """Return the app of a path that not all ports or settings have; None for other paths, and if it is disabled."""
         if self._calls is not None and calls_api.is_path(path):
             return self._calls
+        if self._usage is not None and path == usage.PATH:
+            return self._usage
         if self._threads is not None and path.startswith(THREADS_PREFIX):
             return self._threads
         if is_console_api(path):
@@ -168,10 +171,14 @@ def _console(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGI
     return console(gateway.configuration), HostCheck(endpoints, gateway.configuration)
 
 
-def _calls_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
+def _calls_and_usage(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGIApp | None]:
     if not _is_main(gateway, routes):
-        return None
-    return _not_stored(HostCheck(CallsApi(gateway), gateway.configuration, body_of=error_body))
+        return None, None
+
+    def guarded(api: ASGIApp) -> ASGIApp:
+        return _not_stored(HostCheck(api, gateway.configuration, body_of=error_body))
+
+    return guarded(CallsApi(gateway)), guarded(UsageApi(gateway))
 
 
 def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:

@@ -1,0 +1,160 @@
+"""Usage of agents by callers: today (UTC), and since the gateway has started.
+
+Counted in memory; nothing of it is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields, replace
+from datetime import UTC, datetime
+from time import time
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MOST_ACCOUNTS = 10_000
+"""Accounts of one table; further ones share one row for each agent."""
+OTHERS = "(others)"
+LONGEST_NAME = 200
+"""Characters of a caller's name or account."""
+
+
+@dataclass(slots=True)
+class Used:
+    """What calls have used. `calls` are those of clients that were admitted, `nested` those of other agents.
+
+    `estimated` are the tokens of turns without usage of the provider; they are in the other numbers, too.
+    """
+
+    calls: int = 0
+    refused: int = 0
+    nested: int = 0
+    input: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    output: int = 0
+    estimated: int = 0
+    cost: float = 0.0
+
+    def __iadd__(self, other: Used) -> Used:
+        for name in _NUMBERS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
+
+_NUMBERS = tuple(field.name for field in fields(Used))
+
+
+@dataclass(frozen=True, slots=True)
+class UsageKey:
+    """Whose usage of which agent: `caller` is a `Caller.principal`, `account` its `Caller.account`."""
+
+    caller: str
+    account: str
+    agent: str
+
+    @classmethod
+    def of(cls, caller: str, account: str, agent: str) -> UsageKey:
+        """Return the key with texts of limited length; long accounts stay different."""
+        if len(account) > LONGEST_NAME:
+            account = hashlib.sha256(account.encode("utf-8", "surrogatepass")).hexdigest()
+        return cls(caller[:LONGEST_NAME], account, agent)
+
+
+type Rows = Mapping[UsageKey, Used]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """An answer: the rows of the day that began at `day` (UTC, `YYYY-MM-DD`), and those since `since` (seconds).
+
+    `is_whole`: False for an account that shares rows with others, because the table was full.
+    """
+
+    day: str
+    since: float
+    today: Rows
+    total: Rows
+    is_whole: bool = True
+
+
+class UsageSource(Protocol):
+    """Counts the calls of this process, and returns the usage of all processes."""
+
+    def add(self, key: UsageKey, used: Used) -> None: ...
+
+    async def of_all(self) -> Usage:
+        """Return all rows."""
+
+    async def of_account(self, account: str) -> Usage:
+        """Return the rows of one account."""
+
+
+class UsageTable:
+    """The usage that this process knows of.
+
+    Args:
+        clock: seconds since 1970.
+        most: accounts of one table.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time, most: int = MOST_ACCOUNTS) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._most = most
+        self._day = self._date()
+        self._today, self._total = _Rows(most), _Rows(most)
+
+    def add(self, key: UsageKey, used: Used) -> None:
+        """Count what a call has used at its end."""
+        self._turn_day()
+        self._today.add(key, used)
+        self._total.add(key, used)
+
+    async def of_all(self) -> Usage:
+        """Return all rows."""
+        self._turn_day()
+        return Usage(self._day, self._since, self._today.all(), self._total.all())
+
+    async def of_account(self, account: str) -> Usage:
+        """Return the rows of one account."""
+        self._turn_day()
+        account = UsageKey.of("", account, "").account
+        today, total = self._today, self._total
+        whole = today.has_own(account) and total.has_own(account)
+        return Usage(self._day, self._since, today.of(account), total.of(account), whole)
+
+    def _turn_day(self) -> None:
+        if (day := self._date()) != self._day:
+            self._day, self._today = day, _Rows(self._most)
+
+    def _date(self) -> str:
+        return datetime.fromtimestamp(self._clock(), UTC).date().isoformat()
+
+
+class _Rows:
+    """The rows of one period, of a limited number of accounts."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._agents_of: dict[str, set[UsageKey]] = {}
+        self.rows: dict[UsageKey, Used] = {}
+
+    def add(self, key: UsageKey, used: Used) -> None:
+        if key.account not in self._agents_of and len(self._agents_of) >= self._most:
+            key = UsageKey(OTHERS, OTHERS, key.agent)
+        self._agents_of.setdefault(key.account, set()).add(key)
+        row = self.rows.setdefault(key, Used())
+        row += used
+
+    def all(self) -> Rows:
+        return {key: replace(used) for key, used in self.rows.items()}
+
+    def of(self, account: str) -> Rows:
+        return {key: replace(self.rows[key]) for key in self._agents_of.get(account, ())}
+
+    def has_own(self, account: str) -> bool:
+        """Return False for an account that may be among the others."""
+        return account in self._agents_of or OTHERS not in self._agents_of

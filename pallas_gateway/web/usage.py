@@ -1,0 +1,146 @@
+"""`GET /api/v1/usage`: calls and tokens of the caller, today and since the gateway has started, and its limits.
+
+With `view:calls` also those of all callers, by caller and agent. `?by=caller` or `?by=agent` adds them up.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.identity.errors import TokenError
+from pallas_gateway.identity.grants import VIEW_CALLS
+from pallas_gateway.ledger.usage import Used
+from pallas_gateway.telemetry.redaction import quoted
+from pallas_gateway.web import access, refusals
+from pallas_gateway.web.threads.errors import ThreadsApiError, error_body, response_to
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from starlette.types import Receive, Scope, Send
+
+    from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.ledger.usage import Rows
+
+PATH = "/api/v1/usage"
+KINDS = ("calls_per_minute", "calls_at_once", "tokens_per_day")
+_BY = ("caller", "agent")
+
+type Json = dict[str, Any]
+
+
+class UsageApi:
+    """The ASGI app of this path."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            response = await self._answer(Request(scope, receive))
+        except TokenError as error:
+            response = refusals.of_token(self._gateway, error, scope)
+        except GatewayError as error:
+            response = response_to(error)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return JSONResponse(error_body("method_not_allowed", "Use GET, HEAD."), 405, {"Allow": "GET, HEAD"})
+        by = _by(request)
+        caller = await access.caller_of(self._gateway, request.scope)
+        sees_all = caller.grants.has(VIEW_CALLS)
+        if not sees_all and not caller.authenticated:  # an address may have several anonymous callers
+            return refusals.without_token(self._gateway, request.scope)
+        document = await self._own(caller)
+        if sees_all:
+            document["all"] = await self._all(by)
+        # In ASCII: the subject of a token may hold half a surrogate pair.
+        return Response(json.dumps(document), media_type="application/json")
+
+    async def _own(self, caller: Caller) -> Json:
+        usage = await self._gateway.running.usage.of_account(caller.account)
+        return {
+            "day": usage.day,
+            "since": datetime.fromtimestamp(usage.since, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "caller": caller.principal,
+            "own": {
+                "today": self._rows(usage.today, ("agent",)),
+                "total": self._rows(usage.total, ("agent",)),
+                "complete": usage.is_whole,
+            },
+            "limits": [*self._limits(caller)],
+        }
+
+    async def _all(self, by: tuple[str, ...]) -> Json:
+        usage = await self._gateway.running.usage.of_all()
+        return {"today": self._rows(usage.today, by), "total": self._rows(usage.total, by)}
+
+    def _rows(self, rows: Rows, by: tuple[str, ...]) -> list[Json]:
+        """Return the sums by caller, agent, or both, in the order of their names."""
+        sums: dict[tuple[str, ...], Used] = {}
+        for key, used in rows.items():
+            total = sums.setdefault(tuple(getattr(key, name) for name in by), Used())
+            total += used
+        has_prices = bool(self._gateway.configuration.deployment.gateway.prices)
+        return [
+            {**dict(zip(by, names, strict=True)), **_numbers(used, has_prices=has_prices)}
+            for names, used in sorted(sums.items(), key=lambda one: one[0])
+        ]
+
+    def _limits(self, caller: Caller) -> Iterator[Json]:
+        """Return the limits of a caller, without agents that it may not view."""
+        visible = [name for name in self._gateway.agents if caller.grants.may_view(name)]
+        for number, rule in enumerate(self._gateway.configuration.deployment.gateway.limits.rules, 1):
+            agents = [name for name in visible if fnmatchcase(name, rule.agent)]
+            if not agents or not fnmatchcase(caller.principal, rule.caller):
+                continue
+            for counted in [agents] if rule.per == "caller" else [[name] for name in agents]:
+                for kind in KINDS:
+                    if (limit := getattr(rule, kind)) is not None:
+                        yield {
+                            "rule": rule.name or f"rule-{number}",
+                            "per": rule.per,
+                            "agents": counted,
+                            "kind": kind,
+                            "limit": limit,
+                            "used": None,
+                            "resetSeconds": None,
+                            "enforced": rule.enforce,
+                        }
+
+
+def _numbers(used: Used, *, has_prices: bool) -> Json:
+    return {
+        "calls": used.calls,
+        "refused": used.refused,
+        "nestedCalls": used.nested,
+        "tokens": {
+            "input": used.input,
+            "cachedInput": used.cache_read,
+            "cacheWrite": used.cache_write,
+            "output": used.output,
+        },
+        "estimatedTokens": used.estimated,
+        "cost": round(used.cost, 6) if has_prices else None,
+    }
+
+
+def _by(request: Request) -> tuple[str, ...]:
+    given = request.query_params.multi_items()
+    if unknown := [name for name, _ in given if name != "by"]:
+        raise ThreadsApiError(f"Unknown parameter {quoted(unknown[0])}. Known are: by.")
+    if not given:
+        return _BY
+    if len(given) > 1 or given[0][1] not in _BY:
+        raise ThreadsApiError(f"'by' must be one of {', '.join(_BY)}.")
+    return (given[0][1],)

@@ -1,0 +1,174 @@
+"""Usage over HTTP: calls and tokens by caller and agent, limits, and who sees which of them."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from tests.support.calling import ask
+from tests.support.gateway import Agent
+from tests.support.guarded import static_key
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import call_tools, say
+from tests.support.watching import speaker, stage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from tests.support.scripted_llm import LlmRequest, Turn
+    from tests.support.watching import Stage
+
+PATH = "/api/v1/usage"
+KEYS = {name: f"pgw_the-key-of-{name}" for name in ("anna", "ben", "boss")}
+NOTHING = {"today": [], "total": [], "complete": True}
+RULES = [
+    {"caller": "key:*", "agent": "*", "calls_per_minute": 60, "tokens_per_day": 5000},
+    {"name": "few", "agent": "p*", "per": "caller_and_agent", "calls_at_once": 2, "enforce": False},
+    {"caller": "key:boss", "calls_at_once": 3},
+    {"agent": "secret", "per": "agent", "calls_at_once": 3},
+]
+
+
+def script(request: LlmRequest) -> Turn:
+    if speaker(request) == "peer" or request.tool_results:
+        return say("done")
+    return call_tools([("peer__send_message", {"message": "and now?"})])
+
+
+@asynccontextmanager
+async def company(path: Path, **gateway: Any) -> AsyncGenerator[Stage]:
+    """`root`, which calls its peer `peer` once, and `secret`, which no caller but boss may view."""
+    with reserved_port() as port:
+        agents = {
+            "root": Agent(["tools", "peer"]),
+            "peer": Agent(["tools"], settings={"port": port}),
+            "secret": Agent(["tools"]),
+        }
+        servers = {"peer": {"url": f"http://localhost:{port}/mcp"}}
+        async with stage(path, script, agents, peers=servers, gateway=gateway) as staged:
+            yield staged
+
+
+def auth(**more: Any) -> dict[str, Any]:
+    own = [f"run:agents:{name}" for name in ("root", "peer")]
+    grants = {"anna": own, "ben": own, "boss": ["run:agents", "view:calls"]}
+    return {"tokens": [static_key(*grants[name], key=key, name=name) for name, key in KEYS.items()], **more}
+
+
+async def get(staged: Stage, name: str | None = None, query: str = "", method: str = "GET") -> httpx.Response:
+    headers = {"authorization": f"Bearer {KEYS[name]}"} if name else {}
+    async with httpx.AsyncClient(base_url=staged.served.base_url, trust_env=False, headers=headers) as http:
+        return await http.request(method, PATH + query)
+
+
+async def usage(staged: Stage, name: str | None = None, query: str = "") -> dict[str, Any]:
+    response = await get(staged, name, query)
+    assert response.status_code == 200, response.text
+    assert response.headers["cache-control"] == "no-store"
+    return dict(response.json())
+
+
+def counted(rows: list[dict[str, Any]], *names: str) -> dict[tuple[str, ...], tuple[int, int, int, int]]:
+    """Calls, refused and nested calls, and tokens of all kinds, by the values of `names`."""
+    return {
+        tuple(row[name] for name in names): (
+            row["calls"],
+            row["refused"],
+            row["nestedCalls"],
+            sum(row["tokens"].values()),
+        )
+        for row in rows
+    }
+
+
+async def test_callers_see_their_own_usage_and_a_caller_with_the_grant_that_of_all(tmp_path: Path) -> None:
+    async with company(tmp_path, auth=auth()) as staged:
+        for name, times in (("anna", 2), ("ben", 1)):
+            for _ in range(times):
+                assert (await ask(staged.url("root"), bearer=KEYS[name])).text == "done"
+        refused = await ask(staged.url("peer"), bearer=KEYS["ben"], images=["no base64"])
+        anna, ben, boss = [await usage(staged, name) for name in KEYS]
+        by_agent = (await usage(staged, "boss", "?by=agent"))["all"]
+        by_caller = (await usage(staged, "boss", "?by=caller"))["all"]
+
+    assert refused.is_error
+    assert (anna["caller"], ben["caller"], boss["caller"]) == ("key:anna", "key:ben", "key:boss")
+    assert [one["own"]["today"] for one in (anna, ben, boss)] == [one["own"]["total"] for one in (anna, ben, boss)]
+    assert "all" not in anna
+    assert "all" not in ben
+    own = counted(anna["own"]["today"], "agent")
+    assert own == {("root",): (2, 0, 0, own["root",][3]), ("peer",): (0, 0, 2, own["peer",][3])}
+    assert all(tokens > 0 for *_, tokens in own.values())
+    assert boss["own"] == NOTHING
+    root, peer = own["root",][3] // 2, own["peer",][3] // 2
+    assert counted(boss["all"]["total"], "caller", "agent") == {
+        ("key:anna", "root"): (2, 0, 0, 2 * root),
+        ("key:anna", "peer"): (0, 0, 2, 2 * peer),
+        ("key:ben", "root"): (1, 0, 0, root),
+        ("key:ben", "peer"): (0, 1, 1, peer),
+    }
+    assert counted(by_agent["today"], "agent") == {("root",): (3, 0, 0, 3 * root), ("peer",): (0, 1, 3, 3 * peer)}
+    assert counted(by_caller["today"], "caller") == {
+        ("key:anna",): (2, 0, 2, 2 * (root + peer)),
+        ("key:ben",): (1, 1, 1, root + peer),
+    }
+
+
+async def test_a_caller_sees_its_limits_and_no_agent_that_it_may_not_view(tmp_path: Path) -> None:
+    async with company(tmp_path, auth=auth(), limits={"rules": RULES}) as staged:
+        limits = (await usage(staged, "anna"))["limits"]
+        of_boss = (await usage(staged, "boss"))["limits"]
+
+    assert [(one["rule"], one["per"], one["agents"], one["kind"], one["limit"], one["enforced"]) for one in limits] == [
+        ("rule-1", "caller", ["root", "peer"], "calls_per_minute", 60, True),
+        ("rule-1", "caller", ["root", "peer"], "tokens_per_day", 5000, True),
+        ("few", "caller_and_agent", ["peer"], "calls_at_once", 2, False),
+    ]
+    assert [one["rule"] for one in of_boss] == ["rule-1", "rule-1", "few", "rule-3", "rule-4"]
+
+
+async def test_without_auth_every_caller_sees_the_usage_of_all(tmp_path: Path) -> None:
+    async with company(tmp_path, prices={"generic.scripted": {"input": 1, "output": 1}}) as staged:
+        await ask(staged.url("peer"))
+        seen = await usage(staged)
+
+    assert counted(seen["own"]["today"], "agent").keys() == {("peer",)}
+    assert counted(seen["all"]["today"], "caller", "agent").keys() == {("anonymous", "peer")}
+    assert seen["own"]["today"][0]["cost"] is not None
+
+
+@pytest.mark.parametrize("anonymous", [[], ["run:agents"]])
+async def test_anonymous_callers_share_addresses_so_they_see_nothing_with_auth(
+    anonymous: list[str], tmp_path: Path
+) -> None:
+    async with company(tmp_path, auth=auth(anonymous=anonymous)) as staged:
+        response = await get(staged)
+        with_key = await get(staged, "anna")
+
+    assert response.status_code == 401
+    assert with_key.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "method", "status", "says"),
+    [
+        ("?by=account", "GET", 400, "'by' must be one of caller, agent."),
+        ("?by=agent&by=caller", "GET", 400, "'by' must be one of"),
+        ("?owner=key%3Aben", "GET", 400, "Unknown parameter 'owner'"),
+        ("?%1b%5b31m=1", "GET", 400, "Unknown parameter"),
+        ("", "POST", 405, "Use GET, HEAD."),
+    ],
+)
+async def test_a_request_that_asks_for_something_else_is_refused(
+    query: str, method: str, status: int, says: str, tmp_path: Path
+) -> None:
+    async with company(tmp_path, auth=auth()) as staged:
+        response = await get(staged, "anna", query, method)
+
+    assert response.status_code == status
+    assert says in response.json()["error_description"]
+    assert "\x1b" not in response.json()["error_description"]

@@ -1,0 +1,54 @@
+"""The table of usage: days, totals, and a limited number of accounts."""
+
+from pallas_gateway.ledger.usage import OTHERS, UsageKey, UsageTable, Used
+
+NOON = 1_790_000_000 // 86_400 * 86_400 + 43_200.0
+
+
+class Clock:
+    now = NOON
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def key(caller: str, agent: str = "echo") -> UsageKey:
+    return UsageKey.of(f"key:{caller}", caller, agent)
+
+
+async def test_the_day_ends_at_midnight_and_the_total_stays() -> None:
+    clock = Clock()
+    table = UsageTable(clock)
+    table.add(key("anna"), Used(calls=1, input=10))
+    clock.now += 43_199
+    table.add(key("anna"), Used(calls=1))
+    before = await table.of_account("anna")
+    clock.now += 1
+    after = await table.of_account("anna")
+    table.add(key("anna"), Used(calls=1))
+    later = await table.of_account("anna")
+
+    assert before.today == before.total == {key("anna"): Used(calls=2, input=10)}
+    assert (before.day < after.day, after.today) == (True, {})
+    assert later.today == {key("anna"): Used(calls=1)}
+    assert later.total == {key("anna"): Used(calls=3, input=10)}
+    assert later.since == NOON
+
+
+async def test_accounts_beyond_the_limit_share_a_row_that_none_of_them_sees() -> None:
+    table = UsageTable(Clock(), most=2)
+    for name in ("anna", "ben", "cleo", "dora", "anna"):
+        table.add(key(name), Used(calls=1))
+    everything = await table.of_all()
+    anna, cleo = await table.of_account("anna"), await table.of_account("cleo")
+
+    assert everything.total[UsageKey(OTHERS, OTHERS, "echo")] == Used(calls=2)
+    assert len(everything.today) == 3
+    assert (anna.today, anna.is_whole) == ({key("anna"): Used(calls=2)}, True)
+    assert (cleo.today, cleo.is_whole) == ({}, False)
+
+
+def test_long_accounts_stay_different_and_names_are_cut() -> None:
+    one, other = (UsageKey.of("k" * 5000, "a" * 5000 + end, "echo") for end in "12")
+    assert one != other
+    assert len(one.caller) + len(one.account) < 300
