@@ -12,10 +12,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters
+from pallas_gateway.calls.spending import Spending
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from mcp_types import ContentBlock
 
@@ -79,7 +80,12 @@ class Spent:
     @property
     def usage(self) -> Usage:
         """Tokens over all turns."""
-        return sum((turn.usage for turn in self.turns), Usage())
+        return usage_of(self.turns)
+
+    @property
+    def cost(self) -> float | None:
+        """Cost of the turns that have a price; None if none has."""
+        return cost_of(self.turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ class Call:
     `parameters` are those of the caller, until the agent that answers completes them by its defaults. `checkpoint` is
     where another process has left off, for a call that is resumed; `given` are answers to questions that it puts again,
     by their ids. `began` is when, by the monotonic clock. `spent` is what the call has used so far, the same object in
-    every copy of the call. `api` is the API of its request.
+    every copy of the call, as is its `spending`, which has its budgets. `api` is the API of its request.
     """
 
     agent: str
@@ -109,6 +115,7 @@ class Call:
     given: Mapping[str, Answer] = field(default_factory=dict, repr=False, compare=False)
     began: float = field(default_factory=monotonic, repr=False, compare=False)
     spent: Spent = field(default_factory=Spent, repr=False, compare=False)
+    spending: Spending = field(default_factory=Spending, repr=False, compare=False)
 
     @property
     def is_nested(self) -> bool:
@@ -118,13 +125,22 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call. `input`, `cache_read` and `cache_write` are disjoint; `output` includes `reasoning`."""
+    """Tokens of one call. `input`, `cache_read` and `cache_write` are disjoint; `output` includes `reasoning`.
+
+    `estimated`: the provider sent no usage for a part of it.
+    """
 
     input: int = 0
     output: int = 0
     cache_read: int = 0
     cache_write: int = 0
     reasoning: int = 0
+    estimated: bool = False
+
+    @property
+    def total(self) -> int:
+        """Input, cached input and output together."""
+        return self.input + self.cache_read + self.cache_write + self.output
 
     def __add__(self, other: Usage) -> Usage:
         """Sum kind by kind."""
@@ -134,10 +150,11 @@ class Usage:
             self.cache_read + other.cache_read,
             self.cache_write + other.cache_write,
             self.reasoning + other.reasoning,
+            self.estimated or other.estimated,
         )
 
-    def as_dict(self) -> dict[str, int]:
-        """The wire form used in `_meta["pallas/call"]`."""
+    def by_kind(self) -> dict[str, int]:
+        """The tokens by kind."""
         return {
             "input": self.input,
             "output": self.output,
@@ -146,22 +163,40 @@ class Usage:
             "reasoning": self.reasoning,
         }
 
+    def as_dict(self) -> dict[str, int]:
+        """The wire form used in `_meta["pallas/call"]`; `estimated` is there only if it is true."""
+        return {**self.by_kind(), **({"estimated": True} if self.estimated else {})}
+
 
 @dataclass(frozen=True, slots=True)
 class TurnUsage:
     """Tokens of one LLM turn and the model that spent them, for the metrics.
 
-    `caches_by_itself` is true of providers that cache without being asked.
+    `caches_by_itself` is true of providers that cache without being asked. `provider` is its name in fast-agent's
+    settings. `cost` is None for a model without a price.
     """
 
     model: str
     usage: Usage
     caches_by_itself: bool = False
+    provider: str | None = None
+    cost: float | None = None
 
     def by_kind(self) -> dict[str, int]:
         """The usage by the kinds of the metric: `cache_hit` repeats `cache_read` where the provider chose to cache."""
-        kinds = self.usage.as_dict()
+        kinds = self.usage.by_kind()
         return {**kinds, "cache_hit": self.usage.cache_read} if self.caches_by_itself else kinds
+
+
+def usage_of(turns: Sequence[TurnUsage]) -> Usage:
+    """Return the tokens over all turns."""
+    return sum((turn.usage for turn in turns), Usage())
+
+
+def cost_of(turns: Sequence[TurnUsage]) -> float | None:
+    """Return the cost of the turns that have a price; None if none has."""
+    costs = [turn.cost for turn in turns if turn.cost is not None]
+    return round(sum(costs), 9) if costs else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +205,9 @@ class Reply:
 
     `content` holds MCP content blocks, text first. `stop_reason` is fast-agent's word (`endTurn`, `maxIterations`, …),
     for a failed call its `failure` (`llm_error`, …), and `content` is then one sentence for the user. `halted` holds
-    why loops were stopped (`repeat`, `oscillation`, `deadline`), those of agents that are used as tools included;
-    `stopped` is why the answer is partial. `tools` has each use of a tool by `server/tool`. What was spent is known in
-    every case. `ignored` names parameters that the model's provider did not get, `changed` those that
+    why loops were stopped (`repeat`, `oscillation`, `deadline`, `budget`, `limited`), those of agents that are used as
+    tools included; `stopped` is why the answer is partial. `tools` has each use of a tool by `server/tool`. What was
+    spent is known in every case. `ignored` names parameters that the model's provider did not get, `changed` those that
     were sent with another value than was asked for, and this one: a limit of the model, or `thinking` that is `off`
     because the model refuses a parameter while it thinks.
     """
@@ -191,7 +226,12 @@ class Reply:
     @property
     def usage(self) -> Usage:
         """Tokens over all turns."""
-        return sum((turn.usage for turn in self.turns), Usage())
+        return usage_of(self.turns)
+
+    @property
+    def cost(self) -> float | None:
+        """Cost of the turns that have a price; None if none has."""
+        return cost_of(self.turns)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,8 @@ class Account:
                 self._metrics.llm_turns.labels(self.call.agent, turn.model).inc()
                 for kind, tokens in turn.by_kind().items():
                     self._metrics.llm_tokens.labels(self.call.agent, turn.model, kind).inc(tokens)
+                if turn.cost is not None:
+                    self._metrics.cost.labels(self.call.agent, turn.model).inc(turn.cost)
 
     def _tool_times(self) -> tuple[tuple[ToolTime, ...], int]:
         """Return the first tools with their times, and the number of the others."""
@@ -219,12 +221,12 @@ def tools_used(names: Sequence[str]) -> dict[str, int]:
 
 def _tokens(turns: Iterable[TurnUsage]) -> int:
     """Return the tokens of all kinds; those of reasoning are part of the output."""
-    used = (turn.usage for turn in turns)
-    return sum(one.input + one.cache_read + one.cache_write + one.output for one in used)
+    return sum(turn.usage.total for turn in turns)
 
 
 def _fields_of(spent: Spent) -> dict[str, Any]:
-    return {"iterations": spent.iterations, "tokens": spent.usage.as_dict(), "tools": tools_used(spent.tools)}
+    cost = {"cost": spent.cost} if spent.cost is not None else {}
+    return {"iterations": spent.iterations, "tokens": spent.usage.as_dict(), **cost, "tools": tools_used(spent.tools)}
 
 
 def _about(call: Call, seconds: float) -> dict[str, Any]:

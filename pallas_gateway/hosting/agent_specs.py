@@ -30,6 +30,7 @@ def agent_spec(configuration: Configuration, addresses: Addresses, name: str) ->
         declared=None if agent.module is not None else _declared(configuration, agent),
         peer_servers=addresses.servers(agent.peers),
         approve=agent.approve,
+        tool_limits=tuple(agent.tool_limits),
         ask_caller=agent.ask_caller,
     )
 

@@ -182,7 +182,9 @@ class AgentState:
         if runtime is None:
             return None
         # The series of the model and the downstreams begin at 0, so that the first call is an increase.
-        self._shared.metrics.expect_model(self.name, runtime.model.name)
+        provider = runtime.provider.name if runtime.provider is not None else None
+        is_priced = self._shared.running.prices.of(provider, runtime.model.name) is not None
+        self._shared.metrics.expect_model(self.name, runtime.model.name, is_priced=is_priced)
         for downstream in runtime.downstreams:
             self._shared.metrics.expect_downstream(self.name, downstream.name)
         uses = self._uses.setdefault(runtime, UseCount())

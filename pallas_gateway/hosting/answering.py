@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Call, Message, new_call_id
+from pallas_gateway.calls.spending import Spending
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
 from pallas_gateway.events.answer_text import text_of
 from pallas_gateway.identity.decision import Action, Decision, decide
@@ -71,6 +72,7 @@ class IncomingCall:
             trace_id=traces.trace_id(),
             api=self.api,
             call_id=self.call_id or new_call_id(),
+            spending=Spending(parent.spending if parent else None),
         )
 
 
@@ -94,7 +96,7 @@ class AnsweredCall:
     def facts(self) -> dict[str, Any]:
         """Return `_meta["pallas/call"]`: ids, stop reason, iterations, tokens by kind, duration in seconds.
 
-        `stopped` is there if the answer is partial.
+        `stopped` is there if the answer is partial, `cost` if its models have prices.
         """
         outcome, spent = self.outcome, self.reply or self.call.spent
         return {
@@ -104,6 +106,7 @@ class AnsweredCall:
             "stop_reason": outcome.reason if isinstance(outcome, GatewayError) else outcome.stop_reason,
             "iterations": spent.iterations,
             "usage": spent.usage.as_dict(),
+            **({"cost": spent.cost} if spent.cost is not None else {}),
             "duration_seconds": round(self.seconds, 3),
             **({"stopped": self.reply.stopped} if self.reply and self.reply.stopped else {}),
         }

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import httpx
 
 from pallas_gateway.calls.call import Call, Message
+from pallas_gateway.calls.prices import Prices
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.health.preflight import Preflight
 from pallas_gateway.hosting.agent_set import AgentSet, GatewayServices
@@ -165,6 +166,7 @@ class Gateway:
     def _apply_settings(self) -> None:
         gateway = self.configuration.deployment.gateway
         self.running.ledger.use(gateway)
+        self.running.prices = Prices(gateway.prices)
         states = self.threads.states if self.threads is not None else None
         self.running.waiting_calls.seal_with(gateway.state_keys, gateway.ask_seconds, states)
         if self.threads is not None:

@@ -52,7 +52,9 @@ class HostedAgent(AgentState):
             self._refuse_too_deep(call)
             version = await self.version_for_call()
             sent = fitted(call, version)
-            account.permit = await self._shared.running.ledger.begin(CallEntry.of(call))
+            running = self._shared.running
+            account.permit = permit = await running.ledger.begin(CallEntry.of(call))
+            call.spending.admit(self.name, version.settings, running.prices, permit, self._shared.tasks)
             account.questions = questions = self._questions(version, client, call)
             with version.uses.one_more():
                 async with (

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.log_levels import LogLevels
+from pallas_gateway.calls.prices import NO_PRICES
 from pallas_gateway.hosting.call_registry import CallRegistry
 from pallas_gateway.ledger.protocol import NoLedger
 from pallas_gateway.ledger.usage import UsageTable
@@ -39,6 +40,7 @@ class RunningCalls:
         usage: of agents by callers, over all processes.
         calls: the running calls, and the latest ended ones.
         worker: the number of this process, from 1, of so many `workers`.
+        prices: of models, by the configuration.
         draining: no new calls are accepted.
     """
 
@@ -46,6 +48,7 @@ class RunningCalls:
         self, state_key: bytes | None = None, elsewhere: Elsewhere | None = None, ledger: Ledger | None = None
     ) -> None:
         self.ledger: Ledger = ledger or NoLedger()
+        self.prices = NO_PRICES
         self.elsewhere = elsewhere or Elsewhere()
         self.usage: UsageSource = UsageTable()
         self.calls = CallRegistry()

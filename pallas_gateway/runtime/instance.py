@@ -23,9 +23,9 @@ from pallas_gateway.runtime.call.journal import Journal
 from pallas_gateway.runtime.call.messages import (
     deadline_reply,
     failed,
+    stopped_reply,
     to_fast_agent,
     to_reply,
-    turns_of,
     workflow_failure,
 )
 from pallas_gateway.runtime.call.parameters import AppliedParameters
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from pallas_gateway.questions.asking import Questions
     from pallas_gateway.runtime.call.observer import Observer
     from pallas_gateway.runtime.call.peers import PeerConnection
+    from pallas_gateway.runtime.call.turn_meter import TurnMeter
     from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
     from pallas_gateway.runtime.downstreams.listings.server_listing import Listing
     from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
@@ -171,6 +172,7 @@ class FastAgentInstance:
         observer: Observer,
         tasks: TaskOwner,
         *,
+        meter: TurnMeter,
         limits: RuntimeLimits,
     ) -> None:
         self._session = session
@@ -178,6 +180,7 @@ class FastAgentInstance:
         self._connect_to_servers = connect
         self._limits = limits
         self._observer = observer
+        self._meter = meter
         self._tasks = tasks
         self._generation: asyncio.Task[PromptMessageExtended] | None = None
         self._parameters: AppliedParameters | None = None
@@ -187,7 +190,7 @@ class FastAgentInstance:
     @property
     def turns(self) -> tuple[TurnUsage, ...]:
         """The LLM turns so far."""
-        return turns_of(self._agents.values(), self._observer.accumulators)
+        return self._meter.turns
 
     @property
     def iterations(self) -> int:
@@ -215,7 +218,7 @@ class FastAgentInstance:
             CallRefusedError: `call_again`, because the call cannot go on from this checkpoint.
         """
         if len(self._agents) == 1 and not self._is_workflow:
-            self._journal = Journal(self._agents[self._served], questions, checkpoint)
+            self._journal = Journal(self._agents[self._served], questions, self._meter.spending, checkpoint)
         elif checkpoint is not None:
             raise CallRefusedError("The agent has changed. Call the tool again.", reason="call_again")
         return self._journal
@@ -247,13 +250,19 @@ class FastAgentInstance:
         try:
             is_over = await self._limits.ends_within(self._generation, timeout_seconds, _suspended_while_asking)
         except asyncio.CancelledError:
+            self._meter.cut_off()
             self._generation.cancel()
             raise
-        if is_over:
+        if is_over and (ended := self._meter.spending.ended) is not None:
+            extra = {"event": "loop_halt", "reason": ended.stop, "agent": call.agent, "call_id": call.call_id}
+            _guard_log.warning("call stopped by its budget", extra=extra)
+            reply = stopped_reply(ended, self._observer.latest_text)
+        elif is_over:
             reply = _reply_of(self._generation)
             if self._is_workflow and reply.failure is None and self._observer.failed_turn is not None:
                 reply = workflow_failure(self._observer.failed_turn)
         else:
+            self._meter.cut_off()
             self._generation.cancel()
             self._observer.abandon_tools()
             extra = {"event": "loop_halt", "reason": "deadline", "agent": call.agent, "call_id": call.call_id}

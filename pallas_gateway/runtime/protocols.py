@@ -225,7 +225,8 @@ class AgentSpec:
     agent is called, as in `check`. `peer_servers` are addresses of peers by name; each is a server of that name unless
     the project has such a server. `models` are those that callers may choose. `watch` are files that the agent may
     read: it is started again when one changes. `on_operation` receives its downstream operations.
-    `approve` lists the tools that callers have to approve. `ask_caller` is false if callers are asked nothing.
+    `approve` lists the tools that callers have to approve, `tool_limits` those whose calls are limited. `ask_caller` is
+    false if callers are asked nothing.
     `on_downstream` receives changes of its downstreams' states.
     """
 
@@ -244,6 +245,7 @@ class AgentSpec:
     agent: str | None = None
     watch: tuple[Path, ...] = ()
     approve: tuple[str, ...] = ()
+    tool_limits: tuple[str, ...] = ()
     ask_caller: bool = True
     on_downstream: OnDownstream = field(default=not_reported, compare=False)
 

@@ -76,7 +76,7 @@ class CallScope:
         operations: receives reports of downstream operations.
         questions: of the call, for its caller.
         served: the name of the agent that was called, in its own module.
-        journal: the `journal.Journal` of the call, if another process can resume it.
+        turns: the `turn_meter.TurnMeter` of the call, with its journal; None outside of calls.
         tool_run: the `journal.ToolRun` of the running tool call.
         peer_call: the running tool call; notifications of a peer arrive in its context.
     """
@@ -88,7 +88,7 @@ class CallScope:
     operations: Operations | None = None
     questions: Questions = NO_QUESTIONS
     served: str | None = None
-    journal: Any = None
+    turns: Any = None
     # One tool call
     tool_run: Any = None
     peer_call: PeerCall | None = None

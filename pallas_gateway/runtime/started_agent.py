@@ -18,6 +18,7 @@ from pallas_gateway.runtime import fast_agent_api, fast_agent_log
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.call.tool_approval import refuse_provider_managed
+from pallas_gateway.runtime.call.turn_meter import TurnMeter
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
 from pallas_gateway.runtime.downstreams.listings.known_tools import KnownTools
@@ -222,12 +223,12 @@ class StartedAgent:
         session = await self._create("rehearsal")
         try:
             pause_child_timeouts()
-            refuse_provider_managed(session.agent_app.registered_agents().values(), self._spec.approve)
+            agents = session.agent_app.registered_agents().values()
+            refuse_provider_managed(agents, self._spec.approve, self._spec.tool_limits)
             await registry().settled()
             with entered(self._outside_calls), calling(RunningCall(self._spec.name)):
                 self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)
             self._models_used = models_used(session.agent_app)
-            agents = session.agent_app.registered_agents().values()
             self._local_tools_only_read = await local_tools_only_read(agents)
             self._provider = next(
                 iter(providers_of(model_served(session.agent_app, self._served), settings_of(self._fast))), None
@@ -272,12 +273,15 @@ class StartedAgent:
         try:
             # Shielded: if the creation were cancelled half-way, the harness would keep the instance for ever.
             session = await asyncio.shield(creation)
+            meter = TurnMeter(call.spending, call.spent)
             observer = Observer(call, sink, options, self._spec, self._served)
             peers = self._peers.of_call(Parent(call, sink, options, questions))
             connect = partial(self._connections.connect, peers=peers)
             limits = self._connections.limits
-            instance = FastAgentInstance(session, self._served, connect, observer, self._answers, limits=limits)
-            journal = instance.keep_journal(questions, call.checkpoint)
+            instance = FastAgentInstance(
+                session, self._served, connect, observer, self._answers, meter=meter, limits=limits
+            )
+            meter.journal = instance.keep_journal(questions, call.checkpoint)
         except BaseException:
             self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}", report=True)
             raise
@@ -290,7 +294,7 @@ class StartedAgent:
             operations=self._operations,
             questions=questions,
             served=self._served,
-            journal=journal,
+            turns=meter,
         )
         running = RunningCall(
             self._spec.name,

@@ -44,7 +44,7 @@ OPERATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30
 
 STATES = ("pending", "starting", "ready", "failed")
 OUTCOMES = ("ok", "error")
-HALTS = ("repeat", "oscillation", "deadline")
+HALTS = ("repeat", "oscillation", "deadline", "budget", "limited")
 REFUSALS = (
     "agent_unavailable",
     "audit_unavailable",
@@ -113,6 +113,7 @@ class Metrics:
         )
         self.llm_turns = self._counter("pallas_llm_turns_total", "LLM round trips.", "agent", "model")
         self.llm_tokens = self._counter("pallas_llm_tokens_total", "Tokens, by kind.", "agent", "model", "kind")
+        self.cost = self._counter("pallas_cost_total", "Cost of LLM turns, by `gateway.prices`.", "agent", "model")
         self.tool_calls = self._counter(
             "pallas_tool_calls_total",
             "Operations asked of downstreams: tools, prompts and resources.",
@@ -136,7 +137,7 @@ class Metrics:
         for reason in AUTH_REFUSALS:
             self.auth_refused.labels(reason)
         self.loops_aborted = self._counter(
-            "pallas_agent_loop_aborted_total", "Loops stopped by a guard or deadline.", "agent", "reason"
+            "pallas_agent_loop_aborted_total", "Loops stopped by a guard, deadline or budget.", "agent", "reason"
         )
         self.questions = self._counter(
             "pallas_questions_total", "Questions that arose in calls.", "agent", "kind", "outcome"
@@ -247,8 +248,10 @@ class Metrics:
         """End the gauge of a server that the agent no longer uses."""
         _end(self.downstream_up, agent=agent, server=server)
 
-    def expect_model(self, agent: str, model: str) -> None:
+    def expect_model(self, agent: str, model: str, *, is_priced: bool = False) -> None:
         """Begin the turns and tokens of an agent with its own model at 0; other models begin at their first turn."""
+        if is_priced:
+            self.cost.labels(agent, model)
         self.llm_turns.labels(agent, model)
         for kind in TOKEN_KINDS:
             self.llm_tokens.labels(agent, model, kind)

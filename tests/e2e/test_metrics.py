@@ -58,7 +58,7 @@ TABLE = {
     "pallas_llm_provider_up": row("gauge", "provider", provider="generic"),
     "pallas_agent_health_status": row("gauge", "agent", agent=HOSTED),
     "pallas_agent_loop_aborted_total": row(
-        "counter", "agent", "reason", agent=HOSTED, reason="repeat oscillation deadline"
+        "counter", "agent", "reason", agent=HOSTED, reason="repeat oscillation deadline budget limited"
     ),
     # What the contract adds to the reference's table
     "pallas_build_info": row("gauge", "version", "python", version=__version__),
@@ -86,8 +86,8 @@ TABLE = {
     "pallas_auth_refused_total": row("counter", "reason", reason=" ".join(AUTH_REFUSALS)),
 }
 TOKENS = "pallas_llm_tokens_total"
-OF_OTHER_GATEWAYS = {"pallas_certificate_expires_seconds", "pallas_threads_database_up"}
-"""Metrics without samples in this run: of gateways with a certificate, or a database."""
+OF_OTHER_GATEWAYS = {"pallas_certificate_expires_seconds", "pallas_cost_total", "pallas_threads_database_up"}
+"""Metrics without samples in this run: of gateways with a certificate, prices, or a database."""
 STAYS_AT_0 = {
     "pallas_auth_refused_total",
     "pallas_calls_in_flight",

@@ -45,6 +45,7 @@ def broken_rules(deployment: Deployment, only_agent: str | None) -> Iterator[Fin
     yield from _ports(deployment, only_agent)
     yield from _icons(deployment)
     yield from _models(deployment)
+    yield from _costs(deployment)
     yield from _key_names(deployment)
     yield from _granted_agents(deployment)
     yield from _makings(deployment)
@@ -119,6 +120,15 @@ def _models(deployment: Deployment) -> Iterator[Finding]:
         if agent.models and "model" not in agent.caller_params.allowed:
             message = "callers may choose one only if caller_params names 'model'"
             yield Finding(f"{path}.models", message)
+
+
+def _costs(deployment: Deployment) -> Iterator[Finding]:
+    if deployment.gateway.prices:
+        return
+    for name, agent in deployment.agents.items():
+        if agent.max_cost_per_call is not None:
+            message = "limits nothing without prices; add those of its models to gateway.prices"
+            yield Finding(f"agents.{name}.max_cost_per_call", message)
 
 
 def _key_names(deployment: Deployment) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 
     from pallas_gateway.calls.questions import Question
+    from pallas_gateway.calls.spending import Spending
     from pallas_gateway.questions.asking import Questions
 
     type Step = Callable[..., Awaitable[PromptMessageExtended]]
@@ -58,6 +59,7 @@ class ToolRun:
         answers: to these questions.
         asked_under: the policy by which its approval is asked for; None if it is not.
         texts: that another process had for the model, to be read in the result.
+        is_refused: the gateway has not run it.
     """
 
     result: CallToolResult | None = None
@@ -67,6 +69,7 @@ class ToolRun:
     answers: dict[str, Answer] = field(default_factory=dict)
     asked_under: Sequence[str] | None = None
     texts: Sequence[str] = ()
+    is_refused: bool = False
 
     @property
     def can_be_repeated(self) -> bool:
@@ -111,7 +114,7 @@ async def ask_for_server(key: object, tool_calls: Callable[[], Collection[str]],
     """
     scope = current_scope.get()
     run: ToolRun | None = scope.tool_run
-    journal: Journal | None = scope.journal
+    journal: Journal | None = scope.turns.journal if scope.turns is not None else None
     if run is not None and is_required(key):
         return await run.ask(f"{_INPUT}{key}", question)
     if journal is not None:
@@ -126,9 +129,10 @@ class Journal:
         CallRefusedError: `call_again`, because the checkpoint cannot be read.
     """
 
-    def __init__(self, agent: Any, questions: Questions, checkpoint: str | None = None) -> None:
+    def __init__(self, agent: Any, questions: Questions, spending: Spending, checkpoint: str | None = None) -> None:
         self.agent = agent
         self._questions = questions
+        self._spending = spending
         self._turns: list[PromptMessageExtended] = []
         self._runs: dict[tuple[int, str], ToolRun] = {}
         self._unrepeatable: dict[str, Collection[str]] = {}
@@ -139,6 +143,11 @@ class Journal:
             except (ValueError, KeyError, TypeError, zlib.error, ValidationError) as error:
                 message = "The call cannot be resumed by this version of the gateway. Call the tool again."
                 raise CallRefusedError(message, reason="call_again") from error
+
+    @property
+    def plays(self) -> bool:
+        """True if the next turn of the model is a recorded one."""
+        return bool(self._recorded)
 
     async def turn(self, messages: list[PromptMessageExtended], step: Step, *more: Any, **options: Any) -> Any:
         """Return the next turn of the model, a recorded one at first."""
@@ -151,8 +160,10 @@ class Journal:
         self._turns.append(turn)
         return turn
 
-    async def run(self, tool_call_id: str, call: Callable[[], Awaitable[CallToolResult]]) -> CallToolResult:
-        """Return the result of a tool call, which runs unless its result was recorded."""
+    async def run(
+        self, tool_call_id: str, call: Callable[[], Awaitable[CallToolResult]], count: Callable[[], object]
+    ) -> CallToolResult:
+        """Return the result of a tool call, which runs unless its result was recorded; a recorded run is counted."""
         run = self._runs.setdefault((len(self._turns), tool_call_id), ToolRun())
         for text in run.texts:
             self._questions.tell_model(tool_call_id, text)
@@ -160,6 +171,8 @@ class Journal:
         if run.result is None:
             with entered(replace(current_scope.get(), tool_run=run)):
                 run.result = await call()
+        elif not run.is_refused:
+            count()
         return run.result
 
     def note_unrepeatable(self, question_id: str, tool_calls: Collection[str]) -> None:
@@ -177,7 +190,7 @@ class Journal:
         if should_parallelize_tool_calls(len(called)):  # all have begun, or are about to
             runs = {**{id_: ToolRun() for id_ in called}, **runs}
         waiting = {id_ for question in open_questions for id_ in self._unrepeatable.get(question, ())}
-        ended = [[*key, _result_document(run.result)] for key, run in self._runs.items() if key[0] < len(self._turns)]
+        ended = [[*key, _document_of_ended(run)] for key, run in self._runs.items() if key[0] < len(self._turns)]
         texts = self._questions.unread_texts  # of a round that has ended, results have them
         present = [
             [len(self._turns), id_, {**_document(run, waits=id_ in waiting), "texts": texts(id_)}]
@@ -189,6 +202,7 @@ class Journal:
             "turns": [_wire(turn) for turn in self._turns],
             "runs": [*ended, *present],
             "approved": approvals.allowed if approvals is not None else (),
+            "spent": [self._spending.tokens, self._spending.cost],
         }
         packed = packed_within(LONGEST_CHECKPOINT // 4 * 3, json.dumps(document).encode())
         return base64.b64encode(packed).decode() if packed is not None else None
@@ -200,6 +214,8 @@ class Journal:
         self._runs = {(turn, id_): _run_of(recorded) for turn, id_, recorded in document["runs"]}
         if (approvals := self._questions.approvals) is not None:
             approvals.allowed = tuple(document["approved"])
+        tokens, cost = document.get("spent", (0, 0.0))
+        self._spending.resume(int(tokens), float(cost))
 
 
 def packed_within(most: int, data: bytes) -> bytes | None:
@@ -214,26 +230,30 @@ def packed_within(most: int, data: bytes) -> bytes | None:
 
 
 async def run_in_journal(
-    agent: object, tool_call_id: str | None, run: Callable[[], Awaitable[CallToolResult]]
+    agent: object,
+    tool_call_id: str | None,
+    run: Callable[[], Awaitable[CallToolResult]],
+    count: Callable[[], object],
 ) -> CallToolResult:
-    """Return the result of a tool call by `run`, or the recorded one if the agent has a journal."""
+    """Return the result of a tool call by `run`, or the recorded one, after `count`, if the agent has a journal."""
     journal = journal_of(agent)
     if journal is not None and tool_call_id is not None:
-        return await journal.run(tool_call_id, run)
+        return await journal.run(tool_call_id, run, count)
     with entered(replace(current_scope.get(), tool_run=None)):  # an agent inside a tool asks for itself
         return await run()
 
 
 def journal_of(agent: object) -> Journal | None:
     """The journal of the call, if this agent is the one whose course it records."""
-    journal: Journal | None = current_scope.get().journal
+    turns = current_scope.get().turns
+    journal: Journal | None = turns.journal if turns is not None else None
     return journal if journal is not None and journal.agent is agent else None
 
 
 def _document(run: ToolRun, *, waits: bool) -> Mapping[str, Any]:
     """Return what another process needs of a tool call; one that runs, or `waits` for its server, is lost."""
     if run.result is not None or not run.can_be_repeated:
-        return _result_document(run.result, _LOST_QUESTION if waits else _LOST)
+        return _document_of_ended(run, _LOST_QUESTION if waits else _LOST)
     answers = {about: [answer.outcome, answer.content, answer.why] for about, answer in run.answers.items()}
     required = _wire(run.input_required) if run.input_required is not None else None
     return {
@@ -244,14 +264,16 @@ def _document(run: ToolRun, *, waits: bool) -> Mapping[str, Any]:
     }
 
 
-def _result_document(result: CallToolResult | None, lost: str = _LOST) -> Mapping[str, Any]:
+def _document_of_ended(run: ToolRun, lost: str = _LOST) -> Mapping[str, Any]:
     lost_result = CallToolResult(content=[TextContent(type="text", text=lost)], is_error=True)
-    return {"result": _wire(lost_result if result is None else result)}
+    refused = {"refused": True} if run.is_refused else {}
+    return {"result": _wire(lost_result if run.result is None else run.result), **refused}
 
 
 def _run_of(recorded: Mapping[str, Any]) -> ToolRun:
     if (result := recorded.get("result")) is not None:
-        return ToolRun(CallToolResult.model_validate(result), texts=recorded.get("texts", ()))
+        is_refused = bool(recorded.get("refused"))
+        return ToolRun(CallToolResult.model_validate(result), texts=recorded.get("texts", ()), is_refused=is_refused)
     required = recorded["input_required"]
     return ToolRun(
         input_required=InputRequiredResult.model_validate(required) if required is not None else None,

@@ -16,14 +16,11 @@ from pallas_gateway.calls.provider_failures import OF_TENSORZERO
 from pallas_gateway.telemetry.redaction import cleaned, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from fast_agent.interfaces import AgentProtocol
     from fast_agent.llm.usage_tracking import TurnUsage as FastAgentTurn
-    from fast_agent.llm.usage_tracking import UsageAccumulator
     from mcp_types import ContentBlock
 
     from pallas_gateway.calls.call import Message, Stop
+    from pallas_gateway.calls.spending import Ended
 
 _SHOWN_ERROR_CHARACTERS = 300
 _CACHED_ON_REQUEST = frozenset({UsageSchema.ANTHROPIC, UsageSchema.BEDROCK})
@@ -101,25 +98,37 @@ def deadline_reply(seconds: float, latest_text: str) -> Reply:
     return Reply(content, LlmStopReason.END_TURN.value, halted=("deadline",), stopped="deadline")
 
 
-def turns_of(agents: Iterable[AgentProtocol], watched: Iterable[UsageAccumulator]) -> tuple[TurnUsage, ...]:
-    """Every LLM turn of the call, once. Workflow agents have no accumulator, but their parts do.
-
-    The usage of clones (agents-as-tools) is copied to their original agent when they end, but not if the call ends
-    earlier; so the `watched` accumulators are read too. Turns have a time, by which they are compared.
-    """
-    accumulators = [*(getattr(agent, "usage_accumulator", None) for agent in agents), *watched]
-    turns = [turn for accumulator in accumulators if accumulator for turn in accumulator.turns]
-    return tuple(_turn(turn) for number, turn in enumerate(turns) if turn not in turns[:number])
+def stopped_reply(ended: Ended, latest_text: str) -> Reply:
+    """The successful reply of a call that a budget has ended, with the agent's latest text."""
+    text = f"[Stopped: {ended.sentence}."
+    text += " This answer is partial.]" if latest_text else " There is no answer yet.]"
+    parts = [latest_text, text] if latest_text else [text]
+    content = tuple(TextContent(type="text", text=part) for part in parts)
+    return Reply(content, ended.stop, halted=(ended.stop,), stopped=ended.stop)
 
 
-def _turn(turn: FastAgentTurn) -> TurnUsage:
+def turn_of(turn: FastAgentTurn, estimated_output: int | None = None) -> TurnUsage:
+    """Convert the usage of one LLM turn; `estimated_output` takes the place of a number that was not sent."""
     cache_read, cache_write = turn.prompt.cache_read or 0, turn.prompt.cache_write or 0
     uncached = turn.prompt.uncached
     if uncached is None:  # `total` includes cached tokens
         uncached = max(0, (turn.prompt.total or 0) - cache_read - cache_write)
-    usage = Usage(uncached, turn.completion.total or 0, cache_read, cache_write, turn.completion.reasoning or 0)
-    model = turn.model.removeprefix(OF_TENSORZERO).rpartition(_OF_VERTEX)[2]
-    return TurnUsage(model, usage, caches_by_itself=turn.usage_schema not in _CACHED_ON_REQUEST)
+    output = turn.completion.total if estimated_output is None else estimated_output
+    usage = Usage(
+        uncached,
+        output or 0,
+        cache_read,
+        cache_write,
+        turn.completion.reasoning or 0,
+        estimated=estimated_output is not None,
+    )
+    caches_by_itself = turn.usage_schema not in _CACHED_ON_REQUEST
+    return TurnUsage(model_shown(turn.model), usage, caches_by_itself, turn.provider.config_name)
+
+
+def model_shown(name: str) -> str:
+    """Return the name of a model for metrics: without the prefixes that are no part of it."""
+    return name.removeprefix(OF_TENSORZERO).rpartition(_OF_VERTEX)[2]
 
 
 def _failure_sentence(answer: PromptMessageExtended) -> str:

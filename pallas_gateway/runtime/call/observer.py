@@ -35,8 +35,10 @@ from pallas_gateway.events.events import (
     TurnEnded,
 )
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
+from pallas_gateway.runtime.call.journal import journal_of
 from pallas_gateway.runtime.call.messages import STOPPED_AT_LIMIT, is_failure
 from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result
+from pallas_gateway.runtime.call.turn_meter import was_asked
 from pallas_gateway.runtime.call.turn_spans import TurnSpans
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry.traces import CallSpans
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from fast_agent.agents.tool_runner import ToolRunner
     from fast_agent.interfaces import AgentProtocol
     from fast_agent.llm.stream_types import StreamChunk
-    from fast_agent.llm.usage_tracking import UsageAccumulator
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
     from fast_agent.types import PromptMessageExtended
     from mcp_types import CallToolRequest, CallToolResult
@@ -95,7 +96,6 @@ class Observer:
         self._tool_events: list[ToolEvents] = []
         self._spans = CallSpans()
         self._turns = TurnSpans(self._spans)
-        self.accumulators: list[UsageAccumulator] = []
         self.iterations = 0
         self.halted: list[str] = []
         self.stopped: Reason | None = None
@@ -156,6 +156,9 @@ class Observer:
     async def _before_llm_call(self, runner: ToolRunner, messages: list[PromptMessageExtended]) -> None:
         del messages
         loop = self._loop_of(runner)
+        journal = journal_of(runner.agent)
+        if not (journal is not None and journal.plays) and await self._call.spending.why_ended() is not None:
+            return  # the model is not asked
         loop.iteration += 1
         self.iterations += 1
         answer_in_last_turn(runner)
@@ -175,6 +178,8 @@ class Observer:
             text = explanation(reason, outcome, threshold if reason == "repeat" else 2 * threshold)
             message.content = [TextContent(type="text", text=text)]
             message.stop_reason = LlmStopReason.END_TURN
+            return
+        if not was_asked(message):
             return
         text = message.all_text()
         if not _is_tool(loop.agent):  # else a failure is a tool error
@@ -255,8 +260,6 @@ class Observer:
             emitter = self._emitter(runner.agent)
             loop = _Loop(runner.agent, emitter, LoopGuard(self._spec.loop_repeat_threshold))
             self._loops[runner] = loop
-            if (accumulator := getattr(runner.agent, "usage_accumulator", None)) is not None:
-                self.accumulators.append(accumulator)
             # A copy: workflows share one object between several loops, and a halt changes it.
             params = runner.request_params or RequestParams()
             follow_ups = self._spec.max_iterations - 1  # fast-agent counts the turns that follow the first

@@ -1,4 +1,4 @@
-"""Asks the caller to approve tools, in the method by which an agent's loop runs them.
+"""Limits the calls of tools and asks the caller to approve them, in the method by which an agent's loop runs them.
 
 Tools that a model's provider runs by itself do not pass that method: an agent whose policy names them is not started.
 """
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fast_agent.constants import HUMAN_INPUT_TOOL_NAME
 
+from pallas_gateway.calls.tool_limits import NO_TOOL_LIMITS
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.questions.approvals import approval_question, may_name_tools_of
 from pallas_gateway.runtime.call.journal import ask_in_tool
@@ -21,25 +22,47 @@ LOCAL = "local"
 """The server in the names of an agent's own functions."""
 
 
-def refuse_provider_managed(agents: Iterable[Any], approve: Collection[str]) -> None:
-    """Refuse a policy that names tools which the provider of a model runs (`management: provider`).
+def refuse_provider_managed(agents: Iterable[Any], approve: Collection[str], tool_limits: Collection[str]) -> None:
+    """Refuse policies that name tools which the provider of a model runs (`management: provider`).
 
     Raises:
-        AgentStartError: `bad_approval`, with each entry of `approve` that names such tools.
+        AgentStartError: `bad_approval`, with each entry of `approve` and `tool_limits` that names such tools.
     """
+    entries = [(f"approve.{index}", pattern) for index, pattern in enumerate(approve)]
+    entries += [(f"tool_limits.{pattern}", pattern) for pattern in tool_limits]
     servers = sorted({name for agent in agents for name in getattr(agent, "_provider_managed_server_keys", ())})
     places = [
         (
-            f"approve.{index}",
-            f"{pattern!r} may name tools of the server '{server}', which the model's provider runs without asking; "
+            place,
+            f"{pattern!r} may name tools of the server '{server}', which the model's provider runs by itself; "
             f"remove `management: provider` from that server, or change this entry",
         )
-        for index, pattern in enumerate(approve)
+        for place, pattern in entries
         for server in servers
         if may_name_tools_of(server, pattern)
     ]
     if places:
         raise AgentStartError("; ".join(why for _, why in places), reason="bad_approval", places=places)
+
+
+class LimitsOfTool:
+    """The limits of a call on one tool of an agent."""
+
+    def __init__(self, agent: Any, name: str) -> None:
+        turns = current_scope.get().turns
+        self._limits = turns.spending.tools if turns is not None else NO_TOOL_LIMITS
+        self._names = [tool for tool, _ in _identities(agent, name)] if self._limits else []
+
+    def why_not_run(self) -> str | None:
+        """Count a call of the tool; return the model's text if it must not run."""
+        if not self._limits or (why := self._limits.take(self._names)) is None:
+            return None
+        tool = self._names[-1]
+        return f"The tool '{tool}' was not run: {why}. Do not call it again in this call; answer without it."
+
+    def give_back(self) -> None:
+        """Take back the count of a call that has not run."""
+        self._limits.give_back(self._names)
 
 
 async def why_not_approved(agent: Any, name: str, arguments: dict[str, Any]) -> str | None:

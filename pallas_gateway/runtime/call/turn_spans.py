@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.runtime.call.messages import failure_reason, turns_of
+from pallas_gateway.runtime.call.messages import failure_reason, turn_of
 from pallas_gateway.telemetry.traces import token_attributes
 
 if TYPE_CHECKING:
@@ -42,4 +42,4 @@ class TurnSpans:
 
 def _turns(runner: ToolRunner) -> tuple[TurnUsage, ...]:
     accumulator = getattr(runner.agent, "usage_accumulator", None)
-    return turns_of((), [accumulator] if accumulator else [])
+    return tuple(map(turn_of, accumulator.turns)) if accumulator else ()

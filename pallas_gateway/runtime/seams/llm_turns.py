@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.runtime.llm.attempts import run_turn
 from pallas_gateway.runtime.llm.loading import with_changes
+from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.runtime.settings.declared_models import RuntimeModels
 
 if TYPE_CHECKING:
@@ -18,11 +19,15 @@ if TYPE_CHECKING:
 
 
 def execute_with_retry(original: Callable[..., Awaitable[Any]], _: type[FastAgentLLM[Any, Any]]) -> Callable[..., Any]:
-    """Return the method that runs a turn of a model: the gateway repeats its requests, and explains its failure."""
+    """Return the method that runs a turn of a model: counted, with repeated requests and an explained failure."""
 
     @wraps(original)
     async def execute(self: Any, func: Callable[..., Awaitable[Any]], *arguments: Any, **options: Any) -> Any:
-        return await run_turn(self, func, lambda attempts: original(self, attempts, *arguments, **options))
+        async def run() -> Any:
+            return await run_turn(self, func, lambda attempts: original(self, attempts, *arguments, **options))
+
+        turns = current_scope.get().turns
+        return await (run() if turns is None else turns.run(self, arguments, run))
 
     return execute
 

@@ -1,4 +1,4 @@
-"""Tool calls and other operations of downstreams: journal, tool filters, approvals, metrics and traces."""
+"""Tool calls and other operations of downstreams: journal, tool filters, limits, approvals, metrics and traces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fast_agent.agents.mcp_agent import McpAgent
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
 
 from pallas_gateway.runtime.call.journal import journal_of, run_in_journal
-from pallas_gateway.runtime.call.tool_approval import why_not_approved
+from pallas_gateway.runtime.call.tool_approval import LimitsOfTool, why_not_approved
 from pallas_gateway.runtime.downstreams.operations import Operation, refresh_and_report
 from pallas_gateway.runtime.downstreams.tool_filters import why_withheld
 from pallas_gateway.runtime.scope import current_scope
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def call_tool(original: Callable[..., Awaitable[CallToolResult]], holder: type[ToolAgent]) -> Callable[..., Any]:
-    """Return `call_tool` of a class of agents: journal, tool filters, approval, then the tool itself."""
+    """Return `call_tool` of a class of agents: journal, tool filters, limits, approval, then the tool."""
 
     @wraps(original)
     async def call_tool(
@@ -39,14 +39,19 @@ def call_tool(original: Callable[..., Awaitable[CallToolResult]], holder: type[T
 
         async def run_if_allowed() -> CallToolResult:
             refusal = await why_withheld(self, name) if isinstance(self, McpAgent) else None
-            refusal = refusal or await why_not_approved(self, name, arguments or {})
+            refusal = refusal or limits.why_not_run()
             if refusal is None:
-                return await run_tool()
+                if (refusal := await why_not_approved(self, name, arguments or {})) is None:
+                    return await run_tool()
+                limits.give_back()
+            if (run := current_scope.get().tool_run) is not None:
+                run.is_refused = True
             return CallToolResult(content=[TextContent(type="text", text=refusal)], is_error=True)
 
         if isinstance(self, McpAgent) and holder is not McpAgent:
             return await run_tool()  # called by `McpAgent.call_tool`, for a function of the agent
-        return await run_in_journal(self, tool_use_id, run_if_allowed)
+        limits = LimitsOfTool(self, name)
+        return await run_in_journal(self, tool_use_id, run_if_allowed, limits.why_not_run)
 
     return call_tool
 

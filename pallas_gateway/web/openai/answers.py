@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 type Json = dict[str, Any]
 
-_CUT_SHORT = frozenset({"maxTokens", "maxIterations"})
+_CUT_SHORT = frozenset({"maxTokens", "maxIterations", "budget", "limited"})
 
 
 def model(agent: HostedAgent, *, created: int, owner: str) -> Json:
@@ -24,7 +24,7 @@ def model(agent: HostedAgent, *, created: int, owner: str) -> Json:
 
 
 def finish_reason(reply: Reply) -> str:
-    """Return the finish reason: `length` for an answer that a limit or the deadline has cut."""
+    """Return the finish reason: `length` for an answer that a limit, a budget or the deadline has cut."""
     if reply.stop_reason in _CUT_SHORT or "deadline" in reply.halted:
         return "length"
     return "content_filter" if reply.stop_reason == "safety" else "stop"

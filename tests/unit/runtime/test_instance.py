@@ -8,7 +8,10 @@ from typing import Any, cast
 
 import pytest
 
+from pallas_gateway.calls.call import Spent
+from pallas_gateway.calls.spending import Spending
 from pallas_gateway.limits import RuntimeLimits
+from pallas_gateway.runtime.call.turn_meter import TurnMeter
 from pallas_gateway.runtime.instance import FastAgentInstance
 from pallas_gateway.tasks import TaskOwner
 from tests.support.waiting import eventually
@@ -31,7 +34,10 @@ class Session:
 def instance_of(session: Session, tasks: TaskOwner, **limits: float) -> FastAgentInstance:
     observer: Any = SimpleNamespace(watch_agents=lambda agents: None)
     runtime_limits = RuntimeLimits(**cast("Any", limits))
-    return FastAgentInstance(cast("Any", session), "echo", cast("Any", None), observer, tasks, limits=runtime_limits)
+    meter = TurnMeter(Spending(), Spent())
+    return FastAgentInstance(
+        cast("Any", session), "echo", cast("Any", None), observer, tasks, meter=meter, limits=runtime_limits
+    )
 
 
 async def test_an_instance_that_is_slow_to_be_released_is_said_and_released_all_the_same(

@@ -41,6 +41,7 @@ DOCUMENTED = {
     "pallas_send_message_duration_seconds": ("histogram", ("agent",)),
     "pallas_llm_turns_total": ("counter", ("agent", "model")),
     "pallas_llm_tokens_total": ("counter", ("agent", "kind", "model")),
+    "pallas_cost_total": ("counter", ("agent", "model")),
     "pallas_tool_calls_total": ("counter", ("agent", "operation", "outcome", "server")),
     "pallas_tool_call_duration_seconds": ("histogram", ("agent", "operation", "server")),
     "pallas_calls_in_flight": ("gauge", ("agent",)),
@@ -71,6 +72,7 @@ def metrics() -> Metrics:
     metrics.agent_state.labels("echo", "ready").set(1)
     metrics.expect_agent("echo", lambda: 0.0)
     metrics.llm_turns.labels("echo", "passthrough").inc()
+    metrics.cost.labels("echo", "passthrough").inc(0.5)
     metrics.llm_tokens.labels("echo", "passthrough", "input").inc(3)
     metrics.count_operation("echo", "tools", "prompt", ok=False, seconds=0.2)
     metrics.instances_live.labels("echo").set(0)

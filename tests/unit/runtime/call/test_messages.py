@@ -1,8 +1,5 @@
 """What an LLM turn cost, in kinds that add up, from what each family of providers reports."""
 
-from types import SimpleNamespace
-from typing import Any, cast
-
 import pytest
 from anthropic.types.beta import BetaUsage
 from fast_agent.llm.provider_types import Provider
@@ -16,15 +13,8 @@ from fast_agent.llm.usage_tracking import (
 )
 from openai.types.completion_usage import CompletionUsage
 
-from pallas_gateway.calls import call
 from pallas_gateway.calls.call import Usage
-from pallas_gateway.runtime.call.messages import turns_of
-
-
-def turn_of(turn: TurnUsage) -> call.TurnUsage:
-    agent = cast("Any", SimpleNamespace(usage_accumulator=SimpleNamespace(turns=[turn])))
-    [only] = turns_of([agent], [])
-    return only
+from pallas_gateway.runtime.call.messages import turn_of
 
 
 def test_what_anthropic_reports_is_disjoint_already_and_no_cache_hit() -> None:

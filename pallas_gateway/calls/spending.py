@@ -1,0 +1,146 @@
+"""The tokens and the cost of one call, with those of its nested calls, and the budgets that end it.
+
+Each LLM turn is added when it ends: to its own call, to the calls above it, and to the caller's account in the ledger.
+Before the next turn begins, `ended` has the answer of the ledger; so a budget is exceeded by at most one turn of each
+agent that works at that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from pallas_gateway.calls.prices import NO_PRICES
+from pallas_gateway.calls.tool_limits import NO_TOOL_LIMITS, ToolLimits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pallas_gateway.calls.call import Spent, TurnUsage
+    from pallas_gateway.calls.prices import Prices
+    from pallas_gateway.config.model.agents import AgentSettings
+    from pallas_gateway.tasks import TaskOwner
+
+    class Excess(Protocol):
+        """The day's budget that is exceeded; see `ledger/protocol.py`."""
+
+        @property
+        def sentence(self) -> str: ...
+
+    class Permit(Protocol):
+        """The permit of the call; see `ledger/protocol.py`."""
+
+        @property
+        def is_charged(self) -> bool: ...
+
+        async def charge(self, tokens: int) -> Excess | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The budget that has ended a call: its own (`budget`) or the day's (`limited`), with a sentence for the caller."""
+
+    stop: Literal["budget", "limited"]
+    sentence: str
+
+
+class Spending:
+    """The spending of one call; `above` is that of the call which makes it.
+
+    Attributes:
+        tokens: input, cached input and output, those of nested calls included.
+        cost: by the prices of the models, as `tokens`.
+        tools: the limits of single tools.
+        ended: the budget that has ended the call.
+    """
+
+    def __init__(self, above: Spending | None = None) -> None:
+        self.tokens = 0
+        self.cost = 0.0
+        self.tools = NO_TOOL_LIMITS
+        self.ended: Ended | None = None
+        self._above = above
+        self._agent = ""
+        self._most_tokens: int | None = None
+        self._most_cost: float | None = None
+        self._prices = NO_PRICES
+        self._permit: Permit | None = None
+        self._tasks: TaskOwner | None = None
+        self._charges: tuple[asyncio.Task[Excess | None], ...] = ()
+        # A nested call asks before its first turn; the admission of any other call has just asked.
+        self._answered_at = -1 if above is not None else 0
+
+    def admit(self, agent: str, settings: AgentSettings, prices: Prices, permit: Permit, tasks: TaskOwner) -> None:
+        """Use the budgets of the agent and the permit of the call; `tasks` owns the charges."""
+        self._agent, self._prices = agent, prices
+        self._most_tokens, self._most_cost = settings.max_tokens_per_call, settings.max_cost_per_call
+        if settings.tool_limits:
+            self.tools = ToolLimits(settings.tool_limits)
+        if permit.is_charged:
+            self._permit, self._tasks = permit, tasks
+
+    def resume(self, tokens: int, cost: float) -> None:
+        """Add what the call had used in another process, which is in the ledger already."""
+        for one in self._with_those_above():
+            one.tokens += tokens
+            one.cost += cost
+        self._answered_at = -1
+
+    def add(self, turn: TurnUsage, spent: Spent) -> None:
+        """Add a turn that has ended, with its cost, to `spent` and to all budgets."""
+        turn = replace(turn, cost=self._prices.cost(turn.provider, turn.model, turn.usage))
+        spent.turns += (turn,)
+        tokens, cost = turn.usage.total, turn.cost or 0.0
+        for one in self._with_those_above():
+            one.tokens += tokens
+            one.cost += cost
+            if turn.cost is None and one._most_cost is not None:
+                one._prices.report_unpriced(turn.provider, turn.model)
+        self._charge(tokens)
+
+    async def why_ended(self) -> Ended | None:
+        """Return the budget that ends the call before its next turn, once the ledger has answered all charges."""
+        if self.ended is None:
+            self.ended = self._over_budget() or await self._over_day()
+        return self.ended
+
+    def _over_budget(self) -> Ended | None:
+        return next((ended for one in self._with_those_above() if (ended := one._own_excess()) is not None), None)
+
+    def _own_excess(self) -> Ended | None:
+        if self._most_tokens is not None and self.tokens >= self._most_tokens:
+            used, most = f"{self.tokens:,} tokens", f"{self._most_tokens:,}"
+        elif self._most_cost is not None and self.cost >= self._most_cost and self.cost > 0:
+            used, most = f"{self.cost:.6g} of cost", f"{self._most_cost:.6g}"
+        else:
+            return None
+        return Ended(
+            "budget",
+            f"a call of the agent '{self._agent}' has used {used}, nested calls included, and its budget is {most}. "
+            "Ask for less in one call, or divide the task",
+        )
+
+    async def _over_day(self) -> Ended | None:
+        if self._permit is None:
+            return None
+        if self._answered_at != self.tokens:  # nested calls have been charged since the last answer
+            self._charge(0)
+        charges, self._charges = self._charges, ()
+        if charges:
+            await asyncio.wait(charges)  # a call that is cancelled here does not cancel its charges
+        excess = next((found for one in charges if (found := one.result()) is not None), None)
+        return Ended("limited", excess.sentence.rstrip(".")) if excess is not None else None
+
+    def _charge(self, tokens: int) -> None:
+        if self._permit is None or self._tasks is None:
+            return
+        self._answered_at = self.tokens
+        # Eager, so that a call that ends at once has sent its charge.
+        self._charges += (self._tasks.spawn(self._permit.charge(tokens), name="charge", report=True, is_eager=True),)
+
+    def _with_those_above(self) -> Iterator[Spending]:
+        one: Spending | None = self
+        while one is not None:
+            yield one
+            one = one._above
