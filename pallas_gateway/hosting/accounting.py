@@ -110,7 +110,12 @@ class Account:
         call, tokens = self.call, self.spent.usage
         counted = "nested" if call.is_nested else "refused" if outcome == "refused" else "calls"
         used = Used(
-            input=tokens.input, cache_read=tokens.cache_read, cache_write=tokens.cache_write, output=tokens.output
+            input=tokens.input,
+            cache_read=tokens.cache_read,
+            cache_write=tokens.cache_write,
+            output=tokens.output,
+            estimated=_tokens(turn for turn in self.spent.turns if turn.usage.estimated),
+            cost=self.spent.cost or 0.0,
         )
         setattr(used, counted, 1)
         return UsageKey.of(call.caller.principal, call.caller.account, call.agent), used
