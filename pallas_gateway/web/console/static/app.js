@@ -9,6 +9,7 @@ const VIEWS = [
   { path: 'agents', title: 'Agents' },
   { path: 'connect', title: 'Connect' },
   { path: 'calls', title: 'Calls' },
+  { path: 'usage', title: 'Usage' },
   { path: 'gateway', title: 'Gateway' },
 ];
 
@@ -29,8 +30,8 @@ const LATER = {
   },
   Calls: {
     files: [
-      'asked', 'call_list', 'call_nodes', 'calls', 'conversations', 'dialog', 'gateway_api', 'inlines', 'markdown', 'outcome', 'shown_call', 'text',
-      'waterfall', 'views/activity', 'views/ended_call', 'views/text', 'views/waterfall',
+      'asked', 'call_list', 'call_nodes', 'calls', 'conversations', 'dialog', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling', 'shown_call',
+      'text', 'waterfall', 'views/activity', 'views/ended_call', 'views/text', 'views/waterfall',
     ],
     load: async () => (await import('./views/calls.js')).Calls,
   },
@@ -40,6 +41,7 @@ const LATER = {
     load: async () => (await import('./views/details.js')).Details,
   },
   Gateway: { files: ['metrics', 'text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },
+  Usage: { files: ['gateway_api', 'polling', 'text', 'usage'], load: async () => (await import('./views/usage.js')).Usage },
   TokenDialog: { files: ['dialog'], load: async () => (await import('./views/token.js')).TokenDialog },
 };
 /** @type {Record<string, string>} views without a part, by their paths */

@@ -3,10 +3,9 @@
 import { Dialog } from '../dialog.js';
 import { endCall, endedCalls, nested, runningCalls } from '../call_list.js';
 import { html, useEffect, useSignal } from '../html.js';
-import { isUnreachable } from '../mcp.js';
-import { isLost, nextRound, token, untilReached } from '../state.js';
+import { poll, sentence } from '../polling.js';
+import { isLost, token } from '../state.js';
 import { cut, duration, harmless } from '../text.js';
-import { whenShown } from '../waiting.js';
 import { EndedCall } from './ended_call.js';
 
 const EVERY_MS = 2000;
@@ -35,7 +34,16 @@ export function Calls() {
   }, [token.value]);
   useEffect(() => {
     const leaving = new AbortController();
-    follow(known, problem, leaving.signal);
+    const read = async () => {
+      const { calls, missing } = await runningCalls(token.value, leaving.signal);
+      const ids = new Set(calls.map(({ id }) => id));
+      const before = known.peek();
+      const hasSame = before?.running.every(({ id }) => ids.has(id));
+      const ended = before && hasSame ? before.ended : await endedCalls(MOST_ENDED, token.value, leaving.signal);
+      known.value = { running: calls, ended, missing: [...new Set([...missing, ...ended.missing])] };
+      problem.value = '';
+    };
+    poll(read, { milliseconds: EVERY_MS, onRefused: (why) => (problem.value = `The calls are not shown: ${why}`), gone: leaving.signal });
     return () => leaving.abort();
   }, [token.value, ends.value]);
   const end = async (/** @type {Call} */ call) => {
@@ -163,40 +171,7 @@ function Confirmation({ call, onEnd, onClose }) {
   `;
 }
 
-/**
- * Read the calls every two seconds while the page is shown; those that have ended when one of the running ones is gone.
- * @param {any} known
- * @param {any} problem
- * @param {AbortSignal} gone
- */
-async function follow(known, problem, gone) {
-  while (!gone.aborted) {
-    try {
-      const { calls, missing } = await runningCalls(token.value, gone);
-      const ids = new Set(calls.map(({ id }) => id));
-      const hasSame = known.value?.running.every((/** @type {Call} */ { id }) => ids.has(id));
-      const ended = hasSame ? known.value.ended : await endedCalls(MOST_ENDED, token.value, gone);
-      known.value = { running: calls, ended, missing: [...new Set([...missing, ...ended.missing])] };
-      problem.value = '';
-    } catch (error) {
-      if (gone.aborted) return;
-      if (isUnreachable(error)) await untilReached();
-      else {
-        problem.value = `The calls are not shown: ${sentence(error)}`;
-        await nextRound(); // grants change seldom
-      }
-    }
-    await new Promise((resolve) => setTimeout(resolve, EVERY_MS));
-    await whenShown();
-  }
-}
-
 /** @param {unknown} text */
 function nameOf(text) {
   return harmless(cut(String(text ?? ''), LONGEST_NAME));
-}
-
-/** @param {unknown} error */
-function sentence(error) {
-  return `${harmless(/** @type {Error} */ (error).message).replace(/\.$/, '')}.`;
 }

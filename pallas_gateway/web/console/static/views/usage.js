@@ -1,0 +1,169 @@
+/** What the caller has used of its limits, and who uses which agent. */
+
+import { html, useEffect, useId, useSignal } from '../html.js';
+import { poll } from '../polling.js';
+import { isLost, token } from '../state.js';
+import { cut, harmless } from '../text.js';
+import { byTokens, costText, readUsage, tokensIn } from '../usage.js';
+
+const EVERY_MS = 10_000;
+const MOST_ROWS = 200;
+const LONGEST_NAME = 80;
+const DAY_MS = 24 * 3600 * 1000;
+const NEAR = 0.9;
+/** @type {Record<string, string>} */
+const KINDS = { calls_per_minute: 'calls a minute', calls_at_once: 'calls at once', tokens_per_day: 'tokens a day' };
+
+/**
+ * @typedef {import('../usage.js').Usage} Known
+ * @typedef {import('../usage.js').Row} Row
+ * @typedef {import('../usage.js').Limit} Limit
+ */
+
+export function Usage() {
+  const known = useSignal(/** @type {Known | null} */ (null));
+  const problem = useSignal('');
+  const period = useSignal(/** @type {'today' | 'total'} */ ('today'));
+  useEffect(() => {
+    const leaving = new AbortController();
+    const read = async () => {
+      known.value = await readUsage(token.value, leaving.signal);
+      problem.value = '';
+    };
+    known.value = null;
+    poll(read, { milliseconds: EVERY_MS, onRefused: (why) => (problem.value = `The usage is not shown: ${why}`), gone: leaving.signal });
+    return () => leaving.abort();
+  }, [token.value]);
+  return html`
+    <div class="heading">
+      <h1>Usage</h1>
+      <${Period} period=${period} since=${known.value?.since} />
+    </div>
+    <div class="sections">
+      ${problem.value ? html`<p class="notice error" role="alert">${problem.value}</p>` : html`<${Tables} known=${known.value} period=${period.value} />`}
+    </div>
+  `;
+}
+
+/** @param {{period: any, since: string | undefined}} props */
+function Period({ period, since }) {
+  const id = useId();
+  return html`
+    <label class="hint" for=${id}>Period</label>
+    <select id=${id} value=${period.value} onChange=${(/** @type {any} */ event) => (period.value = event.target.value)}>
+      <option value="today">Today (UTC)</option>
+      <option value="total">Since ${since ? new Date(since).toLocaleString() : 'the start'}</option>
+    </select>
+  `;
+}
+
+/** @param {{known: Known | null, period: 'today' | 'total'}} props */
+function Tables({ known, period }) {
+  if (isLost.value) return html`<p class="empty">Not known now.</p>`;
+  if (known === null) return html`<p class="empty" role="status">Loading the usage…</p>`;
+  const { own, all, limits } = known;
+  return html`
+    ${limits.length > 0 &&
+    html`<section class="card" aria-labelledby="usage-limits">
+      <h2 id="usage-limits">Limits</h2>
+      <${Limits} limits=${limits} />
+    </section>`}
+    <section class="card" aria-labelledby="usage-own">
+      <h2 id="usage-own">Usage of ${nameOf(known.caller)}</h2>
+      ${!own.complete && html`<p class="notice degraded">There are too many callers to count each. Usage of this caller may be among the others.</p>`}
+      <${Rows} rows=${own[period]} caption="Own usage" heading="usage-own" />
+    </section>
+    ${all &&
+    html`<section class="card" aria-labelledby="usage-all">
+      <h2 id="usage-all">All callers</h2>
+      <${Rows} rows=${all[period]} caption="Usage of all callers" heading="usage-all" />
+    </section>`}
+  `;
+}
+
+/** @param {{limits: Limit[]}} props */
+function Limits({ limits }) {
+  return html`
+    <div class="scroll" tabindex="0" role="group" aria-labelledby="usage-limits">
+      <table class="calls">
+        <caption class="unseen">Limits</caption>
+        <thead>
+          <tr><th scope="col">Rule</th><th scope="col">Used</th><th scope="col">Reset</th><th scope="col">Agents</th></tr>
+        </thead>
+        <tbody>
+          ${limits.map(
+            (limit) => html`
+              <tr>
+                <th scope="row">${nameOf(limit.rule)}${!limit.enforced && html` <span class="badge">counts only</span>`}</th>
+                <td><${Share} limit=${limit} /></td>
+                <td>${resetText(limit)}</td>
+                <td>${nameOf(limit.agents.join(', '))}</td>
+              </tr>
+            `,
+          )}
+        </tbody>
+      </table>
+    </div>
+  `;
+}
+
+/** @param {{limit: Limit}} props */
+function Share({ limit: { rule, kind, limit, used } }) {
+  const what = `${limit.toLocaleString()} ${KINDS[kind] ?? nameOf(kind)}`;
+  if (used === null) return html`at most ${what}`;
+  return html`
+    <meter min="0" max=${limit} high=${NEAR * limit} optimum="0" value=${Math.min(used, limit)} aria-label=${`Used of ${nameOf(rule)}`}></meter>
+    ${' '}${used.toLocaleString()} of ${what}
+  `;
+}
+
+/** @param {{rows: Row[], caption: string, heading: string}} props */
+function Rows({ rows, caption, heading }) {
+  if (rows.length === 0) return html`<p class="hint">No calls.</p>`;
+  const hasCallers = rows[0].caller !== undefined;
+  const hasCosts = rows.some(({ cost }) => cost !== null);
+  const estimated = rows.reduce((sum, row) => sum + row.estimatedTokens, 0);
+  return html`
+    <div class="scroll" tabindex="0" role="group" aria-labelledby=${heading}>
+      <table class="calls">
+        <caption class="unseen">${caption}</caption>
+        <thead>
+          <tr>
+            ${hasCallers && html`<th scope="col">Caller</th>`}
+            <th scope="col">Agent</th><th scope="col">Calls</th><th scope="col">Nested calls</th><th scope="col">Refused</th>
+            <th scope="col">Tokens in</th><th scope="col">Tokens out</th>${hasCosts && html`<th scope="col">Cost</th>`}
+          </tr>
+        </thead>
+        <tbody>
+          ${byTokens(rows).slice(0, MOST_ROWS).map(
+            (row) => html`
+              <tr>
+                ${hasCallers && html`<th scope="row">${nameOf(row.caller)}</th>`}
+                ${hasCallers ? html`<td>${nameOf(row.agent)}</td>` : html`<th scope="row">${nameOf(row.agent)}</th>`}
+                ${[row.calls, row.nestedCalls, row.refused, tokensIn(row.tokens), row.tokens.output].map((count) => html`<td class="number">${count.toLocaleString()}</td>`)}
+                ${hasCosts && html`<td class="number">${costText(row.cost)}</td>`}
+              </tr>
+            `,
+          )}
+        </tbody>
+      </table>
+    </div>
+    ${rows.length > MOST_ROWS && html`<p class="hint">${(rows.length - MOST_ROWS).toLocaleString()} rows with fewer tokens are not shown.</p>`}
+    ${estimated > 0 && html`<p class="hint">${estimated.toLocaleString()} of the tokens are estimated, because a provider sent no usage.</p>`}
+  `;
+}
+
+/**
+ * Return when more of a limit is free.
+ * @param {Limit} limit
+ */
+function resetText({ kind, resetSeconds }) {
+  if (resetSeconds === null || resetSeconds === undefined) return kind === 'calls_at_once' ? 'with each end of a call' : '';
+  const at = new Date(Date.now() + resetSeconds * 1000);
+  return resetSeconds * 1000 < DAY_MS ? at.toLocaleTimeString() : at.toLocaleString();
+}
+
+/** @param {unknown} text */
+function nameOf(text) {
+  return harmless(cut(String(text ?? ''), LONGEST_NAME));
+}
