@@ -31,6 +31,7 @@ FIELDS = (
     "seconds",
     "tokens",
     "lines",
+    "left_out",
     "since",
     "problems",
     "worker",

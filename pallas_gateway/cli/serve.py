@@ -67,7 +67,7 @@ def serve(
 
         process.expect_calls()
         read = partial(read_again, config, overrides)
-        process.run(_serve(configuration, announce, read, asked_to_reload, watch=reload))
+        process.run(_serve(configuration, announce, read, asked_to_reload, stdout.fileno(), watch=reload))
 
 
 async def _serve(
@@ -75,6 +75,7 @@ async def _serve(
     on_ready: Callable[[Gateway], None],
     read: Callable[[], Configuration],
     asked: asyncio.Event,
+    stdout: int,
     *,
     watch: bool,
 ) -> None:
@@ -86,7 +87,7 @@ async def _serve(
     stop, reloads = asyncio.Event(), Reloads(read, asked, watch=watch, after=process.set_aside_what_stays)
     server.listen_to_signals(stop, asked, print_stop_hint)
     async with FastAgentRuntime(config_file=configuration.named_fastagent_file, folder=configuration.folder) as runtime:
-        await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads)
+        await server.serve(configuration, runtime, stop=stop, on_ready=on_ready, reloads=reloads, stdout=stdout)
 
 
 def read_again(config: Path | None, overrides: Overrides, *, warn: bool = True) -> Configuration:

@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from pallas_gateway.client.output import print_announcement, print_stop_hint
 from pallas_gateway.config.loading.configuration import applicable
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.ledger.audited_ledger import audited
 from pallas_gateway.ledger.protocol import NoLedger
 from pallas_gateway.serving import certificates
 from pallas_gateway.serving.service_manager import ServiceManager
@@ -82,7 +83,8 @@ def _environ() -> dict[str, str]:
 
 async def _run(plan: Plan) -> None:
     stop = asyncio.Event()
-    async with ServiceManager(os.environ, lambda: fleet.summary) as service:
+    async with ServiceManager(os.environ, lambda: fleet.summary) as service, AsyncExitStack() as stack:
+        ledger = stack.enter_context(audited(NoLedger(), plan.start.configuration))
 
         def on_ready(announcement: str) -> None:
             service.ready()
@@ -90,7 +92,7 @@ async def _run(plan: Plan) -> None:
 
         watchdog = service.watchdog_seconds
         hang_seconds = max(watchdog, SHORTEST_HANG_SECONDS) if watchdog is not None else None
-        fleet = WorkerManager(plan, NoLedger(), on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
+        fleet = WorkerManager(plan, ledger, on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
         fleet.reread = partial(_reread, fleet, plan.start.rereading)
         _handle_signals(fleet, stop, service, plan.start)
         await fleet.run(stop)

@@ -14,7 +14,7 @@ from mcp_types import TextContent
 from pallas_gateway.calls.call import Spent
 from pallas_gateway.errors import AgentUnavailableError, CallFailedError, CallRefusedError
 from pallas_gateway.hosting.call_registry import CallOutcome, ListedCall, ToolTime
-from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd
+from pallas_gateway.ledger.protocol import NO_PERMIT, REFUSED_BY_LEDGER, CallEnd, CallEntry, Decision
 from pallas_gateway.ledger.usage import UsageKey, Used
 
 if TYPE_CHECKING:
@@ -174,6 +174,8 @@ def accounting(call: Call, metrics: Metrics, running: RunningCalls) -> Iterator[
             metrics.calls_refused.labels(call.agent, refusal.reason).inc()
             log_refused(call, refusal, seconds=account.seconds)
             outcome, reason = "refused", refusal.reason
+            if account.permit is NO_PERMIT and reason not in REFUSED_BY_LEDGER:  # otherwise it is noted there
+                running.ledger.note(Decision("call", "refused", {**CallEntry.of(call).facts, "reason": reason}))
             raise
         except asyncio.CancelledError:
             reason = "stopped" if running.draining and account.ended_by is None else "cancelled"

@@ -26,6 +26,8 @@ from pallas_gateway.hosting.running_calls import RunningCalls
 from pallas_gateway.http_answers import limited
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.ledger.protocol import Decision
+from pallas_gateway.ledger.refused_requests import RefusedRequests
 from pallas_gateway.limits import GatewayLimits
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
@@ -72,6 +74,7 @@ class Gateway:
         self.metrics = Metrics()
         self.refusals = RefusalLog(self.metrics)
         self.running = RunningCalls() if running is None else running
+        self.refused_requests = RefusedRequests(self.running.ledger)
         self._runtime = runtime
         self._providers: tuple[LlmProvider, ...] = ()
         self._calls = TaskOwner()
@@ -175,6 +178,8 @@ class Gateway:
     def note_reload(self, problems: Sequence[str] = ()) -> None:
         """Count a reload; it was successful if it had no problems."""
         self.metrics.config_reloads.labels("error" if problems else "ok").inc()
+        facts = {"problems": len(problems), "worker": self.running.worker}
+        self.running.ledger.note(Decision("reload", "error" if problems else "ok", facts))
         self.note_problems(problems)
 
     def note_problems(self, problems: Sequence[str]) -> None:

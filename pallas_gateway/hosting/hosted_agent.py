@@ -106,7 +106,9 @@ class HostedAgent(AgentState):
 
     def _questions(self, version: AgentVersion, client: CallClient, call: Call) -> Questions:
         asker = client.asker if version.settings.ask_caller else CANNOT_ASK
-        watch = QuestionEvents(self.name, client.sink, self._shared.metrics, self.open_questions)
+        watch = QuestionEvents(
+            call, client.sink, self._shared.metrics, self.open_questions, self._shared.running.ledger
+        )
         caller = call.caller
         rules = replace(self._shared.ask_rules, client_may_leave=asker.client_may_leave)
         if caller.authenticated:

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, override
 
+from pallas_gateway.audit.audit_log import AuditLog
 from pallas_gateway.errors import CallLimitedError
 from pallas_gateway.ledger.protocol import CallEnd, Permit
 
 if TYPE_CHECKING:
-    from pallas_gateway.audit.audit_log import AuditLog
+    from collections.abc import Iterator
+
     from pallas_gateway.audit.chain import Entry
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.ledger.protocol import CallEntry, Decision, Excess, Ledger
+
+
+@contextmanager
+def audited(ledger: Ledger, configuration: Configuration, stdout: int = 1) -> Iterator[AuditedLedger]:
+    """Open the audit log of a configuration around `ledger`, and close it at the end of the block.
+
+    Raises:
+        AuditLogError: another gateway writes the file, or it has other content.
+    """
+    audit = AuditLog.open(configuration.deployment.gateway, configuration.folder, stdout)
+    try:
+        yield AuditedLedger(ledger, audit)
+    finally:
+        audit.close()
 
 
 class AuditedLedger:
@@ -29,7 +47,7 @@ class AuditedLedger:
         """Admit a call; see `Ledger.begin`."""
         if not self._audit.is_on:
             return await self._ledger.begin(entry)
-        about = _about(entry)
+        about = entry.facts
         try:
             permit = await self._ledger.begin(entry)
         except CallLimitedError as error:
@@ -65,15 +83,3 @@ class _AuditedPermit(Permit):
         self._permit.end(end)
         result: Entry = {"reason": end.reason, "seconds": end.seconds, "tokens": end.tokens}
         self._audit.note({"action": "call_end", "outcome": end.outcome, **self._about, **result})
-
-
-def _about(entry: CallEntry) -> Entry:
-    return {
-        "caller": entry.caller,
-        "address": entry.address,
-        "agent": entry.agent,
-        "api": entry.api,
-        "call_id": entry.call_id,
-        "parent": entry.parent,
-        "grant": entry.grant,
-    }

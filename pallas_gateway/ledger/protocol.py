@@ -54,6 +54,19 @@ class CallEntry:
             caller.grants.deciding("run:agents", call.agent),
         )
 
+    @property
+    def facts(self) -> dict[str, str | None]:
+        """The call in the audit log."""
+        return {
+            "caller": self.caller,
+            "address": self.address,
+            "agent": self.agent,
+            "api": self.api,
+            "call_id": self.call_id,
+            "parent": self.parent,
+            "grant": self.grant,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
@@ -92,6 +105,8 @@ class Permit:
 
 
 NO_PERMIT = Permit()
+REFUSED_BY_LEDGER = frozenset({"limited", "audit_unavailable"})
+"""Reasons of calls that `Ledger.begin` refuses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +116,8 @@ class Decision:
     Attributes:
         action: one word, such as `approve`, `end_call`, `reload`.
         outcome: one word, such as `allowed`, `refused`, `accepted`.
-        facts: plain values; `caller`, `address`, `agent`, `call_id`, `grant`, `rule` and `reason` where they are known.
+        facts: plain values of `audit.chain.FIELDS`: `caller`, `address`, `agent`, `call_id`, `grant`, `rule` and
+            `reason` where they are known.
     """
 
     action: str

@@ -7,10 +7,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pallas_gateway.events.events import QuestionAsked, QuestionClosed
+from pallas_gateway.ledger.protocol import CallEntry, Decision
 
 if TYPE_CHECKING:
+    from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.events.events import EventSink
+    from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.telemetry.metrics import Metrics
 
 type OpenQuestions = dict[str, float]
@@ -19,10 +22,14 @@ _log = logging.getLogger("pallas.questions")
 
 
 class QuestionEvents:
-    """The `QuestionWatch` of a call of `agent`, whose unanswered questions of all calls are in `open_questions`."""
+    """The `QuestionWatch` of a call; the unanswered questions of all calls of its agent are in `open_questions`."""
 
-    def __init__(self, agent: str, sink: EventSink, metrics: Metrics, open_questions: OpenQuestions) -> None:
-        self._agent = agent
+    def __init__(
+        self, call: Call, sink: EventSink, metrics: Metrics, open_questions: OpenQuestions, ledger: Ledger
+    ) -> None:
+        self._call = call
+        self._ledger = ledger
+        self._agent = call.agent
         self._sink = sink
         self._metrics = metrics
         self._open = open_questions
@@ -35,12 +42,15 @@ class QuestionEvents:
         _log.info("question asked", extra=_facts(question))
 
     def answered(self, question: Question, answer: Answer) -> None:
-        """Log and count the question by its outcome; notify the client if it was open."""
+        """Log, note and count the question by its outcome; notify the client if it was open."""
         self._metrics.questions.labels(self._agent, question.kind, answer.outcome).inc()
         asked_at = self._open.pop(question.id, None)
         seconds = 0.0 if asked_at is None else round(monotonic() - asked_at, 3)
         ended = {"outcome": answer.outcome, "seconds": seconds, "why": answer.why}
         _log.info("question answered", extra={**_facts(question), **ended})
+        action = "approve" if question.kind == "approval" else "answer"
+        facts = {**CallEntry.of(self._call).facts, "kind": question.kind, "tool": question.tool}
+        self._ledger.note(Decision(action, answer.outcome, facts))
         if asked_at is not None:
             self._metrics.questions_open.labels(self._agent).dec()
             self._sink.put(QuestionClosed(question.id, answer.action))

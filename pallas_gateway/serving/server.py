@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.hosting.running_calls import RunningCalls
+from pallas_gateway.ledger.audited_ledger import audited
 from pallas_gateway.mcp_server.mcp_servers import McpServers
 from pallas_gateway.serving import certificates
 from pallas_gateway.serving.hypercorn_server import check_tls
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import Runtime
     from pallas_gateway.serving.reload import Reloads
@@ -74,6 +75,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
     reloads: Reloads | None = None,
     shared: SharedListeners | None = None,
     limits: GatewayLimits | None = None,
+    stdout: int = 1,
 ) -> None:
     """Run the gateway until `stop` is set.
 
@@ -85,8 +87,10 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
         reloads: how to reload; None for never.
         shared: set in one of several processes that serve the same ports.
         limits: of the gateway, if not the usual ones.
+        stdout: descriptor for an audit log.
 
     Raises:
+        AuditLogError: another gateway writes the audit log, or the file has other content.
         BindError: a port is taken or not allowed; names it.
         TlsError: the certificate cannot be used.
         ServingError: the listeners ended unexpectedly; has the reason.
@@ -97,7 +101,8 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
         if not configuration.per_port:
             configuration = configuration.with_bound_port(next(iter(listeners.sockets)))
         bypass_proxies()
-        gateway = Gateway(configuration, Addresses(configuration), runtime, shared.running if shared else None, limits)
+        running = shared.running if shared else _running_calls(configuration, sockets, stdout)
+        gateway = Gateway(configuration, Addresses(configuration), runtime, running, limits)
         servers = McpServers(gateway)
         gateway.serve_by(servers)
         certificates.measure_end(configuration, gateway.metrics)
@@ -123,6 +128,13 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             await tasks.cancel_all()
             listening.hurry()
             await _drain(gateway, service)
+
+
+def _running_calls(configuration: Configuration, closing: ExitStack, stdout: int) -> RunningCalls:
+    """Return the calls of the only process, with their ledger and its audit log, which is closed after them."""
+    running = RunningCalls()
+    running.ledger = closing.enter_context(audited(running.ledger, configuration, stdout))
+    return running
 
 
 async def _stopped(stop: asyncio.Event, listening: Listening, tasks: TaskOwner) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import JSONResponse
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, STOPPING
+from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.errors import TokenError, TokenRejectedError
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import protected_resource
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from pallas_gateway.hosting.gateway import Gateway
-    from pallas_gateway.identity.caller import Caller
     from pallas_gateway.telemetry.refusal_log import Reason
 
 REALM = "pallas-gateway"
@@ -45,9 +45,10 @@ def without_token(gateway: Gateway, scope: Scope, agent: str | None = None) -> J
 
 
 def record(gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Caller | None = None) -> None:
-    """Count and log a refusal with the client's address; see `RefusalLog.record`."""
+    """Count, log and audit a refusal with the client's address; see `RefusalLog.record`."""
     client = str((scope.get("client") or ("unknown",))[0])
     gateway.refusals.record(reason, why, client=client, caller=caller.name if caller else None)
+    gateway.refused_requests.note(reason, caller or Caller(address=client))
 
 
 def insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONResponse:

@@ -1,0 +1,47 @@
+"""Refused requests in the audit log, of each client so many a minute: strangers must not fill the disk."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from pallas_gateway.ledger.protocol import Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.ledger.protocol import Ledger
+
+MINUTE_SECONDS = 60.0
+MOST_OF_CLIENT = 10
+"""Lines for the refused requests of one client a minute."""
+MOST_OF_ALL = 300
+"""The same of all clients together."""
+
+
+class RefusedRequests:
+    """The refused requests of one process; those above the limits are counted in the next line."""
+
+    def __init__(self, ledger: Ledger, clock: Callable[[], float] = monotonic) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._minute = -1.0
+        self._by_client: dict[str, int] = {}
+        self._noted = self._left_out = 0
+
+    def note(self, reason: str, caller: Caller) -> None:
+        """Note the refusal of a request that is no call."""
+        if (minute := self._clock() // MINUTE_SECONDS) != self._minute:
+            self._minute, self._noted = minute, 0
+            self._by_client.clear()
+        client = caller.account
+        of_client = self._by_client.get(client, 0)
+        if of_client >= MOST_OF_CLIENT or self._noted >= MOST_OF_ALL:
+            self._left_out += 1
+            return
+        self._by_client[client] = of_client + 1
+        self._noted += 1
+        facts = {"caller": caller.principal, "address": caller.address, "reason": reason}
+        self._ledger.note(Decision("request", "refused", {**facts, "left_out": self._left_out or None}))
+        self._left_out = 0
