@@ -50,6 +50,7 @@ async def clerk(): ...
 """An agent that gets the prompt or the resource its message names."""
 
 WORKER_USAGE = Usage(prompt=100, completion=20, cached=40, written=10, reasoning=7)
+PRICES = {"generic.test-model": {"input": 2, "output": 10}}
 PORTS = ("registry", "worker", "clerk", "boss", "lost", "broken")
 TODAY = "notes://today"
 
@@ -148,7 +149,7 @@ async def rehearsed(path: Path, *, per_port: bool) -> AsyncGenerator[Stage]:
                 "clerk": {"transport": "http", "url": f"http://127.0.0.1:{ports['clerk']}/mcp"},
                 "gone": {"transport": "http", "url": f"http://127.0.0.1:{stack.enter_context(reserved_port())}/mcp"},
             },
-            gateway={"host": "127.0.0.1", "heartbeat_seconds": 0.05, "queue_seconds": 0.05},
+            gateway={"host": "127.0.0.1", "heartbeat_seconds": 0.05, "queue_seconds": 0.05, "prices": PRICES},
             deployment={"host": "127.0.0.1", "registry_port": ports["registry"]},
         )
         served = await stack.enter_async_context(running(project, overrides=Overrides(per_port=per_port)))

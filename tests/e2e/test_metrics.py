@@ -48,6 +48,7 @@ TABLE = {
     "pallas_send_message_duration_seconds": row("histogram", "agent", agent=HOSTED),
     "pallas_llm_turns_total": row("counter", "agent", "model", agent="worker clerk boss lost"),
     "pallas_llm_tokens_total": row("counter", "agent", "model", "kind", agent="worker clerk boss lost", kind=KINDS),
+    "pallas_cost_total": row("counter", "agent", "model", agent="worker boss lost"),
     "pallas_tool_calls_total": row(
         "counter", "agent", "server", "operation", "outcome", operation="tool prompt resource", outcome="ok error"
     ),
@@ -86,8 +87,8 @@ TABLE = {
     "pallas_auth_refused_total": row("counter", "reason", reason=" ".join(AUTH_REFUSALS)),
 }
 TOKENS = "pallas_llm_tokens_total"
-OF_OTHER_GATEWAYS = {"pallas_certificate_expires_seconds", "pallas_cost_total", "pallas_threads_database_up"}
-"""Metrics without samples in this run: of gateways with a certificate, prices, or a database."""
+OF_OTHER_GATEWAYS = {"pallas_certificate_expires_seconds", "pallas_threads_database_up"}
+"""Metrics without samples in this run: of gateways with a certificate or a database."""
 STAYS_AT_0 = {
     "pallas_auth_refused_total",
     "pallas_calls_in_flight",
