@@ -177,11 +177,12 @@ def accounting(call: Call, metrics: Metrics, running: RunningCalls) -> Iterator[
             if account.permit is NO_PERMIT and reason not in REFUSED_BY_LEDGER:  # otherwise it is noted there
                 running.ledger.note(Decision("call", "refused", {**CallEntry.of(call).facts, "reason": reason}))
             raise
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as cancelled:
             reason = "stopped" if running.draining and account.ended_by is None else "cancelled"
             log_unanswered(call, reason, account.spent, seconds=account.seconds, ended_by=account.ended_by)
             if account.ended_by is None:
                 raise
+            cancelled.__traceback__ = None  # its frames refer to the task, which keeps the error: a reference cycle
             raise CallFailedError(f"The call was ended by {account.ended_by}.", reason=reason) from None
         except BaseException:
             log_unanswered(call, reason, account.spent, seconds=account.seconds)

@@ -1,64 +1,47 @@
-"""Running and recent calls over HTTP: what a list shows while calls run and after them, and how one is ended."""
+"""Running and recent calls over HTTP: what lists show, who may end which call, and what its client reads."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import logging
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import openai
+import pytest
+from openai import AsyncOpenAI
 
-from tests.support.gateway import Agent
-from tests.support.listener import reserved_port
-from tests.support.scripted_llm import call_tools, hang, say
-from tests.support.waiting import Gate
-from tests.support.watching import calling, speaker, stage
+from tests.support.askable_callers import Person, client_of
+from tests.support.asking import asking_downstream
+from tests.support.asking_gateways import gateway_of, questions
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.guarded import guarded, static_key
+from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.listed_calls import PATH, api_of, busy_stage, listed
+from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.threads_api import serving
+from tests.support.waiting import Gate, eventually
+from tests.support.watching import calling, stage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from tests.support.scripted_llm import LlmRequest, Turn
-    from tests.support.watching import Stage
+    from tests.support.gateway import Running
+    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
-PATH = "/api/v1/calls"
-
-
-@asynccontextmanager
-async def busy_stage(path: Path, **gateway: Any) -> AsyncGenerator[tuple[Stage, Gate]]:
-    """`root`, which asks its peer `peer` and then says what that has said; `peer` is held at the gate."""
-    gate = Gate()
-
-    def script(request: LlmRequest) -> Turn:
-        if speaker(request) == "peer":
-            return hang(gate)
-        if request.tool_results:
-            return say("told: " + "".join(request.tool_results.values()))
-        return call_tools([("peer__send_message", {"message": "and now?"})])
-
-    with reserved_port() as port:
-        agents = {"root": Agent(["tools", "peer"]), "peer": Agent(["tools"], settings={"port": port})}
-        servers = {"peer": {"url": f"http://localhost:{port}/mcp"}}
-        async with stage(path, script, agents, peers=servers, gateway=gateway) as staged:
-            yield staged, gate
+ENDED = "The call was ended by anonymous."
+LISTS, ENDS = "view:calls", "cancel:calls"
 
 
-@asynccontextmanager
-async def api_of(staged: Stage, bearer: str | None = None) -> AsyncGenerator[httpx.AsyncClient]:
-    headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
-    async with httpx.AsyncClient(base_url=staged.served.base_url, trust_env=False, headers=headers) as http:
-        yield http
-
-
-async def listed(http: httpx.AsyncClient, query: str = "") -> dict[str, dict[str, Any]]:
-    """The calls of a list by their agents, of which each has one."""
-    response = await http.get(PATH + query)
-    assert response.status_code == 200, response.text
-    assert response.headers["cache-control"] == "no-store"
-    calls = response.json()["calls"]
-    by_agent = {one["agent"]: one for one in calls}
-    assert len(by_agent) == len(calls)
-    return by_agent
+async def ended_one(base_url: str, **expected: Any) -> None:
+    """End the only running call, which is listed with these values."""
+    async with httpx.AsyncClient(base_url=base_url, trust_env=False) as http:
+        [one] = (await http.get(PATH)).json()["calls"]
+        assert {name: one[name] for name in expected} == expected
+        assert (await http.delete(f"{PATH}/{one['id']}")).status_code == 204
+        assert (await http.delete(f"{PATH}/{one['id']}")).status_code in (204, 404)  # its clean-up may take a moment
 
 
 async def test_a_nested_call_is_ended_by_name_and_its_parent_reads_why_its_tool_has_failed(tmp_path: Path) -> None:
@@ -100,3 +83,290 @@ async def test_the_client_of_an_ended_call_reads_who_has_ended_it(tmp_path: Path
     assert result["content"][0]["text"] == "The call was ended by anonymous."
     assert result["_meta"]["pallas/call"]["stop_reason"] == "cancelled"
     assert {one["stopReason"] for one in recent.values()} == {"cancelled"}
+
+
+# --- calls that wait, and other APIs --------------------------------------------------------------------------------
+
+
+async def test_a_call_that_asks_on_its_stream_ends(tmp_path: Path) -> None:
+    async with (
+        asking_downstream("initialize") as downstream,
+        gateway_of(tmp_path, {"url": downstream.url}) as served,
+        client_of(served.url("user"), person := Person(None)) as client,
+    ):
+        call = asyncio.create_task(client.call_tool("send_message", {"message": "name"}))
+        await person.wait_for(1)
+        await ended_one(served.base_url, waiting=True, api="mcp")
+        result = await call
+        assert questions(served, "form", "cancelled") == 1
+    assert result.is_error
+    assert getattr(result.content[0], "text", None) == ENDED
+
+
+async def test_a_turn_of_a_thread_that_asks_ends_and_its_thread_says_by_whom(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        asked = await api.chat("name")
+        async with api.stream(f"/threads/{asked['threadId']}/answers", {"answers": {}}) as stream:
+            await stream.event("question")
+            await ended_one(api.served.base_url, waiting=True, api="threads")
+            error = await stream.event("error")
+        last = await api.last(asked["threadId"])
+        again = (await api.chat("again", threadId=asked["threadId"]))["stopReason"]
+    assert (error["reason"], error["message"]) == ("cancelled", ENDED)
+    assert (last["status"], last["error"]) == ("error", {"reason": "cancelled", "message": ENDED})
+    assert again == "endTurn"  # the thread is free
+
+
+async def test_clients_of_the_openai_api_read_who_has_ended_their_call(tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(tmp_path, lambda _: hang(gate), gateway={"openai_api": True}) as staged:
+        base_url = f"{staged.served.base_url}/v1"
+        async with AsyncOpenAI(base_url=base_url, api_key="any", max_retries=0) as client:
+            call = asyncio.create_task(
+                client.chat.completions.create(model="solo", messages=[{"role": "user", "content": "go"}])
+            )
+            await gate.wait_for_entered(1)
+            await ended_one(staged.served.base_url, api="openai", step=1)
+            with pytest.raises(openai.APIStatusError, match=ENDED):
+                await call
+
+
+async def test_a_call_that_waits_in_a_queue_is_listed_and_ends_while_the_one_before_it_goes_on(tmp_path: Path) -> None:
+    gate = Gate()
+    async with (
+        stage(tmp_path, lambda _: hang(gate, say("first")), gateway={"max_in_flight": 1}) as staged,
+        api_of(staged) as http,
+        calling(staged.url("solo"), "first") as (_, first),
+    ):
+        await gate.wait_for_entered(1)
+        async with calling(staged.url("solo"), "second") as (_, second):
+            await eventually(lambda: len(staged.served.gateway.running.calls) == 2, what="a call in the queue")
+            one, other = (await http.get(PATH)).json()["calls"]
+            assert (one["step"], other["step"]) == (1, 0)
+            assert (await http.delete(f"{PATH}/{other['id']}")).status_code == 204
+            result = (await second.reply()).result
+        assert [one["id"]] == [one["id"] for one in (await http.get(PATH)).json()["calls"]]
+        gate.open()
+        assert (await first.reply()).result["content"][0]["text"] == "first"
+    assert result["content"][0]["text"] == ENDED
+
+
+async def test_an_ended_call_releases_everything_and_its_end_is_logged_with_a_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pallas.calls")
+    async with busy_stage(tmp_path) as (staged, gate):
+        before = snapshot()
+        async with api_of(staged) as http, calling(staged.url("root"), "go") as (_, call):
+            await gate.wait_for_entered(1)
+            root = (await listed(http))["root"]
+            await http.delete(f"{PATH}/{root['id']}")
+            await call.reply()
+        await staged.llm.wait_for_aborted(1)
+        await until_idle(staged.served)
+        await eventually(lambda: not len(staged.served.gateway.running.calls), what="no call in the list")
+        await assert_nothing_left(before)
+    fields = [vars(record) for record in caplog.records if record.msg == "call ended"]
+    assert {(one["agent"], one["reason"], one.get("ended_by")) for one in fields} == {
+        ("root", "cancelled", "anonymous"),
+        ("peer", "cancelled", None),
+    }
+
+
+async def test_calls_are_ended_while_the_gateway_drains(tmp_path: Path) -> None:
+    gate = Gate()
+    async with (
+        stage(tmp_path, lambda _: hang(gate)) as staged,
+        api_of(staged) as http,
+        calling(staged.url("solo")) as (_, call),
+    ):
+        await gate.wait_for_entered(1)
+        staged.served.gateway.running.drain()
+        await ended_one(staged.served.base_url, agent="solo")
+        result = (await call.reply()).result
+        assert await listed(http) == {}
+    assert result["content"][0]["text"] == ENDED
+
+
+async def test_a_call_that_its_client_cancels_at_the_same_time_ends_once(tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(tmp_path, lambda _: hang(gate)) as staged, api_of(staged) as http:
+        for _ in range(5):
+            gate.entered.clear()
+            async with calling(staged.url("solo")) as (_, call):
+                await gate.wait_for_entered(1)
+                one = (await listed(http))["solo"]["id"]
+                _, response = await asyncio.gather(call.vanish(), http.delete(f"{PATH}/{one}"))
+                assert response.status_code in (204, 404)
+            await until_idle(staged.served)
+        recent = (await http.get(f"{PATH}?recent=9")).json()["calls"]
+        assert len(staged.served.gateway.running.calls) == 0
+    assert [one["stopReason"] for one in recent] == ["cancelled"] * 5
+    assert len({one["id"] for one in recent}) == 5
+
+
+# --- rights ----------------------------------------------------------------------------------------------------------
+
+RUNS = "run:agents:root"
+KEYS = {
+    "alice": (RUNS,), "bob": ("run:agents",), "seer": (LISTS,), "ender": (ENDS,), "ops": (LISTS, ENDS),
+    "idle": ("view:metrics",), "agents": ("view:agents", "view:instructions", "view:gateway"),
+}  # fmt: skip
+
+
+@asynccontextmanager
+async def calls_of_alice_and_bob(path: Path, **auth: Any) -> AsyncGenerator[tuple[Running, dict[str, str]]]:
+    """`alice` and `bob` have one call of `root` each, which waits for its call of `peer`; the ids of the outer ones."""
+    keys = [static_key(*grants, key=name, name=name) for name, grants in KEYS.items()]
+    async with busy_stage(path, auth={"tokens": keys, **auth}) as (staged, gate), AsyncExitStack() as stack:
+        ids = {}
+        for count, name in enumerate(("alice", "bob"), 1):
+            await stack.enter_async_context(calling(staged.url("root"), bearer=name))
+            await gate.wait_for_entered(count)
+        async with api_of(staged, "ops") as http:
+            for one in (await http.get(PATH)).json()["calls"]:
+                ids[f"{one['caller'].removeprefix('key:')} {one['agent']}"] = one["id"]
+        yield staged.served, ids
+
+
+async def status_of(served: Running, method: str, path: str, bearer: str | None) -> tuple[int, str]:
+    """The status of a request, and the calls that it lists or the kind of its error."""
+    headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
+    async with httpx.AsyncClient(base_url=served.base_url, trust_env=False, headers=headers) as http:
+        response = await http.request(method, path)
+    if response.status_code == 204:
+        return 204, ""
+    document = response.json()
+    if "calls" in document:
+        return response.status_code, " ".join(sorted({one["caller"] for one in document["calls"]}))
+    return response.status_code, document["error"]
+
+
+LISTED = {
+    None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "idle": (200, ""), "agents": (200, ""),
+    "alice": (200, "key:alice"), "bob": (200, "key:bob"), "seer": (200, "key:alice key:bob"), "ender": (200, ""),
+    "ops": (200, "key:alice key:bob"),
+}  # fmt: skip
+ENDED_ALICES = {
+    None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "idle": (404, "not_found"),
+    "agents": (404, "not_found"), "bob": (404, "not_found"), "seer": (403, "insufficient_scope"),
+}  # fmt: skip
+
+
+async def test_who_lists_and_ends_which_calls(tmp_path: Path) -> None:
+    async with calls_of_alice_and_bob(tmp_path) as (served, ids):
+        shown = {key: await status_of(served, "GET", PATH, key) for key in LISTED}
+        recent = {key: (await status_of(served, "GET", f"{PATH}?recent=9", key))[0] for key in LISTED}
+        refused = {key: await status_of(served, "DELETE", f"{PATH}/{ids['alice root']}", key) for key in ENDED_ALICES}
+        unknown = {key: (await status_of(served, "DELETE", f"{PATH}/{'0' * 16}", key))[0] for key in LISTED}
+        assert len(served.gateway.running.calls) == 4  # none was ended
+        assert (await status_of(served, "DELETE", f"{PATH}/{ids['alice peer']}", "alice"))[0] == 204
+        assert (await status_of(served, "DELETE", f"{PATH}/{ids['bob root']}", "ender"))[0] == 204
+        await eventually(lambda: not len(served.gateway.running.calls), what="the end of all calls")
+        after = await status_of(served, "GET", f"{PATH}?recent=9", "alice")
+        assert served.metric("pallas_auth_refused_total", reason="insufficient_scope") == 1
+
+    assert shown == LISTED
+    assert recent == {key: status for key, (status, _) in LISTED.items()}
+    assert refused == ENDED_ALICES
+    assert unknown == {key: 401 if key in (None, "unknown") else 404 for key in LISTED}
+    assert after == (200, "key:alice")
+
+
+async def test_anonymous_callers_with_the_grants_list_and_end_all(tmp_path: Path) -> None:
+    async with calls_of_alice_and_bob(tmp_path, anonymous=[LISTS]) as (served, ids):
+        assert await status_of(served, "GET", PATH, None) == LISTED["ops"]
+        assert (await status_of(served, "DELETE", f"{PATH}/{ids['alice root']}", None))[0] == 401
+        ends = [await status_of(served, "DELETE", f"{PATH}/{ids[name]}", "ops") for name in ("alice root", "bob root")]
+    assert ends == [(204, "")] * 2
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "error"),
+    [
+        ("GET", f"{PATH}?recent=0", 400, "bad_input"),
+        ("GET", f"{PATH}?recent=1001", 400, "bad_input"),
+        ("GET", f"{PATH}?recent=", 400, "bad_input"),
+        ("GET", f"{PATH}?recent=1&recent=2", 400, "bad_input"),
+        ("GET", f"{PATH}?recent=\u0661", 400, "bad_input"),
+        ("GET", f"{PATH}?limit=1", 400, "bad_input"),
+        ("POST", PATH, 405, "method_not_allowed"),
+        ("DELETE", PATH, 405, "method_not_allowed"),
+        ("GET", f"{PATH}/0123456789abcdef", 405, "method_not_allowed"),
+        ("DELETE", f"{PATH}/0123456789abcdef?now=1", 400, "bad_input"),
+        ("DELETE", f"{PATH}/", 404, "not_found"),
+        ("DELETE", f"{PATH}/..%2f", 404, "not_found"),
+        ("DELETE", f"{PATH}/{'x' * 5000}", 404, "not_found"),
+    ],
+)
+async def test_requests_that_do_not_fit_are_refused(
+    method: str, path: str, status: int, error: str, tmp_path: Path
+) -> None:
+    async with running(write_project(tmp_path, {"echo": Agent()})) as served:
+        assert await status_of(served, method, path, None) == (status, error)
+
+
+async def test_hosts_and_origins_of_others_neither_list_nor_end_calls(tmp_path: Path) -> None:
+    evil = {"host": "rebound.example.test"}, {"origin": "https://evil.example.test"}
+    async with (
+        running(write_project(tmp_path, {"echo": Agent()})) as served,
+        httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http,
+    ):
+        answers = [
+            await http.request(method, path, headers=one)
+            for one in evil
+            for method, path in (("GET", PATH), ("DELETE", f"{PATH}/{'0' * 16}"))
+        ]
+        assert (await http.head(PATH)).status_code == 200
+    assert [(one.status_code, one.json()["error"]) for one in answers] == [
+        *[(421, "wrong_host")] * 2,
+        *[(403, "wrong_origin")] * 2,
+    ]
+
+
+HOSTILE = "key:ops\x1b[31m\u202e\r\nSet-Cookie: a=b\x00\x9b" + "n" * 2000
+HOSTILE_TOOL = "x\x1b[2J\u202e\r\n" + "t" * 1000
+
+
+async def test_hostile_names_of_callers_and_tools_stay_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "pallas.calls")
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate) if request.tool_results else call_tools([(HOSTILE_TOOL, {})])
+
+    async with (
+        scripted_llm(script) as llm,
+        hostile_gateway(tmp_path, llm) as (served, token),
+        calling(served.url("research"), bearer=token) as (_, call),
+        httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http,
+    ):
+        await gate.wait_for_entered(1)
+        http.headers["authorization"] = f"Bearer {token}"
+        answer = await http.get(PATH)
+        [one] = answer.json()["calls"]
+        assert (await http.delete(f"{PATH}/{one['id']}")).status_code == 204
+        result = (await call.reply()).result
+        ended = await http.get(f"{PATH}?recent=1")
+    for text in (answer.text, ended.text):
+        assert text.isascii()
+        assert text.isprintable()
+        assert len(text) < 3000
+    [tool] = ended.json()["calls"][0]["tools"]
+    assert tool["name"] == HOSTILE_TOOL[:100]
+    assert one["caller"].startswith("token:key:ops")
+    assert len(one["caller"]) < 300
+    sentence = result["content"][0]["text"]
+    assert sentence.startswith("The call was ended by token:key:ops�[31m��")
+    assert sentence.isprintable()
+    assert len(sentence) < 150
+    [record] = [record for record in caplog.records if record.msg == "call ended"]
+    assert str(vars(record)["ended_by"]).isprintable()
+
+
+@asynccontextmanager
+async def hostile_gateway(path: Path, llm: ScriptedLlm) -> AsyncGenerator[tuple[Running, str]]:
+    """A gateway, and a token whose holder has a hostile name."""
+    jwt = {"name_claim": "name"}
+    async with guarded(path, llm_url=llm.base_url, jwt=jwt) as g:
+        yield g.served, g.token(name=HOSTILE, aud=[g.url(), g.public])
