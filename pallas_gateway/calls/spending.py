@@ -101,9 +101,12 @@ class Spending:
 
     async def why_ended(self) -> Ended | None:
         """Return the budget that ends the call before its next turn, once the ledger has answered all charges."""
-        if self.ended is None:
-            self.ended = self._over_budget() or await self._over_day()
-        return self.ended
+        if self.ended is not None:
+            return self.ended
+        found = self._over_budget() or await self._over_day()
+        if found is not None:
+            self.ended = found
+        return found
 
     def _over_budget(self) -> Ended | None:
         return next((ended for one in self._with_those_above() if (ended := one._own_excess()) is not None), None)
@@ -126,9 +129,9 @@ class Spending:
             return None
         if self._answered_at != self.tokens:  # nested calls have been charged since the last answer
             self._charge(0)
-        charges, self._charges = self._charges, ()
-        if charges:
+        if charges := self._charges:
             await asyncio.wait(charges)  # a call that is cancelled here does not cancel its charges
+            self._charges = tuple(one for one in self._charges if one not in charges)
         excess = next((found for one in charges if (found := one.result()) is not None), None)
         return Ended("limited", excess.sentence.rstrip(".")) if excess is not None else None
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import TYPE_CHECKING, Any, override
 
 import pytest
 
+from pallas_gateway.ledger.protocol import Excess, NoLedger, Permit
 from tests.support.calling import ask
 from tests.support.gateway import Agent, until_idle
+from tests.support.guarded import static_key
 from tests.support.scripted_llm import Usage, call_tools, hang, say, stream
-from tests.support.waiting import Gate
+from tests.support.waiting import Gate, eventually
 from tests.support.watching import calling, speaker, stage, turns_so_far
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pallas_gateway.ledger.protocol import CallEntry
     from tests.support.scripted_llm import LlmRequest, Turn
     from tests.support.watching import Stage
 
@@ -243,3 +248,191 @@ async def test_no_agent_of_a_workflow_has_a_turn_after_the_budget(name: str, mos
     assert (answer.is_error, answer.meta["stop_reason"], answer.meta["stopped"]) == (False, "budget", "budget")
     assert answer.meta["usage"]["input"] == 80 * requests
     assert f"has used {100 * requests} tokens" in answer.text
+
+
+# --- nested calls ----------------------------------------------------------------------------------------------------
+
+
+def three_deep(request: LlmRequest) -> Turn:
+    """`top` calls `middle`, which calls `low` twice; `low` works for ever. Each turn is 100 tokens."""
+    name = speaker(request)
+    if name == "top":
+        results = request.tool_results
+        return (
+            say("top is done.", usage=TURN)
+            if results
+            else call_tools([("middle__send_message", {"message": "go"})], text="top began.", usage=TURN)
+        )
+    if name == "middle":
+        return call_tools([("low__send_message", {"message": f"{turns_so_far(request)}"})], text="middle.", usage=TURN)
+    return busy(request)
+
+
+def chain_of(top: dict[str, Any], middle: dict[str, Any], low: dict[str, Any]) -> dict[str, Agent]:
+    return {
+        "top": Agent(["middle"], settings={"depends_on": ["middle"], **top}),
+        "middle": Agent(["low"], settings={"depends_on": ["low"], **middle}),
+        "low": Agent(["tools"], settings=low),
+    }
+
+
+def tokens_of(staged: Stage, agent: str) -> float:
+    return sum(
+        staged.served.metric("pallas_llm_tokens_total", agent=agent, model="test-model", kind=kind)
+        for kind in ("input", "output")
+    )
+
+
+async def test_the_budget_of_a_call_includes_nested_calls_three_deep(tmp_path: Path) -> None:
+    async with stage(tmp_path, three_deep, chain_of({"max_tokens_per_call": 500}, {}, {})) as staged:
+        answer = await ask(staged.url("top"))
+        await until_idle(staged.served)
+        assert [tokens_of(staged, agent) for agent in ("top", "middle", "low")] == [100, 100, 300]
+        assert [aborted(staged, agent, "budget") for agent in ("top", "middle", "low")] == [1, 1, 1]
+        outcomes = [
+            staged.served.metric("pallas_send_message_total", agent="low", outcome=one) for one in ("ok", "error")
+        ]
+        assert outcomes == [1, 0]
+    assert (answer.is_error, answer.meta["stop_reason"]) == (False, "budget")
+    assert answer.text.startswith("top began.")
+    assert "a call of the agent 'top' has used 500 tokens" in answer.text
+    assert answer.meta["usage"]["input"] == 80  # its own
+
+
+async def test_a_nested_call_has_the_budget_of_its_own_agent_as_well(tmp_path: Path) -> None:
+    agents = chain_of({"max_tokens_per_call": 700}, {}, {"max_tokens_per_call": 200})
+    async with stage(tmp_path, three_deep, agents) as staged:
+        answer = await ask(staged.url("top"))
+        await until_idle(staged.served)
+        # `low` is called again and again, with 200 tokens each time, until the budget of `top` is used up.
+        assert [tokens_of(staged, agent) for agent in ("top", "middle", "low")] == [100, 200, 400]
+        read = [result for request in staged.llm.requests for result in request.tool_results.values()]
+    assert any("a call of the agent 'low' has used 200 tokens" in result for result in read)
+    assert "a call of the agent 'top' has used 700 tokens" in answer.text
+
+
+# --- the day's budget ------------------------------------------------------------------------------------------------
+
+
+class DayLedger(NoLedger):
+    """A ledger of `most` tokens a day for each account; the answers to charges wait at `gate`."""
+
+    def __init__(self, most: int, gate: Gate | None = None) -> None:
+        self.most = most
+        self.gate = gate
+        self.used: Counter[str] = Counter()
+        self.charges: list[tuple[str, str, int]] = []
+
+    @override
+    async def begin(self, entry: CallEntry) -> Permit:
+        return DayPermit(self, entry)
+
+
+class DayPermit(Permit):
+    is_charged = True
+
+    def __init__(self, ledger: DayLedger, entry: CallEntry) -> None:
+        self._ledger = ledger
+        self._entry = entry
+
+    @override
+    async def charge(self, tokens: int) -> Excess | None:
+        ledger, account = self._ledger, self._entry.account
+        ledger.used[account] += tokens
+        if tokens:
+            ledger.charges.append((account, self._entry.agent, tokens))
+        if ledger.gate is not None:
+            await ledger.gate.enter(self._entry.agent)
+        over = ledger.used[account] >= ledger.most
+        return Excess("rule-1", "The tokens of this day are used up; call again tomorrow.", 3600) if over else None
+
+
+KEYS = {"ann": "a" * 32, "bob": "b" * 32}
+AUTH = {
+    "auth": {
+        "tokens": [static_key("view:agents", "run:agents", key=key, name=name) for name, key in KEYS.items()],
+    }
+}
+
+
+async def test_nested_calls_of_two_callers_are_charged_to_the_outermost_of_each(tmp_path: Path) -> None:
+    ledger = DayLedger(1_000)
+    async with stage(tmp_path, three_deep, chain_of({}, {}, {}), gateway=AUTH) as staged:
+        staged.served.gateway.running.ledger = ledger
+        ledger.used["key:bob"] = 400
+        answers = await asyncio.gather(*(ask(staged.url("top"), bearer=key) for key in KEYS.values()))
+        await until_idle(staged.served)
+        accounts = sorted(ledger.used)
+        assert len(accounts) == 2
+        by_account = [sum(tokens for account, _, tokens in ledger.charges if account == one) for one in accounts]
+        assert {agent for _, agent, _ in ledger.charges} == {"top", "middle", "low"}
+        assert sorted(by_account) == [600, 1_000]
+        assert sum(tokens_of(staged, agent) for agent in ("top", "middle", "low")) == 1_600
+        assert aborted(staged, "top", "limited") == 2
+    for answer in answers:
+        assert (answer.is_error, answer.meta["stop_reason"], answer.meta["stopped"]) == (False, "limited", "limited")
+        assert "[Stopped: The tokens of this day are used up; call again tomorrow." in answer.text
+
+
+async def test_the_answer_to_a_charge_is_awaited_before_the_next_turn_and_not_before_tools(tmp_path: Path) -> None:
+    gate = Gate()
+    async with stage(tmp_path, busy, solo()) as staged:
+        staged.served.gateway.running.ledger = DayLedger(150, gate)
+        asking = asyncio.ensure_future(ask(staged.url("solo")))
+        await gate.wait_for_entered(1)
+        await eventually(lambda: staged.tools.recorder.calls("echo"), what="the tool of the first turn")
+        assert len(staged.llm.requests) == 1
+        gate.open()
+        answer = await asking
+        assert len(staged.llm.requests) == 2
+    assert answer.meta["stop_reason"] == "limited"
+
+
+async def test_parallel_agents_of_a_workflow_are_charged_each(tmp_path: Path) -> None:
+    ledger = DayLedger(200)
+    agents = {"flow": Agent(["tools"], source=MODULE.replace("WORKFLOW", WORKFLOWS["parallel"]))}
+    async with stage(tmp_path, workflow_script, agents) as staged:
+        staged.served.gateway.running.ledger = ledger
+        answer = await ask(staged.url("flow"))
+        await until_idle(staged.served)
+        assert len(staged.llm.requests) in {2, 3}  # one turn of each agent, at most one more of the faster
+        assert sum(ledger.used.values()) == 100 * len(staged.llm.requests)
+    assert answer.meta["stop_reason"] == "limited"
+
+
+# --- calls of single tools -------------------------------------------------------------------------------------------
+
+
+async def test_parallel_tool_calls_above_their_limit_do_not_run(tmp_path: Path) -> None:
+    def script(request: LlmRequest) -> Turn:
+        if len(request.tool_results) < 6:
+            return call_tools([("tools__echo", {"text": f"{request.number} {n}"}) for n in range(3)])
+        return say(" | ".join(request.tool_results.values()))
+
+    agents = solo(tool_limits={"tools/ec*": 4, "*/add": 1})
+    async with stage(tmp_path, script, agents) as staged:
+        answer = await ask(staged.url("solo"))
+        assert len(staged.tools.recorder.calls("echo")) == 4
+        again = await ask(staged.url("solo"))  # a limit is for one call
+        assert len(staged.tools.recorder.calls("echo")) == 8
+    refused = "The tool 'tools/echo' was not run: one call may run tools of 'tools/ec*' 4 times, and has done so."
+    for one in (answer, again):
+        assert one.text.count(refused) == 2
+        assert "Do not call it again in this call" in one.text
+
+
+async def test_all_agents_of_a_workflow_share_a_limit(tmp_path: Path) -> None:
+    settings = {"tool_limits": {"tools/echo": 1}}
+    agents = {"flow": Agent(["tools"], source=MODULE.replace("WORKFLOW", WORKFLOWS["parallel"]), settings=settings)}
+    async with stage(tmp_path, workflow_script, agents) as staged:
+        await ask(staged.url("flow"))
+        assert len(staged.tools.recorder.calls("echo")) == 1
+
+
+async def test_a_limit_names_other_agents_as_servers(tmp_path: Path) -> None:
+    agents = chain_of({"tool_limits": {"middle/send_message": 0}}, {}, {})
+    async with stage(tmp_path, three_deep, agents) as staged:
+        answer = await ask(staged.url("top"))
+        assert {speaker(request) for request in staged.llm.requests} == {"top"}
+        assert "'middle/send_message' 0 times" in staged.llm.requests[-1].body["messages"][-1]["content"]
+    assert answer.text == "top is done."

@@ -48,6 +48,14 @@ MISTAKES = [
     Mistake("only comments", "# later\n", ["agents.yaml: is empty; agents.example.yaml shows what belongs in it"]),
     Mistake("a list", "- jarvis\n", ["agents.yaml: must be a mapping of keys, such as 'name: my-project'"]),
     Mistake(
+        "a budget of cost without prices",
+        ONE + "    max_cost_per_call: 0.5\n",
+        [
+            "agents.yaml:5: agents.jarvis.max_cost_per_call: limits nothing without prices; "
+            "add those of its models to gateway.prices"
+        ],
+    ),
+    Mistake(
         "broken YAML",
         "name: demo\nagents: {jarvis\n",
         ["agents.yaml:3: not valid YAML: a bracket or brace is not closed"],
