@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from pallas_gateway.client.output import problem
@@ -50,6 +51,8 @@ _TEXTS = {
         "or serve all on one port"
     ),
     "closed": "no caller is accepted: gateway.auth names no tokens, no jwt and no anonymous grants",
+    "expired_key": "a key has expired and is refused; remove it, or make a new one with `pallas-gateway token new`",
+    "ending_key": "a key expires within 14 days; make a new one with `pallas-gateway token new`",
     "idle_key": "a key without grants opens nothing; give it some, such as run:agents",
     "not_forwarded": (
         "no caller has a token for this server: static keys (gateway.auth.tokens) are never forwarded; configure "
@@ -57,6 +60,8 @@ _TEXTS = {
     ),
     "handed_on": "callers' tokens for this gateway are forwarded to another server; token_exchange avoids that",
 }
+ENDING = timedelta(days=14)
+"""Time before the end of a key in which it is reported."""
 _LOUD = ("open", "open_to_anonymous", "believes_all")
 
 
@@ -86,13 +91,14 @@ def warn_of_exposure(configuration: Configuration) -> None:
             problem(_TEXTS[warning.kind])
 
 
-def exposure_warnings(configuration: Configuration) -> Iterator[ExposureWarning]:
+def exposure_warnings(configuration: Configuration, now: datetime | None = None) -> Iterator[ExposureWarning]:
+    """Yield each warning, as of `now`; None is the present."""
     if not is_loopback(configuration.bind_host):
         yield from _beyond_this_machine(configuration)
     elif not is_loopback(configuration.deployment.host):
         yield from _unbound(configuration)
     yield from _proxied(configuration)
-    yield from _closed(configuration)
+    yield from _closed(configuration, now or datetime.now(UTC))
     yield from _handed_on(configuration)
 
 
@@ -132,15 +138,19 @@ def _proxied(configuration: Configuration) -> Iterator[ExposureWarning]:
         yield _warning(configuration, "plain_urls", "gateway.public_url")
 
 
-def _closed(configuration: Configuration) -> Iterator[ExposureWarning]:
+def _closed(configuration: Configuration, now: datetime) -> Iterator[ExposureWarning]:
     auth = configuration.deployment.gateway.auth
     if auth is None:
         return
     if not (auth.tokens or auth.jwt or auth.anonymous):
         yield _warning(configuration, "closed", "gateway.auth")
     for index, key in enumerate(auth.tokens):
+        path = f"gateway.auth.tokens.{index}"
         if not key.grants:
-            yield _warning(configuration, "idle_key", f"gateway.auth.tokens.{index}", holder=key.name)
+            yield _warning(configuration, "idle_key", path, holder=key.name)
+        if key.not_after is not None and key.not_after - now <= ENDING:
+            kind, until = "expired_key" if key.not_after < now else "ending_key", key.not_after.isoformat()
+            yield _warning(configuration, kind, f"{path}.not_after", holder=key.name, until=until)
 
 
 def _handed_on(configuration: Configuration) -> Iterator[ExposureWarning]:

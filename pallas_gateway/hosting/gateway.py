@@ -170,6 +170,8 @@ class Gateway:
         gateway = self.configuration.deployment.gateway
         self.running.ledger.use(gateway)
         self.running.prices = Prices(gateway.prices)
+        keys = gateway.auth.tokens if gateway.auth is not None else ()
+        self.metrics.set_keys({key.name: key.not_after.timestamp() for key in keys if key.not_after is not None})
         states = self.threads.states if self.threads is not None else None
         self.running.waiting_calls.seal_with(gateway.state_keys, gateway.ask_seconds, states)
         if self.threads is not None:

@@ -6,6 +6,8 @@ connection.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pallas_gateway.identity.caller import ANONYMOUS_NAME, Caller
@@ -14,7 +16,7 @@ from pallas_gateway.identity.grants import Grants
 from pallas_gateway.identity.static_keys import hash_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import httpx
 
@@ -24,15 +26,36 @@ if TYPE_CHECKING:
     from pallas_gateway.tasks import TaskOwner
 
 
+@dataclass(frozen=True, slots=True)
+class _StaticKey:
+    """The holder of a key, and the last moment at which the key is accepted."""
+
+    holder: Caller
+    not_after: datetime | None
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Authenticator:
     """Identifies the holders of static keys and of one authorization server's tokens."""
 
-    def __init__(self, settings: AuthSettings, *, client: httpx.AsyncClient, tasks: TaskOwner) -> None:
+    def __init__(
+        self,
+        settings: AuthSettings,
+        *,
+        client: httpx.AsyncClient,
+        tasks: TaskOwner,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        self._now = now
         self._anonymous = Caller(ANONYMOUS_NAME, grants=Grants.of(settings.anonymous))
         # Without a bearer: a static key must not be sent to other servers.
         self._static_keys = {
-            key.sha256: Caller(
-                key.name, grants=Grants.of(key.grants), authenticated=True, owner=f"key:{key.name}", kind="key"
+            key.sha256: _StaticKey(
+                Caller(key.name, grants=Grants.of(key.grants), authenticated=True, owner=f"key:{key.name}", kind="key"),
+                key.not_after,
             )
             for key in settings.tokens
         }
@@ -60,9 +83,11 @@ class Authenticator:
         """
         if bearer is None:
             return self._anonymous
-        holder = self._static_keys.get(hash_of(bearer.reveal()))
-        if holder is not None:
-            return holder
+        key = self._static_keys.get(hash_of(bearer.reveal()))
+        if key is not None:
+            if key.not_after is not None and self._now() > key.not_after:
+                raise TokenRejectedError("the key has expired")
+            return key.holder
         if self._verifier is None:
             raise TokenRejectedError("the token is not known")
         return await self._verifier.identify(bearer, audiences=audiences)

@@ -31,7 +31,7 @@ from pallas_gateway.telemetry.exposition import WithPauses
 from pallas_gateway.telemetry.workers_metrics import WorkersMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from prometheus_client.registry import Collector
 
@@ -75,6 +75,7 @@ class Metrics:
         folder = workers_metrics.joined() if registry is None else None
         self._of_all_workers = WorkersMetrics(self.registry, folder) if folder else None
         self._ports: dict[str, int] = {}
+        self._keys: set[str] = set()
         of_the_process = (
             (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR) if registry is None and not folder else ()
         )
@@ -164,18 +165,7 @@ class Metrics:
             "provider",
             across="livemostrecent",
         )
-        self.threads_database_up = self._gauge(
-            "pallas_threads_database_up", "1 while the database of threads can be used.", "kind", across="livemin"
-        )
-        self.certificate_expires = self._gauge(
-            "pallas_certificate_expires_seconds",
-            "When the certificate expires, in seconds since 1970.",
-            "setting",
-            across="livemin",
-        )
-        self.fast_path = self._gauge(
-            "pallas_fast_path", "1 for a fast path that is on, 0 for one that is off.", "name", across="livemin"
-        )
+        self._add_gauges_of_settings()
         self.worker_restarts = self._counter("pallas_worker_restarts_total", "Workers replaced after they had ended.")
         if self._of_all_workers is not None:
             self._of_all_workers.add_computed(self.instances_live)
@@ -185,6 +175,26 @@ class Metrics:
         self.up.set(1)
         self.workers.set(1)
         self.build_info.labels(__version__, platform.python_version()).set(1)
+
+    def _add_gauges_of_settings(self) -> None:
+        self.threads_database_up = self._gauge(
+            "pallas_threads_database_up", "1 while the database of threads can be used.", "kind", across="livemin"
+        )
+        self.certificate_expires = self._gauge(
+            "pallas_certificate_expires_seconds",
+            "When the certificate expires, in seconds since 1970.",
+            "setting",
+            across="livemin",
+        )
+        self.key_expires = self._gauge(
+            "pallas_key_expires_seconds",
+            "When a static key expires, in seconds since 1970.",
+            "name",
+            across="livemostrecent",
+        )
+        self.fast_path = self._gauge(
+            "pallas_fast_path", "1 for a fast path that is on, 0 for one that is off.", "name", across="livemin"
+        )
 
     @property
     def exposed(self) -> Collector:
@@ -228,6 +238,14 @@ class Metrics:
         self._ports[agent] = port
         _end(self.agent_info, agent=agent)
         self.agent_info.labels(agent, str(port)).set(1)
+
+    def set_keys(self, ends: Mapping[str, float]) -> None:
+        """Show when keys expire, by their names, and no others."""
+        for name in self._keys - ends.keys():
+            _end(self.key_expires, name=name)
+        self._keys = {*ends}
+        for name, end in ends.items():
+            self.key_expires.labels(name).set(end)
 
     def forget_agent(self, agent: str) -> None:
         """End the gauges of an agent that is no longer hosted; counters stay."""

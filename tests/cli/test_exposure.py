@@ -1,5 +1,6 @@
 """What `serve` and `check` say about who is let in: which configurations are warned about, and where."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,19 @@ JWT = {"issuer": "https://login.example.com", "jwks_uri": "https://login.example
 REACHABLE = {"public_url": "https://agents.example.com"}
 
 
-def warned(overrides: Overrides | None = None, servers: dict[str, Any] | None = None, **document: Any) -> list[str]:
+def warned(
+    overrides: Overrides | None = None,
+    servers: dict[str, Any] | None = None,
+    now: datetime | None = None,
+    **document: Any,
+) -> list[str]:
     """`kind path:line` of every warning for two agents, a and b."""
     agents = {name: {"module": name, "port": port} for port, name in enumerate("ab", start=24201)}
     whole = {"name": "test", "agents": agents, **document}
     Path("agents.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
     Path("fastagent.config.yaml").write_text(yaml.safe_dump({"mcp": {"servers": servers or {}}}))
     configuration = load_deployment(Path("agents.yaml"), environ={}, overrides=overrides or Overrides())
-    return [f"{door.kind} {door.path}:{door.line}" for door in exposure_warnings(configuration)]
+    return [f"{door.kind} {door.path}:{door.line}" for door in exposure_warnings(configuration, now)]
 
 
 @pytest.fixture(autouse=True)
@@ -140,3 +146,24 @@ def test_a_server_is_given_no_token_where_callers_have_static_keys_alone() -> No
 
     assert warned(servers=servers, gateway={"auth": {"tokens": keys}}) == ["not_forwarded mcp.servers.notes:3"]
     assert warned(servers=servers, gateway={"auth": {"tokens": keys, "jwt": JWT}}) == ["handed_on mcp.servers.notes:3"]
+
+
+@pytest.mark.parametrize(
+    ("not_after", "found"),
+    [
+        ("2026-05-31", ["expired_key gateway.auth.tokens.0.not_after:16"]),
+        ("2026-06-01T11:59:59Z", ["expired_key gateway.auth.tokens.0.not_after:16"]),
+        ("2026-06-01", ["ending_key gateway.auth.tokens.0.not_after:16"]),
+        ("2026-06-14", ["ending_key gateway.auth.tokens.0.not_after:16"]),
+        ("2026-06-15", []),
+        (None, []),
+    ],
+)
+def test_keys_that_have_expired_or_soon_will_are_named(not_after: str | None, found: list[str]) -> None:
+    key = {
+        "name": "ci",
+        "sha256": "a" * 64,
+        "grants": ["run:agents"],
+        **({"not_after": not_after} if not_after else {}),
+    }
+    assert warned(gateway={"auth": {"tokens": [key]}}, now=datetime(2026, 6, 1, 12, tzinfo=UTC)) == found

@@ -13,6 +13,7 @@ from pallas_gateway.config.model.values import (
     Grant,
     KeyName,
     Leeway,
+    NotAfter,
     Sha256,
     Text,
     Texts,
@@ -32,6 +33,10 @@ class StaticKeySettings(Section):
     """Grants of the caller that sends it: `view:agents`, `run:agents` (which includes viewing) and \
 `view:instructions`, each also for one agent as in `run:agents:research`; `view:metrics`, `view:gateway`, \
 `view:calls` and `cancel:calls`. See [security.md](security.md#access)."""
+
+    not_after: NotAfter | None = None
+    """The last moment at which the key is accepted: a date (until its end, UTC), or a date and time with a zone \
+(RFC 3339). Default: it does not expire."""
 
 
 class JwtSettings(Section):

@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+from datetime import UTC, date, datetime, time
 from typing import Annotated
 from urllib.parse import SplitResult, urlsplit
 
@@ -178,6 +179,28 @@ def _threads_url(value: str) -> str:
 _THREADS_URLS = "must be sqlite:///FILE, sqlite:////ABSOLUTE/FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
 
 
+_RFC_3339 = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-9]{2}))?", re.I
+)
+
+
+def _not_after(value: object) -> datetime:
+    """Return the last moment; that of a date is the end of the day (UTC). YAML reads dates that are not quoted."""
+    read = value
+    if isinstance(value, str) and _RFC_3339.fullmatch(value):
+        try:
+            read = (
+                date.fromisoformat(value) if len(value) == len("2027-01-31") else datetime.fromisoformat(value.upper())
+            )
+        except ValueError:  # such as the 31st of June
+            read = None
+    if isinstance(read, datetime) and read.tzinfo is not None:
+        return read
+    if isinstance(read, date) and not isinstance(read, datetime):
+        return datetime.combine(read, time.max, UTC)
+    raise ValueError("must be a date such as 2027-01-31, or a date and time with a zone such as 2027-01-31T18:00:00Z")
+
+
 def _texts(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
@@ -251,6 +274,7 @@ Sha256 = Annotated[Text, _fits("[0-9a-fA-F]{64}", _HASH), AfterValidator(str.low
 KeyName = Annotated[
     Text, _fits("[A-Za-z0-9][A-Za-z0-9_.@-]*", "'VALUE' may hold only letters, digits, '_', '.', '@' and '-'")
 ]
+NotAfter = Annotated[datetime, BeforeValidator(_not_after, json_schema_input_type=str)]
 Algorithms = Annotated[
     tuple[Annotated[Text, _fits("|".join(ALGORITHMS), f"'VALUE' is not one of {', '.join(ALGORITHMS)}")], ...],
     AfterValidator(_some_and_unique),

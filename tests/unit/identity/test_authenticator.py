@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+from datetime import UTC, date, datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from joserfc import jwt
 from joserfc.jwk import ECKey, OKPKey, RSAKey
+from pydantic import ValidationError
 
 from pallas_gateway.config.model.auth import AuthSettings
 from pallas_gateway.identity.authenticator import Authenticator
@@ -263,3 +265,39 @@ async def test_what_a_token_leaves_behind_is_its_subjects_whatever_it_is_called(
 async def test_keys_tokens_and_nobody_own_nothing_together(gate: Authenticator) -> None:
     owners = {(await identify(gate, token)).owner for token in (None, "pgw_ci", minted(sub="ci"), minted(sub="key:ci"))}
     assert owners == {"anonymous", "key:ci", f"token:{ISSUER} sub ci", f"token:{ISSUER} sub key:ci"}
+
+
+@pytest.mark.parametrize(
+    ("not_after", "last"),
+    [
+        ("2026-06-01", "2026-06-01T23:59:59.999999+00:00"),
+        (date(2026, 6, 1), "2026-06-01T23:59:59.999999+00:00"),
+        ("2026-06-01T10:00:00+02:00", "2026-06-01T08:00:00+00:00"),
+        (datetime(2026, 6, 1, 8, tzinfo=UTC), "2026-06-01T08:00:00+00:00"),
+        ("2026-06-01t08:00:00z", "2026-06-01T08:00:00+00:00"),
+    ],
+)
+async def test_a_key_is_accepted_until_its_end_and_is_never_sent_elsewhere(not_after: object, last: str) -> None:
+    entry = {"name": "ci", "sha256": hash_of("pgw_ci"), "not_after": not_after}
+    moment = datetime.fromisoformat(last)
+    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
+        gate = Authenticator(
+            AuthSettings.model_validate({"tokens": [entry]}), client=client, tasks=tasks, now=lambda: moment
+        )
+        assert (await gate.identify(Secret("pgw_ci"), audiences=[])).name == "ci"
+        moment += timedelta(microseconds=1)
+        with pytest.raises(TokenRejectedError, match=r"^the key has expired$"):
+            await gate.identify(Secret("pgw_ci"), audiences=[])
+        with pytest.raises(TokenRejectedError, match=r"^the token is not known$"):
+            await gate.identify(Secret("pgw_other"), audiences=[])
+        assert gate.is_own_key(Secret("pgw_ci"))
+
+
+@pytest.mark.parametrize(
+    "not_after",
+    ["soon", "2026-06-31", "2026-06-01T08:00:00", "2026-06-01T08:00", datetime(2026, 6, 1), 5, "", "20260601"],  # noqa: DTZ001
+)
+def test_an_end_without_a_zone_or_of_no_day_is_refused(not_after: object) -> None:
+    entry = {"name": "ci", "sha256": hash_of("pgw_ci"), "not_after": not_after}
+    with pytest.raises(ValidationError, match="must be a date such as 2027-01-31"):
+        AuthSettings.model_validate({"tokens": [entry]})

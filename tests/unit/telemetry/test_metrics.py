@@ -54,6 +54,7 @@ DOCUMENTED = {
     "pallas_questions_total": ("counter", ("agent", "kind", "outcome")),
     "pallas_threads_database_up": ("gauge", ("kind",)),
     "pallas_certificate_expires_seconds": ("gauge", ("setting",)),
+    "pallas_key_expires_seconds": ("gauge", ("name",)),
     "pallas_fast_path": ("gauge", ("name",)),
     "pallas_worker_restarts_total": ("counter", ()),
     "pallas_agent_health_status": ("gauge", ("agent",)),
@@ -81,6 +82,7 @@ def metrics() -> Metrics:
     metrics.llm_provider_up.labels("openai").set(1)
     metrics.threads_database_up.labels("sqlite").set(1)
     metrics.certificate_expires.labels("gateway.tls").set(1)
+    metrics.set_keys({"ci": 1})
     metrics.fast_path.labels("deep_copies").set(1)
     metrics.agent_state_changes.labels("echo", "ready").inc()
     return metrics
