@@ -68,10 +68,12 @@ class Talking:
 
 
 @asynccontextmanager
-async def talking(path: Path, **gateway: Any) -> AsyncGenerator[Talking]:
+async def talking(
+    path: Path, *, of_agents: Mapping[str, dict[str, Any]] | None = None, **gateway: Any
+) -> AsyncGenerator[Talking]:
     """Serve the agents of `SERVERS`; `user` asks its caller, and needs an approval for destructive tools.
 
-    `gateway` are settings of the gateway.
+    `of_agents` are further settings of agents, `gateway` settings of the gateway.
     """
     gate = Gate()
 
@@ -96,7 +98,9 @@ async def talking(path: Path, **gateway: Any) -> AsyncGenerator[Talking]:
         ports = {name: stack.enter_context(reserved_port()) for name in SERVERS}
         settings = {"user": {"approve": ["destructive"], "model_capabilities": {"vision": False}}}
         agents = {
-            name: Agent(servers, settings={"port": ports[name], **settings.get(name, {})})
+            name: Agent(
+                servers, settings={"port": ports[name], **settings.get(name, {}), **(of_agents or {}).get(name, {})}
+            )
             for name, servers in SERVERS.items()
         }
         agents |= {"broken": broken, "weak": Agent(["gone"])}
