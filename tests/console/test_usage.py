@@ -32,8 +32,7 @@ RULES = [
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def talk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Talking]:
-    gateway = {"auth": AUTH, "limits": {"rules": RULES}}
-    async with talking(tmp_path_factory.mktemp("usage"), **gateway) as one:
+    async with talking(tmp_path_factory.mktemp("usage"), auth=AUTH, limits={"rules": RULES}) as one:
         yield one
 
 
