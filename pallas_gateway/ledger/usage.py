@@ -1,6 +1,7 @@
 """Usage of agents by callers: today (UTC), and since the gateway has started.
 
-Counted in memory; nothing of it is stored.
+Each process counts in memory. Of several workers, each sends its changes to the parent every few seconds, which has the
+usage of all. Nothing of it is stored.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from time import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 MOST_ACCOUNTS = 10_000
 """Accounts of one table; further ones share one row for each agent."""
@@ -113,6 +114,14 @@ class UsageTable:
         self._today.add(key, used)
         self._total.add(key, used)
 
+    def add_of_day(self, day: str, rows: Iterable[tuple[UsageKey, Used]]) -> None:
+        """Count what another process has counted on a day."""
+        self._turn_day()
+        for key, used in rows:
+            self._total.add(key, used)
+            if day == self._day:
+                self._today.add(key, used)
+
     async def of_all(self) -> Usage:
         """Return all rows."""
         self._turn_day()
@@ -131,7 +140,37 @@ class UsageTable:
             self._day, self._today = day, _Rows(self._most)
 
     def _date(self) -> str:
-        return datetime.fromtimestamp(self._clock(), UTC).date().isoformat()
+        return _date_of(self._clock())
+
+
+class UnsentUsage:
+    """What was counted since the last report to another process, by day.
+
+    Args:
+        clock: seconds since 1970.
+        most: accounts of a day.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time, most: int = MOST_ACCOUNTS) -> None:
+        self._clock = clock
+        self._most = most
+        self._days: dict[str, _Rows] = {}
+
+    def add(self, key: UsageKey, used: Used) -> None:
+        """Count what a call has used at its end."""
+        day = _date_of(self._clock())
+        if (rows := self._days.get(day)) is None:
+            rows = self._days[day] = _Rows(self._most)
+        rows.add(key, used)
+
+    def taken(self) -> Iterable[tuple[str, Iterable[tuple[UsageKey, Used]]]]:
+        """Return the rows of each day, and begin without rows."""
+        days, self._days = self._days, {}
+        return [(day, rows.rows.items()) for day, rows in days.items()]
+
+
+def _date_of(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
 
 
 class _Rows:

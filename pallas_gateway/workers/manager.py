@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.ledger.usage import UsageTable
 from pallas_gateway.questions.used_states import UsedStates
 from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
@@ -22,6 +23,7 @@ from pallas_gateway.workers.calls_of_worker import CallsOfWorker
 from pallas_gateway.workers.forwarding import socket_of
 from pallas_gateway.workers.ledger_rows import LedgerRows
 from pallas_gateway.workers.parent_ledger import digest_of
+from pallas_gateway.workers.usage_rows import UsageAsked, UsageChanges, answers_of, counted
 from pallas_gateway.workers.worker_messages import (
     Cancelled,
     Close,
@@ -104,6 +106,7 @@ class WorkerManager:
         self._workers: dict[int, WorkerProcess] = {}
         self._ready: set[int] = set()
         self._used_states = UsedStates()
+        self._usage = UsageTable()
         self._uncounted_restarts = 0
         self._stop = asyncio.Event()
         self._failure: WorkersError | None = None
@@ -226,6 +229,10 @@ class WorkerManager:
                     calls.take(message)
                 case LedgerSettings(digest):
                     self._note_ledger_settings(digest)
+                case UsageChanges(day, rows):
+                    self._usage.add_of_day(day, counted(rows))
+                case UsageAsked():
+                    self._tasks.spawn(self._send_usage(worker, message), name="usage", report=True)
                 case _:
                     self._take(worker, message)
 
@@ -238,6 +245,12 @@ class WorkerManager:
             forget_gauges(self._plan.start.folder, worker.number)
             socket_of(self._plan.start.folder, worker.name).unlink(missing_ok=True)
             self._close_together()
+
+    async def _send_usage(self, worker: WorkerProcess, asked: UsageAsked) -> None:
+        usage = await (self._usage.of_all() if asked.account is None else self._usage.of_account(asked.account))
+        for answer in answers_of(asked.number, usage):
+            worker.send(answer)
+            await asyncio.sleep(0)  # calls that wait for the ledger come first
 
     def _note_ledger_settings(self, digest: str) -> None:
         if digest != digest_of(self.configuration.deployment.gateway):  # the worker has reloaded by itself

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, get_args
 
 from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.workers.ledger_rows import LedgerRows
+from pallas_gateway.workers.usage_rows import UsageAnswer, UsageAsked, UsageChanges
 
 if TYPE_CHECKING:
     import asyncio
@@ -142,6 +143,9 @@ type WorkerMessage = (
     | NotReloaded
     | LedgerRows
     | LedgerSettings
+    | UsageChanges
+    | UsageAsked
+    | UsageAnswer
     | Stopped
     | Close
     | Closed
@@ -218,12 +222,17 @@ class WorkerSender:
     def send(self, message: WorkerMessage) -> None:
         if self._writer.is_closing():
             return
-        if self.unread <= MOST_UNREAD or not isinstance(message, _MAY_BE_LOST):
+        if not self.is_full or not isinstance(message, _MAY_BE_LOST):
             self._writer.write(line_of(message))
             self._drops = self._drops and self.unread > MOST_UNREAD // 2
         elif not self._drops:
             self._drops = True
             _log.warning("worker messages dropped", extra=dict(self._receiver))
+
+    @property
+    def is_full(self) -> bool:
+        """True if messages that may be lost are dropped now."""
+        return self.unread > MOST_UNREAD
 
     @property
     def unread(self) -> int:

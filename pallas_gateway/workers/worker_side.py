@@ -19,6 +19,8 @@ from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.workers.forwarding import Forwarding
 from pallas_gateway.workers.ledger_rows import LedgerRows
 from pallas_gateway.workers.parent_ledger import ParentLedger
+from pallas_gateway.workers.usage_of_worker import UsageOfWorker
+from pallas_gateway.workers.usage_rows import UsageAnswer
 from pallas_gateway.workers.worker_messages import (
     LONGEST_LINE,
     Alive,
@@ -107,6 +109,7 @@ class WorkerSide:
         self._forwarding = Forwarding(start.folder, start.process, lambda: self._running.draining)
         self._ledger = ParentLedger(self.send)
         self._running = RunningCalls(start.state_key, self._forwarding, self._ledger)
+        self._usage = self._running.usage = UsageOfWorker(self.send)
         self._running.worker, self._running.workers = start.worker, start.workers
         self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
@@ -132,6 +135,7 @@ class WorkerSide:
         for listener in self._listeners:
             listener.close()
         self._ledger.flush()
+        self._usage.send_changes()
         self._writer.close()
         with suppress(ConnectionError):  # the parent is gone
             await self._writer.wait_closed()  # everything was sent
@@ -176,6 +180,7 @@ class WorkerSide:
         finally:  # also after an error: without the parent this worker would miss what its calls wait for
             self._states.end()
             self._ledger.end()
+            self._usage.end()
             self._stop.set()
             self._may_close.set()
 
@@ -183,6 +188,8 @@ class WorkerSide:
         match message:
             case LedgerRows():
                 self._ledger.take(message)
+            case UsageAnswer():
+                self._usage.take(message)
             case Cancelled(key):
                 end_cancelled(self._running.cancellations, key)
             case LevelSet(session, shows_info):
@@ -190,12 +197,15 @@ class WorkerSide:
             case UsedBefore(ticket, before):
                 self._states.answered(ticket, is_first=not before)
             case NotReloaded():
-                if self._gateway is not None:
-                    note = self._gateway.note_problems if message.was_before else self._gateway.note_reload
-                    note(message.problems.split("\n"))
+                self._note_not_reloaded(message)
             case Close(had_calls):
                 self._had_calls = had_calls
                 self._may_close.set()
+
+    def _note_not_reloaded(self, message: NotReloaded) -> None:
+        if self._gateway is not None:
+            note = self._gateway.note_problems if message.was_before else self._gateway.note_reload
+            note(message.problems.split("\n"))
 
     async def _keep_reporting(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()
@@ -205,6 +215,8 @@ class WorkerSide:
             self.drain_seconds = gateway.configuration.deployment.gateway.drain_seconds
             if loop.time() >= next_at or self.drain_seconds != sent_seconds:
                 self.send(Alive(gateway.summary, self.drain_seconds))
+                if not self._sender.is_full:  # else the changes add up until the parent reads again
+                    self._usage.send_changes()
                 sent_seconds = self.drain_seconds
                 next_at = loop.time() + ALIVE_SECONDS
             await asyncio.sleep(REFRESH_SECONDS)

@@ -1,6 +1,6 @@
-"""The table of usage: days, totals, and a limited number of accounts."""
+"""The table of usage: days, totals, a limited number of accounts, and changes for another process."""
 
-from pallas_gateway.ledger.usage import OTHERS, UsageKey, UsageTable, Used
+from pallas_gateway.ledger.usage import OTHERS, UnsentUsage, UsageKey, UsageTable, Used
 
 NOON = 1_790_000_000 // 86_400 * 86_400 + 43_200.0
 
@@ -46,6 +46,22 @@ async def test_accounts_beyond_the_limit_share_a_row_that_none_of_them_sees() ->
     assert len(everything.today) == 3
     assert (anna.today, anna.is_whole) == ({key("anna"): Used(calls=2)}, True)
     assert (cleo.today, cleo.is_whole) == ({}, False)
+
+
+async def test_changes_of_a_process_are_counted_once_and_by_the_day_of_the_call() -> None:
+    clock = Clock()
+    worker, parent = UnsentUsage(clock, most=1), UsageTable(clock)
+    worker.add(key("anna"), Used(calls=1, output=3, cost=0.5))
+    clock.now += 86_400
+    worker.add(key("anna"), Used(calls=1))
+    worker.add(key("ben"), Used(refused=1))
+    for _ in range(2):
+        for day, rows in worker.taken():
+            parent.add_of_day(day, rows)
+
+    usage, others = await parent.of_all(), UsageKey(OTHERS, OTHERS, "echo")
+    assert usage.today == {key("anna"): Used(calls=1), others: Used(refused=1)}
+    assert usage.total == {key("anna"): Used(calls=2, output=3, cost=0.5), others: Used(refused=1)}
 
 
 def test_long_accounts_stay_different_and_names_are_cut() -> None:
