@@ -21,7 +21,7 @@ from pallas_gateway.config.loading.configuration import applicable
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.ledger.audited_ledger import audited
-from pallas_gateway.ledger.protocol import NoLedger
+from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.serving import certificates
 from pallas_gateway.serving.service_manager import ServiceManager
 from pallas_gateway.serving.sockets import bind_public, wants_same_ports
@@ -84,7 +84,7 @@ def _environ() -> dict[str, str]:
 async def _run(plan: Plan) -> None:
     stop = asyncio.Event()
     async with ServiceManager(os.environ, lambda: fleet.summary) as service, AsyncExitStack() as stack:
-        ledger = stack.enter_context(audited(NoLedger(), plan.start.configuration))
+        ledger = stack.enter_context(audited(OwnLedger(), plan.start.configuration))
 
         def on_ready(announcement: str) -> None:
             service.ready()

@@ -75,6 +75,7 @@ class Gateway:
         self.refusals = RefusalLog(self.metrics)
         self.running = RunningCalls() if running is None else running
         self.refused_requests = RefusedRequests(self.running.ledger)
+        self.metrics.limit_ratios = self.running.ledger.ratios
         self._runtime = runtime
         self._providers: tuple[LlmProvider, ...] = ()
         self._calls = TaskOwner()
@@ -172,6 +173,7 @@ class Gateway:
         self.running.prices = Prices(gateway.prices)
         keys = gateway.auth.tokens if gateway.auth is not None else ()
         self.metrics.set_keys({key.name: key.not_after.timestamp() for key in keys if key.not_after is not None})
+        self.metrics.expect_rules(gateway.limits.rule_names)
         states = self.threads.states if self.threads is not None else None
         self.running.waiting_calls.seal_with(gateway.state_keys, gateway.ask_seconds, states)
         if self.threads is not None:

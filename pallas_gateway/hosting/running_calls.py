@@ -11,7 +11,7 @@ from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.log_levels import LogLevels
 from pallas_gateway.calls.prices import NO_PRICES
 from pallas_gateway.hosting.call_registry import CallRegistry
-from pallas_gateway.ledger.protocol import NoLedger
+from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.ledger.usage import UsageTable
 from pallas_gateway.questions.asking import WaitingCount
 from pallas_gateway.questions.client_answers import ClientAnswers
@@ -47,7 +47,7 @@ class RunningCalls:
     def __init__(
         self, state_key: bytes | None = None, elsewhere: Elsewhere | None = None, ledger: Ledger | None = None
     ) -> None:
-        self.ledger: Ledger = ledger or NoLedger()
+        self.ledger: Ledger = ledger or OwnLedger()
         self.prices = NO_PRICES
         self.elsewhere = elsewhere or Elsewhere()
         self.usage: UsageSource = UsageTable()

@@ -10,7 +10,7 @@ from pallas_gateway.errors import CallLimitedError
 from pallas_gateway.ledger.protocol import CallEnd, Permit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pallas_gateway.audit.chain import Entry
     from pallas_gateway.config.loading.configuration import Configuration
@@ -63,6 +63,9 @@ class AuditedLedger:
     def note(self, decision: Decision) -> None:
         if self._audit.is_on:
             self._audit.note({"action": decision.action, "outcome": decision.outcome, **decision.facts})
+
+    def ratios(self) -> Mapping[str, float]:
+        return self._ledger.ratios()
 
 
 class _AuditedPermit(Permit):

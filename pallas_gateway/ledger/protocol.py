@@ -142,16 +142,5 @@ class Ledger(Protocol):
     def note(self, decision: Decision) -> None:
         """Write a decision to the audit log, if there is one."""
 
-
-class NoLedger:
-    """The `Ledger` without rules and audit log."""
-
-    def use(self, settings: GatewaySettings) -> None:
-        """Nothing depends on settings."""
-
-    async def begin(self, entry: CallEntry) -> Permit:
-        del entry
-        return NO_PERMIT
-
-    def note(self, decision: Decision) -> None:
-        """Nothing is noted."""
+    def ratios(self) -> Mapping[str, float]:
+        """Return the used share of each rule, by its name, for the metrics; the largest over its counters."""

@@ -31,7 +31,7 @@ from pallas_gateway.telemetry.exposition import WithPauses
 from pallas_gateway.telemetry.workers_metrics import WorkersMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from prometheus_client.registry import Collector
 
@@ -99,8 +99,6 @@ class Metrics:
             across="livemin",
         )
         self.config_reloads = self._counter("pallas_config_reloads_total", "Reloads, by outcome.", "outcome")
-        for outcome in OUTCOMES:
-            self.config_reloads.labels(outcome)
         self.agent_info = self._gauge("pallas_agent_info", "1 per configured agent.", "agent", "port", across="livemax")
         self.agent_state = self._gauge(
             "pallas_agent_state", "1 for the state an agent is in.", "agent", "state", across="livemax"
@@ -135,8 +133,6 @@ class Metrics:
         self.auth_refused = self._counter(
             "pallas_auth_refused_total", "Requests that authentication turned away.", "reason"
         )
-        for reason in AUTH_REFUSALS:
-            self.auth_refused.labels(reason)
         self.loops_aborted = self._counter(
             "pallas_agent_loop_aborted_total", "Loops stopped by a guard, deadline or budget.", "agent", "reason"
         )
@@ -172,9 +168,7 @@ class Metrics:
             of_hosted = (self.agent_info, self.agent_state, self.health_status, self.downstream_up)
             self._of_all_workers.hide_unhosted(self.agent_info, of_hosted)
         self._scraping = asyncio.Lock()
-        self.up.set(1)
-        self.workers.set(1)
-        self.build_info.labels(__version__, platform.python_version()).set(1)
+        self._expect_gateway()
 
     def _add_gauges_of_settings(self) -> None:
         self.threads_database_up = self._gauge(
@@ -195,6 +189,15 @@ class Metrics:
         self.fast_path = self._gauge(
             "pallas_fast_path", "1 for a fast path that is on, 0 for one that is off.", "name", across="livemin"
         )
+        self.limit_used = self._gauge(
+            "pallas_limit_used_ratio",
+            "The largest share of a limit that a caller or agent has used, by rule of gateway.limits.",
+            "rule",
+            across="livemostrecent",
+        )
+        self.limit_ratios: Callable[[], Mapping[str, float]] = dict
+        """Returns the values of `limit_used`; called at each scrape."""
+        self._rules: set[str] = set()
 
     @property
     def exposed(self) -> Collector:
@@ -208,10 +211,23 @@ class Metrics:
             return await asyncio.to_thread(encode, WithPauses(self.exposed))
 
     def refresh(self) -> None:
-        """Set the number of tasks, and share the values of computed metrics with the other workers."""
+        """Set the values that are computed for each scrape, and share them with the other workers."""
         self.tasks.set(_running_tasks())
+        for rule, ratio in self.limit_ratios().items():
+            if rule in self._rules:  # a worker and its parent reload one after the other
+                self.limit_used.labels(rule).set(ratio)
         if self._of_all_workers is not None:
             self._of_all_workers.refresh()
+
+    def _expect_gateway(self) -> None:
+        """Begin the series that depend on no configuration."""
+        self.up.set(1)
+        self.workers.set(1)
+        self.build_info.labels(__version__, platform.python_version()).set(1)
+        for outcome in OUTCOMES:
+            self.config_reloads.labels(outcome)
+        for reason in AUTH_REFUSALS:
+            self.auth_refused.labels(reason)
 
     def expect_agent(self, agent: str, instances_live: Callable[[], float]) -> None:
         """Begin the series of a hosted agent at 0; `instances_live` is called at each scrape."""
@@ -278,6 +294,14 @@ class Metrics:
         """Begin an agent's tool calls of one server at 0; prompts and resources, which are rare, begin later."""
         for outcome in OUTCOMES:
             self.tool_calls.labels(agent, server, "tool", outcome)
+
+    def expect_rules(self, names: Collection[str]) -> None:
+        """Begin the series of rules of `gateway.limits` at 0, and end those of all others."""
+        for gone in self._rules.difference(names):
+            _end(self.limit_used, rule=gone)
+        for rule in {*names} - self._rules:
+            self.limit_used.labels(rule).set(0)
+        self._rules = {*names}
 
     def count_operation(self, agent: str, server: str, operation: str, *, ok: bool, seconds: float) -> None:
         self.tool_calls.labels(agent, server, operation, "ok" if ok else "error").inc()

@@ -23,7 +23,7 @@ from pallas_gateway.workers.ledger_rows import (
 from pallas_gateway.workers.worker_messages import LedgerSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.ledger.protocol import CallEntry, Decision
@@ -52,6 +52,7 @@ class ParentLedger:
         self._asked: dict[int, asyncio.Future[Row | None]] = {}
         self._is_used = self._is_over = False
         self._has_rules = self._requires_audit = False
+        self._ratios: Mapping[str, float] = {}
 
     def use(self, settings: GatewaySettings) -> None:
         """Have the parent reread its configuration if it has other rules, or another audit log, than these."""
@@ -91,6 +92,9 @@ class ParentLedger:
     def note(self, decision: Decision) -> None:
         if self._is_used:
             self._rows.add(row_of_decision(decision))
+
+    def ratios(self) -> Mapping[str, float]:
+        return self._ratios
 
     async def charge(self, admission: int, tokens: int) -> Excess | None:
         number = next(self._numbers)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, override
 
 import pytest
 
-from pallas_gateway.ledger.protocol import Excess, NoLedger, Permit
+from pallas_gateway.ledger.own_ledger import OwnLedger
+from pallas_gateway.ledger.protocol import Excess, Permit
 from tests.support.calling import ask
 from tests.support.gateway import Agent, until_idle
 from tests.support.guarded import static_key
@@ -314,10 +315,11 @@ async def test_a_nested_call_has_the_budget_of_its_own_agent_as_well(tmp_path: P
 # --- the day's budget ------------------------------------------------------------------------------------------------
 
 
-class DayLedger(NoLedger):
+class DayLedger(OwnLedger):
     """A ledger of `most` tokens a day for each account; the answers to charges wait at `gate`."""
 
     def __init__(self, most: int, gate: Gate | None = None) -> None:
+        super().__init__()
         self.most = most
         self.gate = gate
         self.used: Counter[str] = Counter()

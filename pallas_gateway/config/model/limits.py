@@ -59,6 +59,11 @@ that a rule matches."""
     rules: tuple[RuleSettings, ...] = ()
     """The rules."""
 
+    @property
+    def rule_names(self) -> tuple[str, ...]:
+        """The names of the rules in their order."""
+        return tuple(rule.name or f"rule-{place}" for place, rule in enumerate(self.rules, 1))
+
 
 class PriceSettings(Section):
     """Prices of one model per million tokens, in any currency, the same for all models."""

@@ -56,6 +56,7 @@ DOCUMENTED = {
     "pallas_certificate_expires_seconds": ("gauge", ("setting",)),
     "pallas_key_expires_seconds": ("gauge", ("name",)),
     "pallas_fast_path": ("gauge", ("name",)),
+    "pallas_limit_used_ratio": ("gauge", ("rule",)),
     "pallas_worker_restarts_total": ("counter", ()),
     "pallas_agent_health_status": ("gauge", ("agent",)),
     "pallas_downstream_up": ("gauge", ("agent", "server")),
@@ -84,6 +85,7 @@ def metrics() -> Metrics:
     metrics.certificate_expires.labels("gateway.tls").set(1)
     metrics.set_keys({"ci": 1})
     metrics.fast_path.labels("deep_copies").set(1)
+    metrics.expect_rules(["rule-1"])
     metrics.agent_state_changes.labels("echo", "ready").inc()
     return metrics
 
@@ -199,6 +201,20 @@ async def test_metrics_that_the_library_writes_are_written_outside_the_event_loo
     assert text == encode(metrics.exposed)
     assert b"pallas_tasks 1.0" in text
     assert threads != [threading.get_ident()]
+
+
+def test_a_rule_has_a_series_from_its_first_load_until_it_is_removed(metrics: Metrics) -> None:
+    def used() -> dict[str, float]:
+        return {one.labels["rule"]: one.value for one in exposed(metrics)["pallas_limit_used_ratio"].samples}
+
+    metrics.expect_rules(["rule-1", "mine"])
+    assert used() == {"rule-1": 0, "mine": 0}
+    metrics.limit_ratios = lambda: {"rule-1": 0.5, "mine": 1.25, "not loaded yet": 1}
+    metrics.refresh()
+    assert used() == {"rule-1": 0.5, "mine": 1.25}
+    metrics.expect_rules(["mine"])
+    metrics.refresh()
+    assert used() == {"mine": 1.25}
 
 
 async def test_scrapes_wait_for_each_other(metrics: Metrics) -> None:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.ledger.protocol import NoLedger
+from pallas_gateway.config.model.deployment import GatewaySettings
+from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.telemetry import logs
 from pallas_gateway.workers import worker_process
 from pallas_gateway.workers.manager import WorkerManager, WorkersError
@@ -39,7 +40,7 @@ AT_ONCE = lambda *_: (1, 0.0)  # noqa: E731
 
 def configuration(**more: Any) -> Any:
     """What a fleet looks at of one; a real one would have each fake import what checks it."""
-    gateway = SimpleNamespace(drain_seconds=0.1)
+    gateway = GatewaySettings(drain_seconds=0.1)
     return SimpleNamespace(deployment=SimpleNamespace(gateway=gateway), tls_files=None, **more)
 
 
@@ -73,7 +74,7 @@ class Run:
         )
         self.fleet = WorkerManager(
             plan,
-            NoLedger(),
+            OwnLedger(),
             on_ready=on_ready or self.announced.append,
             on_stop=lambda: self.stopping.append(True),
             **limits,

@@ -73,6 +73,9 @@ class LedgerOfTest:
     def note(self, decision: Decision) -> None:
         self.noted.append(decision)
 
+    def ratios(self) -> Mapping[str, float]:
+        return {}
+
 
 class Channel:
     """Both sides; every message goes through its line."""

@@ -1,0 +1,252 @@
+"""Counters of one process: calls of the last 60 seconds, calls at once, and tokens of the day, for each rule.
+
+All of it is synchronous, so an admission is atomic: either every matching rule counts the call, or none does. Windows
+are measured by the monotonic clock, days by the wall clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict, deque
+from time import monotonic, time
+from typing import TYPE_CHECKING
+
+from pallas_gateway.errors import RETRY_AFTER_SECONDS
+from pallas_gateway.ledger.rules import Exceeded, tightest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pallas_gateway.config.model.limits import RuleSettings
+    from pallas_gateway.ledger.protocol import CallEntry, Excess
+    from pallas_gateway.ledger.rules import Key, Rule, Rules, Scope
+
+MOST_COUNTERS = 10_000
+"""Counters of one rule; callers beyond them share one."""
+WINDOW_SECONDS = 60.0
+DAY_SECONDS = 86_400
+_EXAMINED = 100
+"""Counters that are examined for an empty one when there are too many; the next call goes on with the others."""
+_log = logging.getLogger("pallas.limits")
+
+
+class Lease:
+    """One running call in the counters of calls at once."""
+
+    __slots__ = ("_counters", "ended")
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._counters: list[Counter] = []
+
+    def taken_from(self, counter: Counter) -> None:
+        counter.leases.add(self)
+        self._counters.append(counter)
+
+    def end(self) -> None:
+        """Release the lease; a second time does nothing."""
+        self.ended = True
+        while self._counters:
+            self._counters.pop().leases.discard(self)
+
+
+class Counter:
+    """What one rule has counted for one caller, agent, or both."""
+
+    __slots__ = ("_day", "_leave", "_tokens", "leases")
+
+    def __init__(self) -> None:
+        self._leave: deque[float] = deque()  # when each call of the window leaves it
+        self.leases: set[Lease] = set()
+        self._day = 0
+        self._tokens = 0
+
+    def copy(self) -> Counter:
+        """Return a counter with the same numbers; leases that end are removed from it by `is_empty` and `running`."""
+        other = Counter()
+        other._leave.extend(self._leave)
+        other.leases.update(self.leases)
+        other._day, other._tokens = self._day, self._tokens
+        return other
+
+    def started(self, now: float) -> int:
+        """Return the number of calls that began in the last 60 seconds."""
+        leave = self._leave
+        while leave and leave[0] <= now:
+            leave.popleft()
+        return len(leave)
+
+    def start(self, now: float) -> None:
+        """Count a call that begins."""
+        self._leave.append(now + WINDOW_SECONDS)
+
+    def wait_for_room(self, most: int, now: float) -> float:
+        """Return the seconds until fewer than `most` calls began in the last 60 seconds; 0 if that is so."""
+        started = self.started(now)
+        return self._leave[started - most] - now if started >= most else 0.0
+
+    def running(self) -> int:
+        """Return the number of calls at once."""
+        self.leases = {lease for lease in self.leases if not lease.ended}
+        return len(self.leases)
+
+    def tokens(self, wall: float) -> int:
+        """Return the tokens of the present day.
+
+        If the clock was set back by a day or more, the tokens count for that day: a budget is not given twice.
+        """
+        day = int(wall // DAY_SECONDS)
+        if day > self._day:
+            self._tokens = 0
+        self._day = day
+        return self._tokens
+
+    def charge(self, tokens: int, wall: float) -> int:
+        """Add tokens; return those of the day."""
+        self._tokens = self.tokens(wall) + tokens
+        return self._tokens
+
+    def is_empty(self, now: float, wall: float) -> bool:
+        """Return True if the counter is the same as a new one."""
+        return not (self.started(now) or self.running() or self.tokens(wall))
+
+
+class _Table:
+    """The counters of one rule."""
+
+    __slots__ = ("own", "shared")
+
+    def __init__(self) -> None:
+        self.own: OrderedDict[Key, Counter] = OrderedDict()
+        self.shared = Counter()
+
+    def __iter__(self) -> Iterator[Counter]:
+        yield from self.own.values()
+        yield self.shared
+
+
+class Counters:
+    """The counters of all rules.
+
+    Args:
+        clock: the monotonic clock.
+        wall_clock: seconds since 1970.
+        most: counters of one rule.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = monotonic,
+        wall_clock: Callable[[], float] = time,
+        most: int = MOST_COUNTERS,
+    ) -> None:
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._most = most
+        self._tables: dict[Scope, _Table] = {}
+
+    def use(self, rules: Rules) -> None:
+        """Count by these rules from now on; counters of rules that select the same calls as before stay."""
+        self._rules = rules
+        self._tables = {rule.scope: self._tables.get(rule.scope) or _Table() for rule in rules.all}
+
+    def is_charged(self, entry: CallEntry) -> bool:
+        """Return True if a rule limits the tokens of this call."""
+        matching = self._rules.matching(entry.caller, entry.agent)
+        return any(rule.settings.tokens_per_day is not None for rule in matching)
+
+    def begin(self, entry: CallEntry) -> Lease:
+        """Count a call. A nested call is not counted; it is refused if a budget of tokens is used up.
+
+        Raises:
+            CallLimitedError: by the rule with the longest wait; nothing was counted.
+        """
+        now, wall, is_nested = self._clock(), self._wall_clock(), entry.parent is not None
+        counted = [(rule, self._counter(rule, entry)) for rule in self._rules.matching(entry.caller, entry.agent)]
+        exceeded = [one for rule, counter in counted for one in _used_up(rule, counter, wall)]
+        if not is_nested:
+            exceeded += [one for rule, counter in counted for one in _without_room(rule, counter, now)]
+        if (refused := tightest(exceeded)) is not None:
+            raise refused.error()
+        for one in exceeded:
+            _report(one, entry)
+        lease = Lease()
+        for rule, counter in counted if not is_nested else ():
+            if rule.settings.calls_per_minute is not None:
+                counter.start(now)
+            if rule.settings.calls_at_once is not None:
+                lease.taken_from(counter)
+        return lease
+
+    def charge(self, entry: CallEntry, tokens: int) -> Excess | None:
+        """Charge tokens to each rule that limits those of this call; return the excess of one that is used up."""
+        used_up = []
+        wall = self._wall_clock()
+        for rule in self._rules.matching(entry.caller, entry.agent):
+            if (limit := rule.settings.tokens_per_day) is not None:
+                used = self._counter(rule, entry).charge(max(0, tokens), wall)
+                if used >= limit:
+                    used_up.append(Exceeded(rule, "tokens per day", limit, _until_midnight(wall)))
+                    if used - tokens < limit and not rule.settings.enforce:
+                        _report(used_up[-1], entry)
+        refused = tightest(used_up)
+        return refused.excess() if refused is not None else None
+
+    def ratios(self) -> Mapping[str, float]:
+        """Return the largest share of its limits that any counter of a rule has used, by the name of the rule."""
+        now, wall = self._clock(), self._wall_clock()
+        return {
+            rule.name: max(_ratio(rule.settings, counter, now, wall) for counter in self._tables[rule.scope])
+            for rule in self._rules.all
+        }
+
+    def _counter(self, rule: Rule, entry: CallEntry) -> Counter:
+        table, key = self._tables[rule.scope], rule.key(entry.account, entry.agent)
+        if (known := table.own.get(key)) is not None:
+            return known
+        if len(table.own) >= self._most and not self._drops_empty(table):
+            return table.shared
+        # The earlier calls of this caller may be among the shared ones.
+        return table.own.setdefault(key, table.shared.copy())
+
+    def _drops_empty(self, table: _Table) -> bool:
+        now, wall = self._clock(), self._wall_clock()
+        for _ in range(min(_EXAMINED, len(table.own))):
+            key, counter = table.own.popitem(last=False)
+            if counter.is_empty(now, wall):
+                return True
+            table.own[key] = counter
+        return False
+
+
+def _used_up(rule: Rule, counter: Counter, wall: float) -> Iterator[Exceeded]:
+    most = rule.settings.tokens_per_day
+    if most is not None and counter.tokens(wall) >= most:
+        yield Exceeded(rule, "tokens per day", most, _until_midnight(wall))
+
+
+def _without_room(rule: Rule, counter: Counter, now: float) -> Iterator[Exceeded]:
+    minute, at_once = rule.settings.calls_per_minute, rule.settings.calls_at_once
+    if minute is not None and (wait := counter.wait_for_room(minute, now)) > 0:
+        yield Exceeded(rule, "calls per minute", minute, wait)
+    if at_once is not None and len(counter.leases) >= at_once and counter.running() >= at_once:
+        yield Exceeded(rule, "calls at once", at_once, RETRY_AFTER_SECONDS)
+
+
+def _ratio(limits: RuleSettings, counter: Counter, now: float, wall: float) -> float:
+    return max(
+        counter.started(now) / (limits.calls_per_minute or 1),
+        counter.running() / (limits.calls_at_once or 1),
+        counter.tokens(wall) / (limits.tokens_per_day or 1),
+    )
+
+
+def _until_midnight(wall: float) -> float:
+    return DAY_SECONDS - wall % DAY_SECONDS
+
+
+def _report(exceeded: Exceeded, entry: CallEntry) -> None:
+    """Log that a rule which is not enforced would have refused or ended a call."""
+    about = {"rule": exceeded.rule.name, "limit": exceeded.limit, "measure": exceeded.measure}
+    call = {"agent": entry.agent, "call_id": entry.call_id, "caller": entry.caller}
+    _log.info("limit exceeded", extra={**about, **call})

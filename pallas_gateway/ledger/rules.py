@@ -1,0 +1,109 @@
+"""The rules of `gateway.limits`, compiled: which of them apply to a call, and the key of its counter in each. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from math import ceil
+from typing import TYPE_CHECKING, Literal
+
+from pallas_gateway.errors import CallLimitedError
+from pallas_gateway.ledger.protocol import Excess
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pallas_gateway.config.model.limits import LimitsSettings, RuleSettings
+
+    type Scope = tuple[str, str, str, int]
+    type Key = tuple[str, str]
+    type Measure = Literal["calls per minute", "calls at once", "tokens per day"]
+
+MOST_MATCHES = 4096
+"""Pairs of a caller and an agent whose rules are cached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        name: its name in refusals, metrics and logs.
+        scope: identifies its counters; a reload that changes the limits or the name of a rule keeps them.
+    """
+
+    name: str
+    scope: Scope
+    settings: RuleSettings
+
+    def matches(self, caller: str, agent: str) -> bool:
+        return fnmatchcase(caller, self.settings.caller) and fnmatchcase(agent, self.settings.agent)
+
+    def key(self, account: str, agent: str) -> Key:
+        """Return the key of a call's counter among those of this rule."""
+        per = self.settings.per
+        return ("" if per == "agent" else account, "" if per == "caller" else agent)
+
+
+class Rules:
+    """All rules, in the order of `agents.yaml`."""
+
+    def __init__(self, settings: LimitsSettings) -> None:
+        self.all = tuple(_compiled(settings))
+        # A call asks for its rules once, and once more for each charge: globs cost more than all counters together.
+        self.matching = lru_cache(MOST_MATCHES)(self._matching)
+
+    def _matching(self, caller: str, agent: str) -> tuple[Rule, ...]:
+        """Return the rules that apply to the calls of an agent by a caller, which is a `Caller.principal`."""
+        return tuple(rule for rule in self.all if rule.matches(caller, agent))
+
+
+@dataclass(frozen=True, slots=True)
+class Exceeded:
+    """A limit that leaves no room for another call, or for another LLM turn."""
+
+    rule: Rule
+    measure: Measure
+    limit: int
+    wait_seconds: float
+
+    @property
+    def retry_after_seconds(self) -> int:
+        """The least wait before there may be room again, rounded up."""
+        return max(1, ceil(self.wait_seconds))
+
+    @property
+    def sentence(self) -> str:
+        """The reason for the caller; the numbers are those of the rule, never those of other callers."""
+        limit = f"The limit of {self.limit} {self.measure} is reached (rule '{self.rule.name}')."
+        return f"{limit} Try again in {self.retry_after_seconds} seconds."
+
+    def error(self) -> CallLimitedError:
+        """Return the refusal of a call."""
+        return CallLimitedError(
+            self.sentence,
+            rule=self.rule.name,
+            retry_after_seconds=self.retry_after_seconds,
+            limit=self.limit,
+            unit="tokens" if self.measure == "tokens per day" else "requests",
+        )
+
+    def excess(self) -> Excess:
+        """Return the reason why a running call ends."""
+        return Excess(self.rule.name, self.sentence, self.retry_after_seconds)
+
+
+def tightest(exceeded: Iterable[Exceeded]) -> Exceeded | None:
+    """Return the enforced limit with the longest wait; None if no enforced limit is exceeded."""
+    enforced = (one for one in exceeded if one.rule.settings.enforce)
+    return max(enforced, key=lambda one: one.wait_seconds, default=None)
+
+
+def _compiled(settings: LimitsSettings) -> Iterable[Rule]:
+    alike: Counter[tuple[str, str, str]] = Counter()
+    for name, rule in zip(settings.rule_names, settings.rules, strict=True):
+        selects = (rule.caller, rule.agent, rule.per)
+        alike[selects] += 1
+        yield Rule(name, (*selects, alike[selects]), rule)
