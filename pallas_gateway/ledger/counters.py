@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, deque
 from time import monotonic, time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS
 from pallas_gateway.ledger.rules import Exceeded, tightest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pallas_gateway.config.model.limits import RuleSettings
     from pallas_gateway.ledger.protocol import CallEntry, Excess
@@ -28,6 +28,18 @@ DAY_SECONDS = 86_400
 _EXAMINED = 100
 """Counters that are examined for an empty one when there are too many; the next call goes on with the others."""
 _log = logging.getLogger("pallas.limits")
+
+
+class Counting(Protocol):
+    """What a rule has counted, here or in a database."""
+
+    def tokens(self, wall: float, /) -> int: ...
+
+    def charge(self, tokens: int, wall: float, /) -> int: ...
+
+    def wait_for_room(self, most: int, now: float, /) -> float: ...
+
+    def running(self) -> int: ...
 
 
 class Lease:
@@ -161,16 +173,16 @@ class Counters:
         Raises:
             CallLimitedError: by the rule with the longest wait; nothing was counted.
         """
+        lease = Lease()
+        if entry.is_decided:
+            return lease
         now, wall, is_nested = self._clock(), self._wall_clock(), entry.parent is not None
         counted = [(rule, self._counter(rule, entry)) for rule in self._rules.matching(entry.caller, entry.agent)]
-        exceeded = [one for rule, counter in counted for one in _used_up(rule, counter, wall)]
-        if not is_nested:
-            exceeded += [one for rule, counter in counted for one in _without_room(rule, counter, now)]
+        exceeded = limits_without_room(counted, now, wall, is_nested=is_nested)
         if (refused := tightest(exceeded)) is not None:
             raise refused.error()
         for one in exceeded:
-            _report(one, entry)
-        lease = Lease()
+            report(one, entry)
         for rule, counter in counted if not is_nested else ():
             if rule.settings.calls_per_minute is not None:
                 counter.start(now)
@@ -180,16 +192,14 @@ class Counters:
 
     def charge(self, entry: CallEntry, tokens: int) -> Excess | None:
         """Charge tokens to each rule that limits those of this call; return the excess of one that is used up."""
-        used_up = []
-        wall = self._wall_clock()
-        for rule in self._rules.matching(entry.caller, entry.agent):
-            if (limit := rule.settings.tokens_per_day) is not None:
-                used = self._counter(rule, entry).charge(max(0, tokens), wall)
-                if used >= limit:
-                    used_up.append(Exceeded(rule, "tokens per day", limit, _until_midnight(wall)))
-                    if used - tokens < limit and not rule.settings.enforce:
-                        _report(used_up[-1], entry)
-        refused = tightest(used_up)
+        matching = self._rules.matching(entry.caller, entry.agent)
+        refused, passed = charged(
+            [(rule, self._counter(rule, entry)) for rule in matching if rule.settings.tokens_per_day is not None],
+            tokens,
+            self._wall_clock(),
+        )
+        for one in passed:
+            report(one, entry)
         return refused.excess() if refused is not None else None
 
     def ratios(self) -> Mapping[str, float]:
@@ -219,17 +229,43 @@ class Counters:
         return False
 
 
-def _used_up(rule: Rule, counter: Counter, wall: float) -> Iterator[Exceeded]:
+def limits_without_room(
+    counted: Sequence[tuple[Rule, Counting]], now: float, wall: float, *, is_nested: bool
+) -> list[Exceeded]:
+    """Return the limits that leave no room for a call; for a nested one, which is not counted, those of tokens."""
+    exceeded = [one for rule, counter in counted for one in _used_up(rule, counter, wall)]
+    if not is_nested:
+        exceeded += [one for rule, counter in counted for one in _without_room(rule, counter, now)]
+    return exceeded
+
+
+def charged(
+    counted: Sequence[tuple[Rule, Counting]], tokens: int, wall: float
+) -> tuple[Exceeded | None, list[Exceeded]]:
+    """Charge tokens; return the enforced limit that is used up, and others that these tokens have used up."""
+    used_up, passed = [], []
+    for rule, counter in counted:
+        if (limit := rule.settings.tokens_per_day) is None:
+            continue
+        used = counter.charge(max(0, tokens), wall)
+        if used >= limit:
+            used_up.append(Exceeded(rule, "tokens per day", limit, _until_midnight(wall)))
+            if used - tokens < limit and not rule.settings.enforce:
+                passed.append(used_up[-1])
+    return tightest(used_up), passed
+
+
+def _used_up(rule: Rule, counter: Counting, wall: float) -> Iterator[Exceeded]:
     most = rule.settings.tokens_per_day
     if most is not None and counter.tokens(wall) >= most:
         yield Exceeded(rule, "tokens per day", most, _until_midnight(wall))
 
 
-def _without_room(rule: Rule, counter: Counter, now: float) -> Iterator[Exceeded]:
+def _without_room(rule: Rule, counter: Counting, now: float) -> Iterator[Exceeded]:
     minute, at_once = rule.settings.calls_per_minute, rule.settings.calls_at_once
     if minute is not None and (wait := counter.wait_for_room(minute, now)) > 0:
         yield Exceeded(rule, "calls per minute", minute, wait)
-    if at_once is not None and len(counter.leases) >= at_once and counter.running() >= at_once:
+    if at_once is not None and counter.running() >= at_once:
         yield Exceeded(rule, "calls at once", at_once, RETRY_AFTER_SECONDS)
 
 
@@ -245,7 +281,7 @@ def _until_midnight(wall: float) -> float:
     return DAY_SECONDS - wall % DAY_SECONDS
 
 
-def _report(exceeded: Exceeded, entry: CallEntry) -> None:
+def report(exceeded: Exceeded, entry: CallEntry) -> None:
     """Log that a rule which is not enforced would have refused or ended a call."""
     about = {"rule": exceeded.rule.name, "limit": exceeded.limit, "measure": exceeded.measure}
     call = {"agent": entry.agent, "call_id": entry.call_id, "caller": entry.caller}

@@ -28,6 +28,7 @@ class CallEntry:
         address: of the client; None if it is not known.
         parent: the id of the call that makes this one; such a call counts no call.
         grant: that has allowed the call; None without `auth`.
+        is_decided: the limits were decided in the database; its begin counts nothing and is not refused by a rule.
     """
 
     call_id: str
@@ -38,6 +39,7 @@ class CallEntry:
     api: Api
     parent: str | None = None
     grant: str | None = None
+    is_decided: bool = False
 
     @classmethod
     def of(cls, call: Call) -> CallEntry:
