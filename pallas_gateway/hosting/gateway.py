@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import httpx
 
@@ -75,7 +75,6 @@ class Gateway:
         self.refusals = RefusalLog(self.metrics)
         self.running = RunningCalls() if running is None else running
         self.refused_requests = RefusedRequests(self.running.ledger)
-        self.metrics.limit_ratios = self.running.ledger.ratios
         self._runtime = runtime
         self._providers: tuple[LlmProvider, ...] = ()
         self._calls = TaskOwner()
@@ -88,6 +87,9 @@ class Gateway:
         self._open = AsyncExitStack()
         self.authenticator = self._authenticator()
         self.threads = _threads(configuration, limits.threads, self.metrics, self.running.elsewhere.process)
+        if self.threads is not None:
+            self.running.ledger = self.threads.ledger_around(self.running.ledger)
+        self.metrics.limit_ratios = self.running.ledger.ratios
         tasks = (self._calls, self._background)
         self._apply_settings()
         shared = GatewayServices(runtime, self.metrics, self.running, *tasks, self._http, self._preflight, limits)
@@ -225,13 +227,23 @@ class Gateway:
         return self.running.draining
 
     @property
+    def limits_away(self) -> Literal["count_alone", "refuse"] | None:
+        """How calls are limited while the database of the limits is away; None while it is not, or not used."""
+        limits = self.configuration.deployment.gateway.limits
+        if limits.store is None or self.threads is None or self.threads.counters.is_available:
+            return None
+        return limits.when_store_is_away
+
+    @property
     def summary(self) -> str:
         """The state of the gateway in one line."""
         if self.draining:
             return f"stopping, calls still running: {len(self.running)}"
         down = [name for name, agent in self.agents.items() if agent.status.state is not State.READY]
         ready = f"{len(self.agents) - len(down)} of {len(self.agents)} agents ready"
-        parts = [ready, f"not up: {', '.join(down)}" if down else "", "" if self._is_whole else "last reload failed"]
+        away = f"limits without their database: {self.limits_away}" if self.limits_away else ""
+        reload = "" if self._is_whole else "last reload failed"
+        parts = [ready, f"not up: {', '.join(down)}" if down else "", away, reload]
         return ", ".join(one for one in parts if one)
 
     @property

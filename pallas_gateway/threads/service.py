@@ -20,6 +20,8 @@ from pallas_gateway.threads.question_store import QuestionStore
 from pallas_gateway.threads.quota import Quota
 from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.store import Store
+from pallas_gateway.threads.stored_counters import StoredCounters
+from pallas_gateway.threads.stored_ledger import StoredLedger
 from pallas_gateway.threads.stored_states import StoredStates
 from pallas_gateway.threads.thread_changes import ThreadChanges
 from pallas_gateway.threads.turns import Turns
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.threads.question_store import QuestionKey, Waits
     from pallas_gateway.threads.records import Lease, LeaseTerms
 
@@ -64,6 +67,7 @@ class Threads:
         self.states = StoredStates(
             self._database, leases.process or secrets.token_hex(4), is_open=lambda: self._is_open
         )
+        self.counters = StoredCounters(self._database, leases.seconds, is_open=lambda: self._is_open)
         self._keeping = TaskOwner(close_seconds=0)
         self._is_open = False
 
@@ -90,6 +94,7 @@ class Threads:
         await self._keeping.cancel_all()
         await self._questions.close()
         await self.states.close()
+        await self.counters.close()
         await self._turns.close()
         await self._database.close()
 
@@ -121,6 +126,10 @@ class Threads:
         self._refuse_unless_open()
         return self._questions
 
+    def ledger_around(self, inner: Ledger) -> StoredLedger:
+        """Return a ledger that counts in the database where that is set, else by `inner`."""
+        return StoredLedger(inner, self.counters)
+
     def _refuse_unless_open(self) -> None:
         if not self._is_open:
             raise ThreadsUnavailableError
@@ -138,7 +147,10 @@ class Threads:
                 elif now() - cleaned >= self._limits.clean_seconds:
                     await self._question_store.remove_expired(self._limits.expired_seconds)
                     await self.states.remove_expired(self._limits.expired_seconds)
+                    await self.counters.remove_expired(self._limits.expired_seconds)
                     cleaned = now()
+                else:
+                    await self.counters.measure()
             except ThreadsUnavailableError:
                 continue
             except ThreadsSchemaError as error:

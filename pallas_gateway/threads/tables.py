@@ -103,6 +103,51 @@ used_states = Table(
 """States of calls of 2026-07-28 that a process has used, until they have expired."""
 
 
+counters = Table(
+    "pallas_counters",
+    METADATA,
+    Column("id", String(ID_CHARACTERS), primary_key=True),
+    Column("scope", String(ID_CHARACTERS), nullable=False),
+    Column("calls", BigInteger, nullable=False),
+    Column("day", Integer, nullable=False),
+    Column("tokens", BigInteger, nullable=False),
+    Column("touched_at", BigInteger, nullable=False),
+    Index("pallas_counters_of_scope", "scope"),
+)
+"""Counters of `gateway.limits`: `id` is a hash of the rule (`scope`) and of its caller, agent, or both. `calls` is the
+number of the latest counted call, `tokens` those of the `day` (since 1970, UTC)."""
+
+
+counted_calls = Table(
+    "pallas_counted_calls",
+    METADATA,
+    Column("counter", String(ID_CHARACTERS), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("began_at", BigInteger, nullable=False),
+)
+"""When each call of the last minute began."""
+
+
+processes = Table(
+    "pallas_processes",
+    METADATA,
+    Column("process", String(ID_CHARACTERS), primary_key=True),
+    Column("alive_until", BigInteger, nullable=False),
+)
+"""Processes that renew their row; leases of the others have ended."""
+
+
+call_leases = Table(
+    "pallas_call_leases",
+    METADATA,
+    Column("process", String(ID_CHARACTERS), primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("counter", String(ID_CHARACTERS), primary_key=True),
+    Index("pallas_call_leases_of_counter", "counter"),
+)
+"""Running calls, numbered by their process, with the counters that count them."""
+
+
 class now(FunctionElement[int]):  # noqa: N801  named like the SQL function it stands for
     """The present time by the database's clock, also in a transaction that has waited for a lock."""
 

@@ -77,6 +77,8 @@ async def _ready(gateway: Gateway, _routes: PortRoutes, request: Request) -> Res
         if viewer.may_view(name)
     }
     document = {"status": word, "agents": sum(viewer.may_view(name) for name in gateway.agents), "not_up": shown}
+    if gateway.limits_away is not None:
+        document["limits"] = {"database": "away", "calls": gateway.limits_away}
     return JSONResponse(document, status_code=200 if is_ready else 503)
 
 

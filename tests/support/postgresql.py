@@ -8,7 +8,9 @@ from __future__ import annotations
 import itertools
 import os
 import pwd
+import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from contextlib import contextmanager
@@ -58,6 +60,22 @@ class PostgreSql:
     def is_up(self) -> bool:
         """Whether it was started and not stopped."""
         return (self.folder / "data" / "postmaster.pid").exists()
+
+    @contextmanager
+    def hanging(self) -> Generator[None]:
+        """Let it stand still for the block: it accepts connections, and answers none."""
+        [postmaster] = re.findall(r"\A\d+", (self.folder / "data" / "postmaster.pid").read_text())
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children")
+        stopped = [int(postmaster)]
+        os.kill(stopped[0], signal.SIGSTOP)  # first, so that it starts no further process
+        stopped += map(int, children.read_text().split())
+        try:
+            for pid in stopped[1:]:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
 
     def stop(self) -> None:
         """Stop it; clients that are connected are cut off."""

@@ -73,7 +73,7 @@ async def test_a_database_of_a_newer_gateway_is_refused_with_what_to_do(database
     await database.write(lambda connection: connection.execute(newer))
     await database.close()
 
-    with pytest.raises(ThreadsSchemaError, match=r"at version 9999, .* knows up to 0005.* update this one"):
+    with pytest.raises(ThreadsSchemaError, match=r"at version 9999, .* knows up to 0006.* update this one"):
         await threads_at(database_url).__aenter__()
 
 

@@ -1,0 +1,425 @@
+"""Counters in the database: the same decisions as in memory, for any number of processes on it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
+from sqlalchemy import event, func, select, text
+
+from pallas_gateway.config.model.limits import LimitsSettings
+from pallas_gateway.errors import CallLimitedError
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.ledger.counters import Counters
+from pallas_gateway.ledger.protocol import CallEntry
+from pallas_gateway.ledger.rules import Rules
+from pallas_gateway.threads import database, tables
+from pallas_gateway.threads.database import Database, migrate
+from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
+from pallas_gateway.threads.stored_counters import StoredCounters
+from tests.support.stored_threads import opened, say, turns_of
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from alembic.config import Config
+    from sqlalchemy import Connection, Table
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from pallas_gateway.ledger.rules import Rule
+
+DAY = 86_400.0
+NOON = 20_000 * DAY + DAY / 2
+CALLERS, AGENTS = ("key:ann", "key:bob", "key:ci-1"), ("echo", "search")
+AGES = 1e9
+
+
+def rules(*of: dict[str, Any]) -> Rules:
+    return Rules(LimitsSettings.model_validate({"rules": of}))
+
+
+def entry(caller: str = "key:ann", agent: str = "echo", *, parent: str | None = None) -> CallEntry:
+    return CallEntry("c", agent, caller, caller, None, "mcp", parent)
+
+
+class Replica:
+    """The counters of one process, and the rules of its gateway."""
+
+    def __init__(self, database: Database, of: Rules, lease_seconds: float, **options: Any) -> None:
+        self.database = database
+        self.rules = of
+        options = {"release_seconds": 0, **options}
+        self.counters = StoredCounters(database, lease_seconds, is_open=lambda: True, **options)
+
+    async def begin(self, asked: CallEntry) -> int | None:
+        return await self.counters.begin(self._matching(asked), asked)
+
+    async def is_admitted(self, asked: CallEntry) -> bool:
+        try:
+            await self.begin(asked)
+        except CallLimitedError:
+            return False
+        return True
+
+    async def charge(self, asked: CallEntry, tokens: int) -> Any:
+        return await self.counters.charge(self._matching(asked), asked, tokens)
+
+    async def end(self, lease: int) -> None:
+        """End a call; returns when that is written."""
+        self.counters.end(lease)
+        await self.idle()
+
+    async def idle(self) -> None:
+        await self.counters._tasks.wait_until_idle()
+
+    def _matching(self, asked: CallEntry) -> Sequence[Rule]:
+        return self.rules.matching(asked.caller, asked.agent)
+
+
+@asynccontextmanager
+async def replicas(
+    url: str, number: int, *of: dict[str, Any], lease_seconds: float = AGES, **options: Any
+) -> AsyncGenerator[list[Replica]]:
+    async with AsyncExitStack() as stack:
+        made = [Replica(Database(Secret(url), Path("/")), rules(*of), lease_seconds, **options) for _ in range(number)]
+        for one in made:
+            stack.push_async_callback(one.database.close)
+            stack.push_async_callback(one.counters.close)
+        await made[0].database.write(lambda connection: connection.run_sync(migrate))
+        yield made
+
+
+async def rows(replica: Replica, table: Table) -> int:
+    counting = select(func.count()).select_from(table)
+
+    async def counted(sql: AsyncConnection) -> int:
+        return (await sql.execute(counting)).scalar_one()
+
+    return await replica.database.read(counted)
+
+
+async def test_of_many_calls_at_once_at_two_processes_exactly_as_many_begin_as_a_rule_allows(database_url: str) -> None:
+    wide, narrow = {"calls_per_minute": 100}, {"per": "agent", "calls_per_minute": 40, "agent": "echo"}
+    async with replicas(database_url, 2, wide, narrow) as made:
+        asked = [one.is_admitted(entry()) for _ in range(60) for one in made]
+        assert sum(await asyncio.gather(*asked)) == 40
+        # The refused calls took nothing of the first rule.
+        others = [one.is_admitted(entry(agent="search")) for _ in range(60) for one in made]
+        assert sum(await asyncio.gather(*others)) == 60
+
+
+async def test_processes_that_lock_many_counters_in_any_order_never_block_each_other(database_url: str) -> None:
+    per: dict[str, Any] = {"calls_per_minute": 1000, "calls_at_once": 1000, "tokens_per_day": 10**9}
+    of = [{**per, "per": kind} for kind in ("caller", "agent", "caller_and_agent")]
+    async with replicas(database_url, 4, *of) as made:
+
+        async def call(replica: Replica, asked: CallEntry) -> None:
+            lease = await replica.begin(asked)
+            assert await replica.charge(asked, 1) is None
+            assert lease is not None
+            replica.counters.end(lease)
+
+        calls = [call(one, entry(c, a)) for c in CALLERS for a in AGENTS for one in made for _ in range(10)]
+        await asyncio.gather(*calls)
+        for one in made:
+            await one.idle()
+            assert one.database.is_up
+        assert await rows(made[0], tables.call_leases) == 0
+        assert await rows(made[0], tables.counted_calls) == 3 * 240
+        stored = await made[0].database.read(lambda sql: sql.execute(select(tables.counters)))
+        assert sum(row.tokens for row in stored) == 3 * 240
+
+
+async def test_leases_count_at_all_processes_until_their_call_ends(database_url: str) -> None:
+    async with replicas(database_url, 2, {"calls_at_once": 2}) as (one, two):
+        first, second = await one.begin(entry()), await two.begin(entry())
+        assert first is not None
+        assert second is not None
+        assert not await one.is_admitted(entry())
+        assert not await two.is_admitted(entry())
+        assert await two.is_admitted(entry("key:bob"))
+        await one.end(first)
+        assert await two.is_admitted(entry())
+        two.counters.end(second)
+        assert await two.is_admitted(entry())  # the end is written with the next call of the same process
+
+
+async def test_leases_of_a_killed_process_end_with_its_row(database_url: str) -> None:
+    async with replicas(database_url, 2, {"calls_at_once": 1}, lease_seconds=0.8) as (killed, other):
+        await killed.begin(entry())
+        await asyncio.wait_for(killed.counters._renewing.cancel_all(), 5)
+        assert not await other.is_admitted(entry())
+        await eventually(lambda: other.is_admitted(entry()), what="the end of the lease")
+        await other.counters.remove_expired(0)
+
+        async def one_left() -> bool:
+            await other.counters.remove_expired(0)
+            return await rows(other, tables.processes) == await rows(other, tables.call_leases) == 1
+
+        await eventually(one_left, what="the removal of what the killed process has left")
+
+
+async def test_a_lease_lasts_as_long_as_its_call(database_url: str) -> None:
+    async with replicas(database_url, 2, {"calls_at_once": 1}, lease_seconds=0.4) as (one, two):
+        await one.begin(entry())
+        renewed = one.counters._renew_at
+        await eventually(lambda: one.counters._renew_at > renewed + 0.8, what="renewals for two times of the lease")
+        assert not await two.is_admitted(entry())
+
+
+async def test_an_orderly_stop_ends_the_leases_of_its_process(database_url: str) -> None:
+    async with replicas(database_url, 2, {"calls_at_once": 1}) as (stopped, other):
+        await stopped.begin(entry())
+        await stopped.counters.close()
+        assert await rows(other, tables.call_leases) == await rows(other, tables.processes) == 0
+        assert await other.is_admitted(entry())
+
+
+async def test_a_call_that_is_cancelled_while_it_is_admitted_keeps_no_lease(database_url: str) -> None:
+    async with replicas(database_url, 1, {"calls_at_once": 1}) as (one,):
+        await one.begin(entry("key:bob"))
+        for steps in range(40):
+            asking = asyncio.ensure_future(one.begin(entry()))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            asking.cancel()
+            with suppress(asyncio.CancelledError):
+                await one.end(await asking or 0)
+            await one.idle()
+            assert await rows(one, tables.call_leases) == 1
+
+
+async def test_what_a_process_holds_is_what_the_database_has_after_an_outage(database_url: str) -> None:
+    async with replicas(database_url, 2, {"calls_at_once": 2}) as (one, two):
+        ended, running = await one.begin(entry()), await one.begin(entry())
+        assert running is not None
+        assert ended is not None
+        one.database.is_up = False
+        with pytest.raises(ThreadsUnavailableError):
+            await one.begin(entry())
+        one.counters.end(ended)
+        alone = one.counters.hold(one.rules.all, entry())
+        assert alone is not None
+        one.database.is_up = True
+        assert not await two.is_admitted(entry())  # as the database has it
+        await one.charge(entry(), 0)
+        await eventually(lambda: one.counters._renew_at > 0, what="the comparison of leases")
+        await one.idle()
+        assert not await two.is_admitted(entry())  # the call that began alone is counted now
+        await one.end(alone)
+        assert await two.is_admitted(entry())
+
+
+async def test_a_transaction_that_hangs_is_given_up_and_never_counts(database_url: str) -> None:
+    async with replicas(database_url, 2, {"calls_per_minute": 1, "calls_at_once": 1}) as (one, two):
+        with suppress(CallLimitedError):
+            await one.end(await one.begin(entry("key:bob")) or 0)
+        locked, release = asyncio.Event(), asyncio.Event()
+
+        async def hold(sql: AsyncConnection) -> None:
+            await sql.execute(select(tables.counters).with_for_update())
+            locked.set()
+            await release.wait()
+
+        holding = asyncio.create_task(two.database.write(hold, seconds=60))
+        await locked.wait()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(ThreadsUnavailableError):
+            await one.begin(entry("key:bob"))
+        took = loop.time() - began
+        with pytest.raises(ThreadsUnavailableError):  # at once
+            await one.begin(entry("key:bob"))
+        release.set()
+        await holding
+        await one.database._transactions.wait_until_idle()
+        assert took < 10
+        assert await rows(two, tables.call_leases) == 0
+        assert await rows(two, tables.counted_calls) == 1
+        await one.database.try_out()
+        assert await one.is_admitted(entry())
+
+
+async def test_callers_beyond_the_most_of_a_rule_share_one_counter(database_url: str) -> None:
+    async with replicas(database_url, 2, {"calls_per_minute": 2}, most=2) as (one, two):
+        for name in ("key:a", "key:b", "key:c", "key:d"):
+            assert await one.is_admitted(entry(name))
+        assert not await two.is_admitted(entry("key:e"))
+        assert await two.is_admitted(entry("key:a"))
+        assert await rows(one, tables.counters) == 3
+
+
+async def test_rows_that_no_longer_count_are_removed(database_url: str) -> None:
+    limits = {"calls_per_minute": 5, "calls_at_once": 5, "tokens_per_day": 5}
+    async with replicas(database_url, 1, limits) as (one,):
+        leases = {name: await one.begin(entry(name)) for name in ("key:idle", "key:runs", "key:spent")}
+        for name in ("key:idle", "key:spent"):
+            await one.end(leases[name] or 0)
+        await one.charge(entry("key:spent"), 5)
+        await one.counters.remove_expired(0)
+        assert await rows(one, tables.counters) == await rows(one, tables.counted_calls) == 3
+        await executed(one, "UPDATE pallas_counted_calls SET began_at = began_at - 61000")
+        await executed(one, "UPDATE pallas_counters SET touched_at = touched_at - 61000")
+        await one.counters.remove_expired(0)
+        assert await rows(one, tables.counters) == 2
+        assert await rows(one, tables.counted_calls) == 0
+        await executed(one, "UPDATE pallas_counters SET day = day - 1")
+        await one.counters.remove_expired(0)
+        assert await rows(one, tables.counters) == 1
+        assert await one.is_admitted(entry("key:spent"))
+
+
+async def executed(replica: Replica, statement: str) -> None:
+    await replica.database.write(lambda sql: sql.execute(text(statement)))
+
+
+async def test_the_use_of_a_rule_is_that_of_its_busiest_counter(database_url: str) -> None:
+    limits: list[dict[str, Any]] = [
+        {"calls_per_minute": 4, "calls_at_once": 10},
+        {"name": "day", "tokens_per_day": 10},
+        {"calls_at_once": 9},
+    ]
+    async with replicas(database_url, 2, *limits) as (one, two):
+        two.counters.use(two.rules)
+        assert two.counters.ratios() == {}
+        for name in ("key:ann", "key:ann", "key:bob"):
+            await one.begin(entry(name))
+        await one.charge(entry(), 7)
+        await two.counters.measure()
+        assert two.counters.ratios() == {"rule-1": 0.5, "day": 0.7, "rule-3": 2 / 9}
+        two.counters.use(None)
+        await two.counters.measure()
+        assert two.counters.ratios() == {}
+
+
+async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "migrations"
+    shutil.copytree(Path(database.__file__).with_name("migrations"), folder)
+    (folder / "versions" / "v0006_counters.py").unlink()
+    config = database._config
+
+    def older_config(connection: Connection) -> Config:
+        changed = config(connection)
+        changed.set_main_option("script_location", str(folder))
+        return changed
+
+    with monkeypatch.context() as older:
+        older.setattr(database, "_config", older_config)
+        async with opened(database_url) as threads:
+            thread = await threads.store.create("me", "solo")
+            await say(threads, thread.id, "hello")
+            assert await threads.states.use("ticket", 600)
+    async with opened(database_url) as threads:
+        assert [turn.question.text for turn in await turns_of(threads, thread.id)] == ["hello"]
+        assert not await threads.states.use("ticket", 600)
+        limits = rules({"calls_per_minute": 1})
+        assert await threads.counters.begin(limits.all, entry()) is None
+        with pytest.raises(CallLimitedError):
+            await threads.counters.begin(limits.all, entry())
+    monkeypatch.setattr(database, "_config", older_config)
+    with pytest.raises(ThreadsSchemaError, match=r"at version 0006, this gateway knows up to 0005"):
+        async with opened(database_url):
+            pass
+
+
+class Clock:
+    now = 0.0
+    wall = NOON
+
+    def move(self, seconds: float) -> None:
+        self.now += seconds
+        self.wall += seconds
+
+
+LIMITS = st.fixed_dictionaries(
+    {
+        "caller": st.sampled_from(["*", *CALLERS]),
+        "agent": st.sampled_from(["*", *AGENTS]),
+        "per": st.sampled_from(["caller", "agent", "caller_and_agent"]),
+        "enforce": st.sampled_from([True, True, True, False]),
+        "calls_per_minute": st.integers(1, 4),
+    },
+    optional={"calls_at_once": st.integers(1, 3), "tokens_per_day": st.integers(1, 30)},
+)
+ENTRIES = st.builds(entry, st.sampled_from(CALLERS), st.sampled_from(AGENTS), parent=st.sampled_from([None, None, "p"]))
+
+
+class StoredAndInMemory(RuleBasedStateMachine):
+    """Two processes on one database decide as one that counts in memory; time is moved by the test."""
+
+    calls = Bundle("calls")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.folder = Path(tempfile.mkdtemp())
+        self.made: list[Replica] = []
+
+    def teardown(self) -> None:
+        for one in self.made:
+            self.runner.run(one.counters.close())
+            self.runner.run(one.database.close())
+        self.runner.close()
+        shutil.rmtree(self.folder)
+
+    @initialize(of=st.lists(LIMITS, min_size=1, max_size=3))
+    def begin(self, of: list[dict[str, Any]]) -> None:
+        self.clock, compiled = Clock(), rules(*of)
+        self.memory = Counters(lambda: self.clock.now, lambda: self.clock.wall)
+        self.memory.use(compiled)
+        url = Secret(f"sqlite:///{self.folder}/counters.db")
+        self.made = [Replica(Database(url, self.folder), compiled, AGES) for _ in range(2)]
+        for one in self.made:
+            event.listen(one.database._engine.sync_engine, "connect", self._move_clock)
+            self.runner.run(one.database.write(lambda connection: connection.run_sync(migrate)))
+
+    def _move_clock(self, connection: Any, _: object) -> None:
+        half_a_millisecond = 0.0005  # days as floats are not exact
+        days = lambda _: 2440587.5 + (self.clock.wall + half_a_millisecond) / DAY  # noqa: E731
+        connection.create_function("julianday", 1, days)
+
+    @rule(seconds=st.sampled_from([0.0, 0.25, 1.0, 7.5, 20.0, 59.75, 60.0, 61.0, DAY]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.move(seconds)
+
+    @rule(target=calls, asked=ENTRIES, at=st.integers(0, 1))
+    def call(self, asked: CallEntry, at: int) -> Any:
+        stored, lease = None, None
+        refused: list[tuple[str, str]] = []
+        try:
+            lease = self.memory.begin(asked)
+        except CallLimitedError as error:
+            refused.append((str(error), error.rule))
+        try:
+            stored = self.runner.run(self.made[at].begin(asked))
+        except CallLimitedError as error:
+            refused.append((str(error), error.rule))
+        assert not refused or refused == [refused[0]] * 2
+        return at, stored, lease
+
+    @rule(call=consumes(calls))
+    def end(self, call: Any) -> None:
+        at, stored, lease = call
+        if stored is not None:
+            self.runner.run(self.made[at].end(stored))
+        if lease is not None:
+            lease.end()
+
+    @rule(asked=ENTRIES, tokens=st.integers(0, 20), at=st.integers(0, 1))
+    def turn(self, asked: CallEntry, tokens: int, at: int) -> None:
+        assert self.runner.run(self.made[at].charge(asked, tokens)) == self.memory.charge(asked, tokens)
+
+
+TestStoredAndInMemory = StoredAndInMemory.TestCase
+TestStoredAndInMemory.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)

@@ -1,0 +1,332 @@
+"""Limits of gateways that count in one database: exact over replicas and workers, and through its outages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections import Counter
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+from sqlalchemy import select, text
+
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.threads import tables
+from pallas_gateway.threads.database import Database
+from tests.e2e.fleet import fleet
+from tests.support.askable_callers import asked_at
+from tests.support.asking import asking_downstream
+from tests.support.asking_gateways import calls_the_tool_it_is_told, project_of
+from tests.support.calling import answer_of, ask
+from tests.support.clients import raw_client
+from tests.support.commands import started
+from tests.support.gateway import Agent, limited, running, write_project
+from tests.support.scripted_llm import hang, say, scripted_llm
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    import pytest
+
+    from tests.support.gateway import Project, Running
+    from tests.support.postgresql import PostgreSql
+    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+
+LIMITED = "limited"
+CLIENTS = 10
+
+
+@dataclass(frozen=True)
+class World:
+    """A model, and projects of gateways that count in one database."""
+
+    path: Path
+    url: str
+    llm: ScriptedLlm
+    gate: Gate
+
+    def project(self, name: str, *rules: dict[str, Any], away: str = "count_alone", **gateway: Any) -> Project:
+        limits = {"store": "database", "when_store_is_away": away, "rules": list(rules)}
+        settings = {"threads": self.url, "limits": limits, **gateway}
+        return write_project(self.path / name, {"echo": Agent()}, llm_url=self.llm.base_url, gateway=settings)
+
+    @asynccontextmanager
+    async def gateways(self, *rules: dict[str, Any], count: int = 2, **settings: Any) -> AsyncIterator[list[Running]]:
+        async with AsyncExitStack() as stack:
+            projects = [self.project(f"gateway-{number}", *rules, **settings) for number in range(count)]
+            with limited() as limits:
+                limits.gateway.threads.try_again_seconds = 0.1
+                yield [await stack.enter_async_context(running(project)) for project in projects]
+
+    async def begun(self) -> list[int]:
+        """When the calls began that the database has counted, in order."""
+        database = Database(Secret(self.url), Path("/"))
+        try:
+            rows = await database.read(lambda sql: sql.execute(select(tables.counted_calls.c.began_at)))
+        finally:
+            await database.close()
+        return sorted(row.began_at for row in rows)
+
+
+@asynccontextmanager
+async def world_at(path: Path, url: str) -> AsyncIterator[World]:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate, say("done")) if request.last_user_text == "hang" else say("fine")
+
+    async with scripted_llm(script) as llm:
+        yield World(path, url, llm, gate)
+        gate.open()
+
+
+async def asked_often(times: int, urls: Sequence[str], outcomes: Counter[str]) -> None:
+    """Call agents from several clients, each of which has a connection and calls again when it has its answer."""
+
+    async def client(number: int) -> None:
+        async with raw_client(urls[number % len(urls)]) as caller:
+            for _ in range(times // CLIENTS):
+                answer = answer_of(await caller.call_tool("send_message", {"message": "hello"}))
+                outcomes[str(answer.meta["stop_reason"]) if answer.is_error else answer.text] += 1
+
+    await asyncio.gather(*(client(number) for number in range(CLIENTS)))
+
+
+async def outcome(url: str, message: str = "hello") -> str:
+    answer = await ask(url, message)
+    return str(answer.meta["stop_reason"]) if answer.is_error else answer.text
+
+
+def is_up(*gateways: Running) -> bool:
+    return all(one.metric("pallas_threads_database_up", kind="postgresql") for one in gateways)
+
+
+async def test_of_a_thousand_calls_at_two_gateways_exactly_a_hundred_begin_in_a_minute(
+    tmp_path: Path, server: PostgreSql
+) -> None:
+    async with (
+        world_at(tmp_path, server.new_database()) as world,
+        world.gateways({"calls_per_minute": 100}) as gateways,
+    ):
+        outcomes = Counter[str]()
+        await asked_often(1000, [one.url("echo") for one in gateways], outcomes)
+        begun = await world.begun()
+    assert outcomes.keys() == {"fine", LIMITED}
+    assert outcomes["fine"] == len(begun)
+    # A machine that takes longer than a minute for all begins others later.
+    assert len([at for at in begun if at < begun[0] + 60_000]) == 100
+    assert all(later - earlier >= 60_000 for earlier, later in zip(begun, begun[100:], strict=False))
+    assert outcomes.total() == 1000
+
+
+async def test_while_the_database_is_stopped_no_call_fails_and_each_gateway_counts_alone(
+    tmp_path: Path, server: PostgreSql, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pallas.threads")
+    async with (
+        world_at(tmp_path, server.new_database()) as world,
+        world.gateways({"calls_per_minute": 1000}) as gateways,
+    ):
+        urls = [one.url("echo") for one in gateways]
+        outcomes = Counter[str]()
+        calls = asyncio.create_task(asked_often(300, urls, outcomes))
+        await eventually(lambda: outcomes.total() >= 20, what="calls before the outage")
+        await asyncio.to_thread(server.stop)
+        try:
+            stopped_at = outcomes.total()
+            await eventually(lambda: outcomes.total() >= stopped_at + 40, what="calls of the outage")
+            assert not is_up(*gateways)
+            away = [(await get(one, "/readyz")).json()["limits"] for one in gateways]
+            seen = outcomes.total()
+        finally:
+            await asyncio.to_thread(server.start)
+        await eventually(lambda: is_up(*gateways), what="the end of the outage")
+        back_at = outcomes.total()
+        await calls
+        begun = len(await world.begun())
+        ready = [(await get(one, "/readyz")).json() for one in gateways]
+    assert outcomes == {"fine": 300}
+    assert seen - stopped_at >= 40
+    # Calls that began while it stopped or started may be counted, and those under way.
+    assert stopped_at <= begun + CLIENTS
+    assert 300 - (back_at - stopped_at) - 2 * CLIENTS <= begun <= 300 - (seen - stopped_at) + 2 * CLIENTS
+    assert away == [{"database": "away", "calls": "count_alone"}] * 2
+    assert not any("limits" in one for one in ready)
+    logged = Counter(record.message for record in caplog.records if record.name == "pallas.threads")
+    assert logged == {"threads database unavailable": 2, "threads database available again": 2}
+
+
+async def get(served: Running, path: str) -> httpx.Response:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
+        return await http.get(f"{served.base_url}{path}")
+
+
+async def test_a_gateway_alone_keeps_to_the_limit_of_one_gateway(tmp_path: Path, server: PostgreSql) -> None:
+    async with (
+        world_at(tmp_path, server.new_database()) as world,
+        world.gateways({"calls_per_minute": 3}) as (one, two),
+    ):
+        assert [await outcome(one.url("echo")), await outcome(two.url("echo"))] == ["fine"] * 2
+        server.stop()
+        try:
+            for gateway in (one, two):
+                assert [await outcome(gateway.url("echo")) for _ in range(5)] == ["fine"] * 3 + [LIMITED] * 2
+        finally:
+            server.start()
+        await eventually(lambda: is_up(one, two), what="the end of the outage")
+        assert [await outcome(gateway.url("echo")) for gateway in (one, two, one)] == ["fine", LIMITED, LIMITED]
+
+
+async def test_calls_are_refused_without_the_database_if_so_set_except_those_that_no_rule_matches(
+    tmp_path: Path, server: PostgreSql
+) -> None:
+    rules: list[dict[str, Any]] = [
+        {"calls_per_minute": 100, "caller": "anonymous"},
+        {"calls_per_minute": 1, "enforce": False},
+    ]
+    async with (
+        world_at(tmp_path, server.new_database()) as world,
+        world.gateways(*rules, count=1, away="refuse") as (one,),
+    ):
+        server.stop()
+        try:
+            refused = await ask(one.url("echo"))
+            assert one.gateway.limits_away == "refuse"
+            one.project.edit(lambda document: document["gateway"]["limits"]["rules"].pop(0))
+            await one.reload()
+            admitted = await ask(one.url("echo"))
+        finally:
+            server.start()
+    assert refused.is_error
+    assert refused.meta["stop_reason"] == LIMITED
+    assert "because their database is not available. Try again in 5 seconds." in refused.text
+    assert admitted.text == "fine"
+
+
+async def test_a_database_that_hangs_delays_calls_for_two_seconds_at_most(tmp_path: Path, server: PostgreSql) -> None:
+    async with (
+        world_at(tmp_path, server.new_database()) as world,
+        world.gateways({"calls_per_minute": 100, "calls_at_once": 10}, count=1) as (one,),
+    ):
+        assert await outcome(one.url("echo")) == "fine"
+        clock = asyncio.get_running_loop().time
+        with server.hanging():
+            began = clock()
+            assert await asyncio.gather(*(outcome(one.url("echo")) for _ in range(10))) == ["fine"] * 10
+            first = clock() - began
+            assert not is_up(one)
+            assert await outcome(one.url("echo")) == "fine"
+            later = clock() - began - first
+        await eventually(lambda: is_up(one), 60, what="the end of the outage")
+        assert await outcome(one.url("echo")) == "fine"
+        database = one.gateway.threads.counters._database if one.gateway.threads else None
+        assert database is not None
+        await eventually(lambda: no_lease(database), what="the end of all leases")
+    # The bound is 1.5 s; the rest is for a busy machine.
+    assert 1 < first < 6
+    assert later < 1.5
+
+
+async def no_lease(database: Database) -> bool:
+    found = await database.read(lambda sql: sql.execute(text("SELECT count(*) FROM pallas_call_leases")))
+    return bool(found.scalar_one() == 0)
+
+
+async def test_calls_of_a_killed_gateway_count_until_its_lease_ends(tmp_path: Path, server: PostgreSql) -> None:
+    async with world_at(tmp_path, server.new_database()) as world:
+        of: tuple[dict[str, Any], ...] = ({"calls_at_once": 2},)
+        killed = world.project("killed", *of, threads_lease_seconds=2)
+        async with world.gateways(*of, count=1) as (one,):
+            with started(["serve"], killed.path, environ={**os.environ, "PALLAS_LOG_STDERR": "1"}) as program:
+                await asyncio.to_thread(program.wait_for, "Try:")
+                url = f"{program.url.replace('localhost', '127.0.0.1')}/agents/echo/mcp"
+                lost = [asyncio.create_task(ask(url, "hang")) for _ in range(2)]
+                await world.gate.wait_for_entered(2)
+                assert await outcome(one.url("echo")) == LIMITED
+                program.signal(signal.SIGKILL)
+                await asyncio.wait(lost)
+                assert all(task.exception() is not None for task in lost)
+
+                async def has_room() -> bool:
+                    return await outcome(one.url("echo")) == "fine"
+
+                await eventually(has_room, what="the end of the leases")
+
+
+async def test_calls_of_a_gateway_that_stops_in_order_count_no_longer(tmp_path: Path, server: PostgreSql) -> None:
+    async with world_at(tmp_path, server.new_database()) as world:
+        of: tuple[dict[str, Any], ...] = ({"calls_at_once": 1},)
+        async with world.gateways(*of, count=1) as (one,):
+            async with running(world.project("stopped", *of, drain_seconds=0)) as stopped:
+                lost = asyncio.create_task(ask(stopped.url("echo"), "hang"))
+                await world.gate.wait_for_entered()
+                assert await outcome(one.url("echo")) == LIMITED
+            with suppress(Exception):
+                await lost
+            assert await outcome(one.url("echo")) == "fine"
+
+
+async def test_a_call_that_waits_for_its_caller_keeps_its_lease(tmp_path: Path, server: PostgreSql) -> None:
+    limits = {"store": "database", "rules": [{"calls_at_once": 1}]}
+    gateway = {"threads": server.new_database(), "state_keys": ["k" * 32], "limits": limits}
+    agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
+    async with (
+        asking_downstream("modern") as downstream,
+        scripted_llm(calls_the_tool_it_is_told) as llm,
+        running(project_of(tmp_path / "one", llm, {"url": downstream.url}, agent, gateway=gateway)) as one,
+        running(project_of(tmp_path / "two", llm, {"url": downstream.url}, agent, gateway=gateway)) as two,
+    ):
+        asked = await asked_at(one.url("user"), "wipe")
+        assert await outcome(two.url("user"), "wipe") == LIMITED
+        reply = answer_of(await asked.repeat({"action": "accept", "content": {"decision": "once"}}))
+        assert reply.text == "wiped /"
+        again = await asked_at(two.url("user"), "wipe")
+        assert await outcome(one.url("user"), "wipe") == LIMITED
+        assert answer_of(await again.repeat({"action": "decline"})).is_error is False
+
+
+async def test_a_budget_of_tokens_is_shared_by_gateways(tmp_path: Path, server: PostgreSql) -> None:
+    async with (
+        world_at(tmp_path, server.new_database()) as world,
+        world.gateways({"tokens_per_day": 30}) as (one, two),
+    ):
+        # Each has 15 tokens. The call that reaches the budget has ended, the next one does not begin.
+        assert [await outcome(gateway.url("echo")) for gateway in (one, two, one, two)] == ["fine"] * 2 + [LIMITED] * 2
+        refused = await ask(one.url("echo"))
+        assert "The limit of 30 tokens per day is reached" in refused.text
+
+
+async def test_a_changed_limit_and_a_changed_store_hold_from_the_reload_on(tmp_path: Path, server: PostgreSql) -> None:
+    async with (
+        world_at(tmp_path, server.new_database()) as world,
+        world.gateways({"calls_per_minute": 1}) as (one, two),
+    ):
+        assert [await outcome(gateway.url("echo")) for gateway in (one, two)] == ["fine", LIMITED]
+        two.project.edit(lambda document: document["gateway"]["limits"]["rules"][0].update(calls_per_minute=2))
+        await two.reload()
+        assert [await outcome(gateway.url("echo")) for gateway in (two, one, two)] == ["fine", LIMITED, LIMITED]
+        two.project.edit(lambda document: document["gateway"]["limits"].update(store=None))
+        await two.reload()
+        assert [await outcome(two.url("echo")) for _ in range(3)] == ["fine", "fine", LIMITED]
+        two.project.edit(lambda document: document["gateway"]["limits"].update(store="database"))
+        await two.reload()
+        assert [await outcome(gateway.url("echo")) for gateway in (one, two)] == [LIMITED, LIMITED]
+        assert len(await world.begun()) == 2
+
+
+async def test_workers_of_one_machine_count_in_a_sqlite_file(tmp_path: Path) -> None:
+    limits = {"store": "database", "rules": [{"agent": "root", "calls_per_minute": 20, "calls_at_once": 100}]}
+    async with fleet(tmp_path, threads=f"sqlite:///{tmp_path}/threads.db", limits=limits) as workers:
+        outcomes = Counter[str]()
+        began = asyncio.get_running_loop().time()
+        await asked_often(200, [workers.url("root")], outcomes)
+        assert asyncio.get_running_loop().time() - began < 60
+        assert outcomes[LIMITED] == 180
+        by_worker = Counter(record["worker"] for record in workers.records("call refused"))
+        assert len(by_worker) == 2
