@@ -223,6 +223,17 @@ class WaitingCalls:
         self._calls.pop(call.call.call_id, None)
         call.abandon()
 
+    async def spend_state(self, call_id: str) -> None:
+        """Let no other process resume a call that was ended while it waited; its client still reads the end here.
+
+        Raises:
+            StatesUnavailableError: another process may resume it.
+        """
+        call = self._calls.get(call_id)
+        if call is not None and call.is_in_state:
+            call.is_in_state = False
+            await self._uses.use(call.ticket, _seconds_left(call.ticket))
+
     async def attach(self, call: WaitingCall, answers: Mapping[str, Answer]) -> None:
         """Continue a call with answers to its questions; its state cannot be used again.
 

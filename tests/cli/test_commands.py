@@ -13,7 +13,7 @@ from tests.support.commands import GATEWAY, PALLAS, Command
 def test_help_names_every_command(run: Command) -> None:
     ran = run("--help")
     assert (ran.code, ran.err) == (0, "")
-    for name in ("init", "serve", "check", "agents", "health", "call", "connect", "schema", "token"):
+    for name in ("init", "serve", "check", "agents", "health", "call", "calls", "connect", "schema", "token"):
         assert f" {name} " in ran.out
 
 
@@ -25,6 +25,7 @@ def test_help_names_every_command(run: Command) -> None:
         ("agents", ["--url", "--bearer", "--json"]),
         ("connect", ["--agent", "--url", "--bearer"]),
         ("health", ["--url", "--bearer", "--json", "--watch", "--interval"]),
+        ("calls", ["--url", "--bearer", "--json", "--watch", "--interval", "--recent", "--last"]),
         ("call", ["--image", "--history", "--conversation-id", "--bearer", "--url", "--json"]),
     ],
 )

@@ -27,12 +27,19 @@ HEADERS = {
 }
 
 
+ADA = {"action": "accept", "content": {"name": "Ada"}}
+
+
 async def called(http: httpx.AsyncClient, url: str, told: str, **params: Any) -> dict[str, Any]:
     """The result of a call of 2026-07-28, or of the repeated request of one."""
+    return dict((await response_of(http, url, told, **params))["result"])
+
+
+async def response_of(http: httpx.AsyncClient, url: str, told: str, **params: Any) -> dict[str, Any]:
     meta = {**CAN_BE_ASKED, "io.modelcontextprotocol/protocolVersion": MODERN_VERSION}
     arguments = {"name": "send_message", "arguments": {"message": told}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**arguments, **params, "_meta": meta}}
-    return dict((await http.post(url, json=body, headers=HEADERS)).json()["result"])
+    return dict((await http.post(url, json=body, headers=HEADERS)).json())
 
 
 async def listed(http: httpx.AsyncClient, query: str = "") -> list[dict[str, Any]]:
@@ -81,7 +88,7 @@ async def test_a_call_that_waits_between_two_requests_ends_and_its_client_reads_
         assert (waiting["agent"], waiting["waiting"]) == ("peer", True)
         assert (await other.delete(f"{PATH}/{waiting['id']}")).status_code == 204
         assert await listed(other) == []
-        answers = {id_: {"action": "accept", "content": {"name": "Ada"}} for id_ in asked["inputRequests"]}
+        answers = dict.fromkeys(asked["inputRequests"], ADA)
         result = await called(
             other, served.url("peer"), "ask", requestState=asked["requestState"], inputResponses=answers
         )
@@ -89,6 +96,24 @@ async def test_a_call_that_waits_between_two_requests_ends_and_its_client_reads_
     assert result["isError"]
     assert result["content"][0]["text"] == "The call was ended by anonymous."
     assert result["_meta"]["pallas/call"]["stop_reason"] == "cancelled"
+
+
+async def test_a_call_that_was_ended_while_it_waited_is_resumed_by_no_other_worker(tmp_path: Path) -> None:
+    async with fleet(tmp_path) as served, AsyncExitStack() as stack:
+        doomed, other = sorted(served.pids)
+        one, http = [await stack.enter_async_context(served.client_of(pid)) for pid in (doomed, other)]
+        asked = [await called(one, served.url("peer"), "ask") for _ in range(2)]
+        waiting = await listed(http)
+        assert (await http.delete(f"{PATH}/{waiting[0]['id']}")).status_code == 204
+        os.kill(doomed, signal.SIGKILL)
+        await eventually(lambda: doomed not in served.pids, what="the end of the worker")
+        answers = [dict.fromkeys(call["inputRequests"], ADA) for call in asked]
+        ended, resumed = [
+            await response_of(http, served.url("peer"), "ask", requestState=call["requestState"], inputResponses=given)
+            for call, given in zip(asked, answers, strict=True)
+        ]
+    assert ended["error"]["data"]["reason"] == "invalid_request_state"
+    assert resumed["result"]["content"][0]["text"] == '{"name": "Ada"}'
 
 
 async def test_a_worker_that_does_not_answer_is_named_and_delays_nothing_for_long(tmp_path: Path) -> None:

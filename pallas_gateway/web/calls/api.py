@@ -20,6 +20,7 @@ from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import CANCEL_CALLS, VIEW_CALLS
 from pallas_gateway.ledger.protocol import Decision
 from pallas_gateway.questions.elsewhere import FOR_ONE_KEY
+from pallas_gateway.questions.used_states import StatesUnavailableError
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import access, refusals
 from pallas_gateway.web.calls import answers
@@ -37,6 +38,10 @@ MOST_RECENT = 1000
 _CALL_ID = re.compile(r"[0-9a-f]{16}")
 _NUMBER = re.compile(r"[1-9][0-9]{0,3}")
 _LONGEST_NAME = 100
+_MAY_BE_RESUMED = (
+    "The call has ended here. The database cannot be used now, so another replica may resume the call when its client "
+    "answers."
+)
 
 
 def is_path(path: str) -> bool:
@@ -105,7 +110,7 @@ class CallsApi:
             return await self._ended_elsewhere(request, call_id)
         is_own = _owns(caller, account.listed().owner)
         if ends_all or is_own:
-            self._cancel(account, caller, None if is_own else CANCEL_CALLS)
+            await self._cancel(account, caller, None if is_own else CANCEL_CALLS)
             return Response(status_code=204)
         if not caller.grants.has(VIEW_CALLS):
             raise _no_call(call_id)
@@ -114,12 +119,17 @@ class CallsApi:
         )
         return refusals.insufficient(self._gateway, CANCEL_CALLS, None)
 
-    def _cancel(self, account: Account, caller: Caller, grant: str | None) -> None:
+    async def _cancel(self, account: Account, caller: Caller, grant: str | None) -> None:
         name = "".join(one if one.isprintable() else "�" for one in caller.principal[:_LONGEST_NAME])
         account.cancel(name)
         facts = {"caller": caller.principal, "address": caller.address, "agent": account.call.agent}
         decision = Decision("end_call", "accepted", {**facts, "call_id": account.call.call_id, "grant": grant})
-        self._gateway.running.ledger.note(decision)
+        running = self._gateway.running
+        running.ledger.note(decision)
+        try:
+            await running.waiting_calls.spend_state(account.call.call_id)
+        except StatesUnavailableError as error:
+            raise ThreadsApiError(_MAY_BE_RESUMED, reason="threads_unavailable") from error
 
     async def _ended_elsewhere(self, request: Request, call_id: str) -> Response:
         """Have the other workers end a call."""

@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.requests import Request
 
-from pallas_gateway.questions.elsewhere import NOT_THERE_KEY, Elsewhere, NotThere
+from pallas_gateway.questions.elsewhere import (
+    FOR_ONE_KEY,
+    NOT_THERE_KEY,
+    TAKE_KEY,
+    Elsewhere,
+    NotThere,
+    ProcessAnswer,
+)
 from pallas_gateway.workers import forwarding
 from pallas_gateway.workers.forwarding import Forwarding, socket_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -50,6 +57,7 @@ class Pair:
 
     def __init__(self, folder: Path) -> None:
         self.drains = False
+        self.folder = folder
         self.here = Forwarding(folder, HERE, lambda: False)
         self.there = Forwarding(folder, THERE, lambda: self.drains)
         self.scope: dict[str, Any] = {**SCOPE, "state": object()}
@@ -62,6 +70,10 @@ class Pair:
         self.there.app = app
         request = Request(self.scope, self._receive)
         return await self.here.answered_by(process, request, body, self._send, if_cut=lambda: b"cut")
+
+    async def ask_all(self) -> Sequence[ProcessAnswer]:
+        """Send a request to all other processes."""
+        return await self.here.ask_all(Request(self.scope))
 
     async def _receive(self) -> Message:
         await self.leaves.wait()
@@ -333,3 +345,71 @@ async def test_no_more_requests_than_the_limit_wait_for_a_worker_that_hangs(monk
         goes_on.set()
         assert await first
         assert await both.ask(app)
+
+
+def answering(body: bytes) -> ASGIApp:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert (scope[FOR_ONE_KEY], TAKE_KEY in scope) == (True, True)
+        assert await body_of(receive) == b""
+        await send({**START, "status": HTTPStatus.OK})
+        await send(part(body[:1]))
+        await send(part(body[1:], more=False))
+
+    return app
+
+
+async def never(_: Scope, receive: Receive, _send: Send) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@pytest.mark.parametrize("drains", [False, True])
+async def test_a_request_to_all_is_answered_by_each_other_process_also_while_it_drains(drains: bool) -> None:
+    async with pair() as both:
+        both.drains, both.there.app = drains, answering(b"two parts")
+        assert await both.ask_all() == [ProcessAnswer(200, [(b"content-type", b"text/event-stream")], b"two parts")]
+
+
+async def test_processes_that_are_late_have_ended_serve_nothing_or_say_too_much_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forwarding, "ASK_SECONDS", 0.2)
+    monkeypatch.setattr(forwarding, "MOST_ASKED_BYTES", 1000)
+    async with pair() as both, AsyncExitStack() as stack:
+        folder = both.folder
+        with socket.socket(socket.AF_UNIX) as ended:
+            ended.bind(str(socket_of(folder, "2" * 8)))  # of a process that was killed
+        hung = stack.enter_context(socket.socket(socket.AF_UNIX))
+        hung.bind(str(socket_of(folder, "3" * 8)))
+        hung.listen()  # its process is stopped
+        for app in (never, None, answering(b"x" * 2000)):
+            both.there.app = app
+            assert await both.ask_all() == []
+        both.there.app = answering(b"fine")
+        assert [one.body for one in await both.ask_all()] == [b"fine"]
+
+
+async def test_a_process_that_is_late_is_asked_by_a_limited_number_of_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forwarding, "MOST_UNTAKEN", 2)
+    monkeypatch.setattr(forwarding, "ASK_SECONDS", 60)
+    asked = 0
+
+    async def counting(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal asked
+        asked += 1
+        await never(scope, receive, send)
+
+    async with pair() as both:
+        both.there.app = counting
+        waiting = [asyncio.create_task(both.ask_all()) for _ in range(2)]
+        await eventually(lambda: asked == 2, what="two requests")
+        assert await both.ask_all() == []
+        for one in waiting:
+            one.cancel()
+        await asyncio.wait(waiting)
+        both.there.app = answering(b"fine")
+        assert [one.body for one in await both.ask_all()] == [b"fine"]
+
+
+async def test_a_process_that_is_alone_has_no_others_to_ask() -> None:
+    assert await Elsewhere().ask_all(Request(SCOPE)) == ()
