@@ -19,7 +19,7 @@ const SENTENCES = /** @type {Record<string, string>} */ ({
 
 const DOCUMENTS = [
   'console', 'clients', 'connect', 'chat', 'openai-api', 'threads', 'asking', 'parameters', 'configuration', 'declared-agents', 'providers', 'security',
-  'limits', 'audit', 'token-exchange', 'deploy', 'company', 'operating', 'performance', 'upgrading', 'architecture', 'upstream',
+  'calls', 'limits', 'audit', 'token-exchange', 'deploy', 'company', 'operating', 'performance', 'upgrading', 'architecture', 'upstream',
 ];
 
 const ready = signal(/** @type {any} */ (null));
