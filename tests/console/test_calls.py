@@ -11,6 +11,7 @@ from playwright.async_api import expect
 from pallas_gateway.identity.static_keys import hash_of
 from tests.console.pages import enter, findings
 from tests.console.talking import HOSTILE, answered, log, send, talking
+from tests.support.calling import ask
 from tests.support.gateway import Agent, Running, running, write_project
 
 if TYPE_CHECKING:
@@ -156,6 +157,15 @@ async def test_a_caller_without_access_reads_why(talk: Talking, pages: Pages) ->
     page = await pages.open(talk.base_url, "#/calls")
     refusal = page.get_by_role("main").get_by_role("alert")
     await expect(refusal).to_have_text("The calls are not shown: a bearer token is needed.")
+
+
+async def test_a_call_that_was_never_seen_running_is_listed(open_gateway: Running, pages: Pages) -> None:
+    page = await pages.open(open_gateway.base_url, "#/calls")
+    await expect(page.get_by_text("No call has ended.")).to_be_visible()
+    await page.clock.install()
+    await ask(open_gateway.url("echo"), "quick")
+    await page.clock.run_for(12_000)
+    await expect(rows(page, "Ended calls").get_by_role("rowheader")).to_have_text("echo")
 
 
 async def test_a_hidden_page_asks_for_no_calls(open_gateway: Running, pages: Pages) -> None:

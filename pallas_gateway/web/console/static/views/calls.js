@@ -9,6 +9,7 @@ import { cut, duration, harmless } from '../text.js';
 import { EndedCall } from './ended_call.js';
 
 const EVERY_MS = 2000;
+const ENDED_MS = 10_000; // ended calls are read less often, unless one of the running calls is gone
 const MOST_ENDED = 50;
 const LONGEST_NAME = 80;
 /** @type {Record<string, string>} */
@@ -17,7 +18,7 @@ const APIS = { mcp: 'MCP', openai: 'OpenAI', threads: 'Threads' };
 /**
  * @typedef {import('../call_list.js').Call} Call
  * @typedef {import('../call_list.js').EndedCall} Ended
- * @typedef {{running: Call[], ended: {calls: Ended[], missing: unknown[]}, missing: unknown[]}} Known
+ * @typedef {{running: Call[], ended: {calls: Ended[], missing: unknown[]}, endedAt: number, missing: unknown[]}} Known
  */
 
 export function Calls() {
@@ -38,9 +39,9 @@ export function Calls() {
       const { calls, missing } = await runningCalls(token.value, leaving.signal);
       const ids = new Set(calls.map(({ id }) => id));
       const before = known.peek();
-      const hasSame = before?.running.every(({ id }) => ids.has(id));
-      const ended = before && hasSame ? before.ended : await endedCalls(MOST_ENDED, token.value, leaving.signal);
-      known.value = { running: calls, ended, missing: [...new Set([...missing, ...ended.missing])] };
+      const isRecent = before && Date.now() - before.endedAt < ENDED_MS && before.running.every(({ id }) => ids.has(id));
+      const ended = isRecent ? before.ended : await endedCalls(MOST_ENDED, token.value, leaving.signal);
+      known.value = { running: calls, ended, endedAt: isRecent ? before.endedAt : Date.now(), missing: [...new Set([...missing, ...ended.missing])] };
       problem.value = '';
     };
     poll(read, { milliseconds: EVERY_MS, onRefused: (why) => (problem.value = `The calls are not shown: ${why}`), gone: leaving.signal });
