@@ -144,6 +144,22 @@ def test_entries_of_approve_that_name_tools_of_a_providers_own_connection_are_li
     assert "'docs/*' may name tools of the server 'docs', which the model's provider runs" in ran.err
 
 
+def test_a_limit_on_tools_of_a_providers_own_connection_is_a_line(run: Command, folder: Path) -> None:
+    limits = {"files/*": 3, "docs/*": 2}
+    project_in(
+        folder,
+        {"user": Agent(["docs"], model="responses.gpt-4.1", settings={"tool_limits": limits})},
+        servers={"docs": {"url": "https://docs.example/mcp", "management": "provider"}},
+        fastagent={"responses": {"api_key": "not-a-key", "base_url": "http://127.0.0.1:9/v1"}},
+    )
+    ran = run("check")
+
+    assert (ran.code, ran.out) == (2, "")
+    [line] = lines_of(ran.err)
+    assert "agents.user.tool_limits" in line
+    assert "'docs/*' may name tools of the server 'docs', which the model's provider runs by itself" in line
+
+
 def test_a_module_that_is_slow_to_import_is_named_while_it_is_waited_for_and_the_others_are_checked(
     run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

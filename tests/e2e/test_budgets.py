@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, override
 
 import pytest
@@ -15,7 +16,10 @@ from pallas_gateway.ledger.protocol import Excess, Permit
 from tests.support.calling import ask
 from tests.support.gateway import Agent, until_idle
 from tests.support.guarded import static_key
-from tests.support.scripted_llm import Usage, call_tools, hang, say, stream
+from tests.support.provider_gateways import serving
+from tests.support.provider_matrix import ANTHROPIC, GENERIC
+from tests.support.providers.chat import Chat
+from tests.support.scripted_llm import Usage, call_tools, cut, fail, hang, say, stream
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import calling, speaker, stage, turns_so_far
 
@@ -173,6 +177,54 @@ async def test_a_turn_that_sends_nothing_uses_nothing(tmp_path: Path, caplog: py
         gate.open()
     [line] = [record.__dict__ for record in caplog.records if record.getMessage() == "call ended"]
     assert line["tokens"] == {"input": 0, "output": 0, "cache_read": 0, "cache_write": 0, "reasoning": 0}
+
+
+@pytest.mark.parametrize("place", ["own", "last", "each", "groq"])
+async def test_usage_counts_wherever_a_stream_has_it(place: Any, tmp_path: Path) -> None:
+    """In a chunk after the last one, in the last one, a growing one in each, or in a place of its own as well."""
+    provider = replace(GENERIC, dialect=Chat(usage=place))
+    async with serving(tmp_path, provider, busy, max_tokens_per_call=250) as served:
+        answer = await ask(served.url)
+        assert len(served.llm.requests) == 3
+    assert answer.meta["stop_reason"] == "budget"
+    assert answer.meta["usage"] == {"input": 240, "output": 60, "cache_read": 0, "cache_write": 0, "reasoning": 0}
+
+
+async def test_usage_that_comes_in_two_events_is_one_turn(tmp_path: Path) -> None:
+    """Anthropic sends the tokens of the prompt first, and those of the answer last."""
+    async with serving(tmp_path, ANTHROPIC, busy, max_tokens_per_call=250) as served:
+        answer = await ask(served.url)
+        assert len(served.llm.requests) == 3
+    assert (answer.meta["stop_reason"], answer.meta["usage"]["input"], answer.meta["usage"]["output"]) == (
+        "budget",
+        240,
+        60,
+    )
+    assert "estimated" not in answer.meta["usage"]
+
+
+async def test_a_provider_that_never_sends_usage_does_not_escape_a_budget(tmp_path: Path) -> None:
+    provider = replace(GENERIC, dialect=Chat(usage="none"))
+    async with serving(tmp_path, provider, busy, max_tokens_per_call=2_000) as served:
+        answer = await ask(served.url, "x" * 800)
+        requests = len(served.llm.requests)
+        assert 1 < requests <= 10
+    assert (answer.meta["stop_reason"], answer.meta["usage"]["estimated"]) == ("budget", True)
+    assert answer.meta["usage"]["input"] >= requests * 200
+
+
+async def test_a_failed_turn_that_sent_nothing_is_not_estimated(tmp_path: Path) -> None:
+    async with stage(tmp_path, lambda _: fail(401), solo(max_tokens_per_call=10)) as staged:
+        answer = await ask(staged.url("solo"), "x" * 800)
+    assert (answer.meta["stop_reason"], answer.meta["usage"]["input"]) == ("llm_error", 0)
+
+
+async def test_a_turn_whose_connection_breaks_counts_what_it_has_begun_to_send(tmp_path: Path) -> None:
+    async with stage(tmp_path, lambda _: cut(["y" * 400]), solo()) as staged:
+        answer = await ask(staged.url("solo"), "x" * 800)
+    assert answer.is_error
+    assert (answer.meta["usage"]["output"], answer.meta["usage"]["estimated"]) == (100, True)
+    assert answer.meta["usage"]["input"] >= 200
 
 
 # --- workflows -------------------------------------------------------------------------------------------------------
