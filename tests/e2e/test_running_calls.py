@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from pallas_gateway.config.loading.loader import Overrides
 from tests.support.askable_callers import Person, client_of
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import gateway_of, questions
@@ -19,6 +21,7 @@ from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.guarded import guarded, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listed_calls import PATH, api_of, busy_stage, listed
+from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.threads_api import serving
 from tests.support.waiting import Gate, eventually
@@ -127,8 +130,10 @@ async def test_clients_of_the_openai_api_read_who_has_ended_their_call(tmp_path:
             )
             await gate.wait_for_entered(1)
             await ended_one(staged.served.base_url, api="openai", step=1)
-            with pytest.raises(openai.APIStatusError, match=ENDED):
+            with pytest.raises(openai.APIStatusError, match=ENDED) as raised:
                 await call
+    assert (raised.value.status_code, raised.value.code) == (502, "cancelled")
+    assert raised.value.response.headers["x-should-retry"] == "false"
 
 
 async def test_a_call_that_waits_in_a_queue_is_listed_and_ends_while_the_one_before_it_goes_on(tmp_path: Path) -> None:
@@ -173,6 +178,62 @@ async def test_an_ended_call_releases_everything_and_its_end_is_logged_with_a_na
     }
 
 
+async def test_a_list_shows_how_far_a_call_is(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        return hang(gate, call_tools([("tools__echo", {"text": f"turn {request.number}"})]))
+
+    async with (
+        stage(tmp_path, script) as staged,
+        api_of(staged) as http,
+        calling(staged.url("solo"), "go") as (_, call),
+    ):
+        seen = []
+        for turn in (1, 2, 3):
+            await gate.wait_for_entered(turn)
+            seen.append((await listed(http))["solo"])
+            gate.let_through(1)
+        await call.vanish()
+        await eventually(lambda: not len(staged.served.gateway.running.calls), what="the end of the call")
+        ended = (await listed(http, "?recent=1"))["solo"]
+    assert [(one["step"], one["tokens"]) for one in seen] == [(1, 0), (2, 15), (3, 30)]
+    assert 0 < seen[0]["seconds"] < seen[1]["seconds"] < seen[2]["seconds"] < ended["seconds"]
+    assert {one["startedAt"] for one in (*seen, ended)} == {ended["startedAt"]}
+    assert ended["startedAt"] < ended["endedAt"]
+    starts = [tool["start"] for tool in ended["tools"]]
+    assert starts == sorted(starts)
+    assert {tool["name"] for tool in ended["tools"]} == {"tools/echo"}
+
+
+async def test_an_end_is_in_the_audit_log_with_its_caller_and_grant(tmp_path: Path) -> None:
+    audit_log = tmp_path / "audit.log"
+    async with calls_of_alice_and_bob(tmp_path / "project", audit_log=str(audit_log)) as (served, ids):
+        for key, name in (("alice", "alice peer"), ("ender", "bob root")):
+            assert (await status_of(served, "DELETE", f"{PATH}/{ids[name]}", key))[0] == 204
+        await eventually(lambda: not len(served.gateway.running.calls), what="the end of all calls")
+    lines = [json.loads(line) for line in audit_log.read_text().splitlines()]
+    ends = [line for line in lines if line["action"] == "end_call"]
+    assert [(one["caller"], one["call_id"], one.get("grant")) for one in ends] == [
+        ("key:alice", ids["alice peer"], None),
+        ("key:ender", ids["bob root"], ENDS),
+    ]
+
+
+@pytest.mark.parametrize("per_port", [True, False])
+async def test_calls_are_listed_on_the_main_port_alone(per_port: bool, tmp_path: Path) -> None:
+    with reserved_port() as own, reserved_port() as registry:
+        project = write_project(
+            tmp_path, {"echo": Agent(settings={"port": own})}, deployment={"registry_port": registry}
+        )
+        overrides = Overrides(per_port=True) if per_port else Overrides(agent="echo")
+        async with running(project, overrides=overrides), httpx.AsyncClient(trust_env=False) as http:
+            main, other = (registry, own) if per_port else (own, None)
+            assert (await http.get(f"http://127.0.0.1:{main}{PATH}")).json() == {"calls": []}
+            if other is not None:
+                assert (await http.get(f"http://127.0.0.1:{other}{PATH}")).status_code == 404
+
+
 async def test_calls_are_ended_while_the_gateway_drains(tmp_path: Path) -> None:
     gate = Gate()
     async with (
@@ -215,10 +276,13 @@ KEYS = {
 
 
 @asynccontextmanager
-async def calls_of_alice_and_bob(path: Path, **auth: Any) -> AsyncGenerator[tuple[Running, dict[str, str]]]:
-    """`alice` and `bob` have one call of `root` each, which waits for its call of `peer`; the ids of the outer ones."""
+async def calls_of_alice_and_bob(
+    path: Path, *, audit_log: str | None = None, **auth: Any
+) -> AsyncGenerator[tuple[Running, dict[str, str]]]:
+    """`alice` and `bob` have one call of `root` each, which waits for its call of `peer`; the ids of all by names."""
     keys = [static_key(*grants, key=name, name=name) for name, grants in KEYS.items()]
-    async with busy_stage(path, auth={"tokens": keys, **auth}) as (staged, gate), AsyncExitStack() as stack:
+    gateway = {"auth": {"tokens": keys, **auth}, "audit_log": audit_log}
+    async with busy_stage(path, **gateway) as (staged, gate), AsyncExitStack() as stack:
         ids = {}
         for count, name in enumerate(("alice", "bob"), 1):
             await stack.enter_async_context(calling(staged.url("root"), bearer=name))

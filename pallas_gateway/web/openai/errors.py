@@ -33,6 +33,7 @@ _NOT_STARTED = {
 }
 _FAILED = {
     "llm_error": HTTPStatus.BAD_GATEWAY,
+    "cancelled": HTTPStatus.BAD_GATEWAY,
     "llm_timeout": HTTPStatus.GATEWAY_TIMEOUT,
     "deadline": HTTPStatus.GATEWAY_TIMEOUT,
     "stopped": HTTPStatus.SERVICE_UNAVAILABLE,
