@@ -149,7 +149,13 @@ async def rehearsed(path: Path, *, per_port: bool) -> AsyncGenerator[Stage]:
                 "clerk": {"transport": "http", "url": f"http://127.0.0.1:{ports['clerk']}/mcp"},
                 "gone": {"transport": "http", "url": f"http://127.0.0.1:{stack.enter_context(reserved_port())}/mcp"},
             },
-            gateway={"host": "127.0.0.1", "heartbeat_seconds": 0.05, "queue_seconds": 0.05, "prices": PRICES},
+            gateway={
+                "host": "127.0.0.1",
+                "heartbeat_seconds": 0.05,
+                "queue_seconds": 0.05,
+                "prices": PRICES,
+                "limits": {"rules": [{"name": "many", "calls_per_minute": 10_000, "tokens_per_day": 1_000_000}]},
+            },
             deployment={"host": "127.0.0.1", "registry_port": ports["registry"]},
         )
         served = await stack.enter_async_context(running(project, overrides=Overrides(per_port=per_port)))

@@ -49,6 +49,7 @@ TABLE = {
     "pallas_llm_turns_total": row("counter", "agent", "model", agent="worker clerk boss lost"),
     "pallas_llm_tokens_total": row("counter", "agent", "model", "kind", agent="worker clerk boss lost", kind=KINDS),
     "pallas_cost_total": row("counter", "agent", "model", agent="worker boss lost"),
+    "pallas_limit_used_ratio": row("gauge", "rule", rule="many"),
     "pallas_tool_calls_total": row(
         "counter", "agent", "server", "operation", "outcome", operation="tool prompt resource", outcome="ok error"
     ),
