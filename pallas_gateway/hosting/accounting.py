@@ -99,11 +99,14 @@ class Account:
         call, metrics = self.call, self._metrics
         self._seconds = seconds = self.seconds
         self.task = None  # which refers to this account
-        self.permit.end(CallEnd(outcome, reason, round(seconds, 3), _tokens(self.spent.turns)))
+        tokens = _tokens(self.spent.turns)
+        self.permit.end(CallEnd(outcome, reason, round(seconds, 3), tokens))
         if outcome != "refused":
             self.outcome = CallOutcome(outcome, reason, *self._tool_times())
         metrics.send_message.labels(call.agent, "ok" if outcome == "ok" else "error").inc()
         metrics.send_message_seconds.labels(call.agent).observe(seconds)
+        if call.caller.kind == "key" and tokens:  # other names come from clients
+            metrics.caller_tokens.labels(call.caller.principal, call.agent).inc(tokens)
 
     def used(self, outcome: Outcome) -> tuple[UsageKey, Used]:
         """Return the usage of the ended call, and whose it is: a nested call belongs to the outermost caller."""

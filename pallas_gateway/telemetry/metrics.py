@@ -124,6 +124,9 @@ class Metrics:
             *("agent", "server", "operation"),
             buckets=OPERATION_BUCKETS,
         )
+        self.caller_tokens = self._counter(
+            "pallas_caller_tokens_total", "Tokens of calls by static keys.", "caller", "agent"
+        )
         self.calls_in_flight = self._gauge("pallas_calls_in_flight", "Calls running now.", "agent", across="livesum")
         self.instances_live = self._gauge(
             "pallas_instances_live", "Instances made and not yet released.", "agent", across="livesum"

@@ -94,6 +94,11 @@ async def test_callers_see_their_own_usage_and_a_caller_with_the_grant_that_of_a
         anna, ben, boss = [await usage(staged, name) for name in KEYS]
         by_agent = (await usage(staged, "boss", "?by=agent"))["all"]
         by_caller = (await usage(staged, "boss", "?by=caller"))["all"]
+        metric = {
+            (name, agent): staged.served.metric("pallas_caller_tokens_total", caller=f"key:{name}", agent=agent)
+            for name in ("anna", "ben")
+            for agent in ("root", "peer")
+        }
 
     assert refused.is_error
     assert (anna["caller"], ben["caller"], boss["caller"]) == ("key:anna", "key:ben", "key:boss")
@@ -110,6 +115,12 @@ async def test_callers_see_their_own_usage_and_a_caller_with_the_grant_that_of_a
         ("key:anna", "peer"): (0, 0, 2, 2 * peer),
         ("key:ben", "root"): (1, 0, 0, root),
         ("key:ben", "peer"): (0, 1, 1, peer),
+    }
+    assert metric == {
+        ("anna", "root"): 2 * root,
+        ("anna", "peer"): 2 * peer,
+        ("ben", "root"): root,
+        ("ben", "peer"): peer,
     }
     assert counted(by_agent["today"], "agent") == {("root",): (3, 0, 0, 3 * root), ("peer",): (0, 1, 3, 3 * peer)}
     assert counted(by_caller["today"], "caller") == {

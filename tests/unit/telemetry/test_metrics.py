@@ -42,6 +42,7 @@ DOCUMENTED = {
     "pallas_llm_turns_total": ("counter", ("agent", "model")),
     "pallas_llm_tokens_total": ("counter", ("agent", "kind", "model")),
     "pallas_cost_total": ("counter", ("agent", "model")),
+    "pallas_caller_tokens_total": ("counter", ("agent", "caller")),
     "pallas_tool_calls_total": ("counter", ("agent", "operation", "outcome", "server")),
     "pallas_tool_call_duration_seconds": ("histogram", ("agent", "operation", "server")),
     "pallas_calls_in_flight": ("gauge", ("agent",)),
@@ -84,6 +85,7 @@ def metrics() -> Metrics:
     metrics.threads_database_up.labels("sqlite").set(1)
     metrics.certificate_expires.labels("gateway.tls").set(1)
     metrics.set_keys({"ci": 1})
+    metrics.caller_tokens.labels("key:ci", "echo").inc(3)
     metrics.fast_path.labels("deep_copies").set(1)
     metrics.expect_rules(["rule-1"])
     metrics.agent_state_changes.labels("echo", "ready").inc()

@@ -1,0 +1,122 @@
+"""What `usage` shows: own calls, limits, and with the grant those of all callers."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.odd_server import odd_server
+
+if TYPE_CHECKING:
+    from tests.support.commands import Command
+
+HOSTILE = "key:\x1b[31mci\u202e\nroot  key:ops" + "x" * 100_000
+
+
+def row(agent: str, calls: int, *, estimated: int = 0, cost: float | None = None, **more: Any) -> dict[str, Any]:
+    tokens = {"input": 1000 * calls, "cachedInput": 10, "cacheWrite": 1, "output": 5}
+    numbers = {"calls": calls, "refused": 1, "nestedCalls": 2, "tokens": tokens}
+    return {"agent": agent, **numbers, "estimatedTokens": estimated, "cost": cost, **more}
+
+
+def limit(**more: Any) -> dict[str, Any]:
+    given = {"rule": "rule-1", "per": "caller", "agents": ["echo"], "kind": "calls_per_minute", "limit": 60}
+    return {**given, "used": 3, "resetSeconds": 11.6, "enforced": True, **more}
+
+
+DOCUMENT: dict[str, Any] = {
+    "day": "2026-11-24",
+    "since": "2026-11-20T04:00:00Z",
+    "caller": "key:ci",
+    "own": {
+        "today": [row("echo", 3, estimated=1, cost=0.5)],
+        "total": [row("echo", 1500, cost=3.0), row("gone", 1)],
+        "complete": True,
+    },
+    "limits": [
+        limit(),
+        limit(rule="all", kind="tokens_per_day", limit=2_000_000, agents=[*"abcdefg"], used=None, resetSeconds=None),
+        limit(rule="soft", kind="calls_at_once", limit=2, enforced=False, resetSeconds=None),
+    ],
+}
+
+
+def shown_by(run: Command, document: object) -> list[list[str]]:
+    """The cells of each line."""
+    with odd_server({"GET": (200, document)}) as server:
+        ran = run("usage", "--url", server.url)
+    assert (ran.code, ran.err) == (0, "")
+    return [re.split(r" {2,}", line) for line in ran.out.splitlines()]
+
+
+def test_own_usage_and_limits_are_shown_by_agent(run: Command) -> None:
+    assert shown_by(run, DOCUMENT) == [
+        ["key:ci on 2026-11-24 (UTC), total since 2026-11-20T04:00:00Z"],
+        ["AGENT", "CALLS", "REFUSED", "NESTED", "INPUT", "CACHED", "OUTPUT", "COST", "TOTAL CALLS", "TOTAL TOKENS"],
+        ["echo", "3", "1", "2", "~3,001", "10", "~5", "0.5000", "1,500", "1,500,016"],
+        ["gone", "0", "0", "0", "0", "0", "0", "-", "1", "1,016"],
+        [""],
+        ["Limits"],
+        ["RULE", "AGENTS", "LIMIT", "USED", "RESETS IN"],
+        ["rule-1", "echo", "60 calls per minute", "3", "12 s"],
+        ["all", "a, b, c, d, e and 2 more", "2,000,000 tokens per day", "-", "-"],
+        ["soft", "echo", "2 calls at once (counts only)", "3", "-"],
+    ]
+
+
+def test_with_the_grant_all_callers_are_shown_and_hostile_names_stay_on_their_line(run: Command) -> None:
+    document = copy.deepcopy(DOCUMENT)
+    document["limits"] = []
+    rows = [row("echo", 2, caller=HOSTILE), row("echo", 1, caller="key:ops")]
+    document["all"] = {"today": rows, "total": rows}
+    lines = shown_by(run, document)
+
+    assert lines[-4] == ["All callers"]
+    assert lines[-3][:3] == ["CALLER", "AGENT", "CALLS"]
+    assert lines[-1][:3] == ["key:ops", "echo", "1"]
+    assert "".join(lines[-2]).isprintable()
+    assert len("".join(lines[-2])) < 300
+
+
+def test_a_caller_that_shares_its_numbers_is_told(run: Command) -> None:
+    document = {**DOCUMENT, "own": {"today": [], "total": [], "complete": False}, "limits": []}
+    with odd_server({"GET": (200, document)}) as server:
+        ran = run("usage", "--url", server.url)
+    assert ran.code == 0
+    assert "with those of others" in ran.err
+    assert "No call has ended yet." in ran.err
+
+
+@pytest.mark.parametrize(
+    "body", ["no JSON", "[]", "{}", {**DOCUMENT, "own": {"today": 5, "total": [], "complete": True}}]
+)
+def test_an_answer_that_is_no_usage_is_named(body: object, run: Command) -> None:
+    with odd_server({"GET": (200, body)}) as server:
+        ran = run("usage", "--url", server.url)
+    assert (ran.code, ran.out) == (1, "")
+    assert "What answers at" in ran.err
+
+
+def test_usage_of_a_real_gateway_is_printed_also_as_json(asking: Command) -> None:
+    def of_echo(document: Any) -> int:
+        return sum(one["calls"] for one in document["own"]["total"] if one["agent"] == "echo")
+
+    before = asking("usage", "--json").json
+    assert asking("call", "echo", "hello").code == 0
+    after, printed = asking("usage", "--json").json, asking("usage")
+
+    assert of_echo(after) == of_echo(before) + 1
+    assert after["all"]["total"][0]["caller"] == "anonymous"
+    assert printed.code == 0
+    assert "echo" in printed.out
+
+
+def test_an_older_gateway_and_an_address_that_is_none_are_named(run: Command) -> None:
+    with odd_server({}) as server:
+        ran = run("usage", "--url", server.url)
+    assert (ran.code, ran.out) == (1, "")
+    assert "it may be an older gateway" in ran.err
+    assert run("usage", "--url", "nowhere").code == 2
