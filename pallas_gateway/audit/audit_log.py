@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pallas_gateway import __version__, daemon_threads
 from pallas_gateway.audit.chain import BEGIN, next_line
@@ -38,6 +38,7 @@ LONGEST_SYNC_SECONDS = 5.0
 HEAD_SECONDS = 60.0
 HEAD_LINES = 1000
 """The head is in the ordinary log after so many seconds or lines."""
+type _Work = Literal["write", "sync"]
 UNAVAILABLE = "The gateway cannot write its audit log, which each call requires. Try again later."
 _log = logging.getLogger("pallas.audit")
 
@@ -80,7 +81,8 @@ class AuditLog:
         self._names: HashedNames | None = None
         self.head = BEGIN
         """The last written line."""
-        self._has_begun, self._is_up = False, True
+        self._has_begun = False
+        self._failing: set[_Work] = set()
         self._lost: _Lost | None = None
         self._written = self._synced = 0
         self._sync: asyncio.Future[None] | None = None
@@ -98,8 +100,8 @@ class AuditLog:
         log = cls(folder, stdout)
         error = log._begin(settings)
         if isinstance(error, (FileInUseError, NoAuditLogError)):
-            log.close()
             raise AuditLogError(f"gateway.audit_log: {folder / (settings.audit_log or '')}: {error.strerror}")
+        log.note(_of_process("start"))
         return log
 
     def use(self, settings: GatewaySettings) -> None:
@@ -112,6 +114,7 @@ class AuditLog:
             return
         self.close()
         self._begin(settings)
+        self.note(_of_process("start"))
 
     @property
     def is_on(self) -> bool:
@@ -119,7 +122,7 @@ class AuditLog:
 
     @property
     def status(self) -> AuditStatus:
-        return AuditStatus(self.head, self.is_on, self._is_up)
+        return AuditStatus(self.head, self.is_on, not self._failing)
 
     async def admit(self, entry: Entry) -> None:
         """Write the first line of a call, and wait for the disk if each line is forced to it.
@@ -166,12 +169,9 @@ class AuditLog:
             self._append(sink, entry)
         except OSError as error:
             self._lost = (self._lost or _Lost(_now(), error)).one_more()
-            self._report(sink, error)
+            self._note_failure("write", sink, error)
             raise AuditUnavailableError(UNAVAILABLE) from error
-        if not self._is_up:
-            self._is_up = True
-            extra = {"output": sink.name, "lost_lines": lost.lines if lost is not None else 0}
-            _log.warning("audit log written again", extra=extra)
+        self._note_success("write", sink, lost.lines if lost is not None else 0)
         if self.head.sequence - self._shown.sequence >= HEAD_LINES or self._clock() >= self._show_at:
             self._show_head(sink)
 
@@ -179,34 +179,34 @@ class AuditLog:
         """Write the last line, force all to disk, and close the output."""
         if (sink := self._sink) is None:
             return
-        self.note({"action": "stop", "outcome": "ok", "version": __version__})
+        self._settings = None  # the last line is synced below, not in a thread
+        self.note(_of_process("stop"))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         try:
             _sync_all(sink.unsynced())
         except OSError as error:
-            self._report(sink, error)
+            self._note_failure("sync", sink, error)
         sink.close()
         if self._lost is not None:
             _log.error("audit log closed", extra={"output": sink.name, "lost_lines": self._lost.lines})
         self._show_head(sink)
-        self._sink = self._settings = self._lost = None
+        self._sink = self._lost = None
 
     def _begin(self, settings: GatewaySettings) -> OSError | None:
         """Open the output of `settings`; return why it cannot be written."""
         self._apply(settings)
-        self._is_up, self._has_begun = True, False
+        self._failing, self._has_begun = set(), False
         if settings.audit_log is None:
             return None
         self._sink = sink = sink_for(settings.audit_log, self._folder, self._stdout)
         try:
             self._open(sink)
         except OSError as error:
-            self._report(sink, error)
+            self._note_failure("write", sink, error)
             return error
         self._show_head(sink)
-        self.note({"action": "start", "outcome": "ok", "version": __version__})
         return None
 
     def _apply(self, settings: GatewaySettings) -> None:
@@ -246,7 +246,7 @@ class AuditLog:
         try:
             descriptors = sink.unsynced()
         except OSError as error:  # no descriptor is left
-            self._report(sink, error)
+            self._note_failure("sync", sink, error)
             descriptors = []
         if not descriptors:  # nor to be synced
             self._synced = written
@@ -259,7 +259,9 @@ class AuditLog:
         if sync.cancelled():  # the event loop ends
             return
         if (error := sync.exception()) is not None:
-            self._report(sink, error)
+            self._note_failure("sync", sink, error)
+        else:
+            self._note_success("sync", sink)
         self._synced = written  # also after an error: the system does not try the same pages again
         for line, waiter in [*self._waiting]:
             if line <= written:
@@ -280,15 +282,21 @@ class AuditLog:
         except TimeoutError as late:
             error = late
         if error is not None:
-            self._report(sink, error)
+            self._note_failure("sync", sink, error)
             raise AuditUnavailableError(UNAVAILABLE) from error
 
-    def _report(self, sink: Sink, error: BaseException) -> None:
-        """Log that lines cannot be written, once until they can."""
-        if self._is_up:
-            self._is_up = False
+    def _note_failure(self, work: _Work, sink: Sink, error: BaseException) -> None:
+        """Log that lines cannot be written or forced to disk, once until they can."""
+        if work not in self._failing:
+            self._failing.add(work)
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            _log.error("audit log cannot be written", extra={"output": sink.name, "error": why})
+            _log.error("audit log cannot be written", extra={"output": sink.name, "step": work, "error": why})
+
+    def _note_success(self, work: _Work, sink: Sink, lost_lines: int = 0) -> None:
+        if work in self._failing:
+            self._failing.remove(work)
+            extra = {"output": sink.name, "lost_lines": lost_lines}
+            _log.warning("audit log written again", extra=extra)
 
     def _show_head(self, sink: Sink) -> None:
         """Put the head into the ordinary log, which others may keep."""
@@ -311,6 +319,10 @@ class _Lost:
     def entry(self) -> Entry:
         reason = errno.errorcode.get(self.why.errno or 0, type(self.why).__name__)
         return {"action": "lost", "outcome": "error", "reason": reason, "lines": self.lines, "since": self.since}
+
+
+def _of_process(action: str) -> Entry:
+    return {"action": action, "outcome": "ok", "version": __version__}
 
 
 def _now() -> str:

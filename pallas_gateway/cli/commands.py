@@ -12,6 +12,7 @@ import typer
 
 from pallas_gateway import __version__
 from pallas_gateway.cli.apply import apply
+from pallas_gateway.cli.audit import audit
 from pallas_gateway.cli.check import check
 from pallas_gateway.cli.export import export
 from pallas_gateway.cli.init import init
@@ -41,6 +42,7 @@ app = typer.Typer(
 for command in (init, serve, check, agents, health, call, chat, connect, usage, schema, export, apply):
     app.command()(command)
 app.add_typer(token, name="token")
+app.add_typer(audit, name="audit")
 app.add_typer(calls, name="calls")
 
 

@@ -13,7 +13,7 @@ from tests.support.commands import GATEWAY, PALLAS, Command
 def test_help_names_every_command(run: Command) -> None:
     ran = run("--help")
     assert (ran.code, ran.err) == (0, "")
-    for name in ("init", "serve", "check", "agents", "health", "call", "calls", "connect", "schema", "token"):
+    for name in ("init", "serve", "check", "agents", "health", "call", "calls", "connect", "schema", "token", "audit"):
         assert f" {name} " in ran.out
 
 

@@ -1,0 +1,153 @@
+"""Verification of an audit log: every line of its files in their order, and heads that were kept elsewhere."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING
+
+from pallas_gateway.audit.chain import BEGIN, LONGEST_LINE, Head, hash_of, is_cut, link_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+CUT = "was cut by a crash or a full disk; it is not in the chain"
+FOREIGN = "is not a line of an audit log"
+_LONGEST_READ = 4 * LONGEST_LINE
+_GZIP = ".gz"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A fault of an audit log, or a note about it, with its place as `FILE:LINE`."""
+
+    place: str
+    message: str
+    is_fault: bool = True
+
+    def __str__(self) -> str:
+        """Return one line for people."""
+        return f"{self.place}: {self.message}"
+
+
+def verify(files: Iterable[Path], kept: Sequence[Head] = ()) -> tuple[Head, list[Finding]]:
+    """Verify files in the order of their rotation; return the head of the last one, and all findings.
+
+    Args:
+        files: may be compressed by gzip.
+        kept: heads that were kept elsewhere.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    verification = Verification(kept)
+    for path in files:
+        with gzip.open(path) if path.suffix == _GZIP else path.open("rb") as file:
+            for number, line in enumerate(_lines(file), 1):
+                verification.take(line, f"{path}:{number}")
+    return verification.end(), verification.findings
+
+
+class Verification:
+    """The verification of one chain, line by line."""
+
+    def __init__(self, kept: Sequence[Head]) -> None:
+        self.findings: list[Finding] = []
+        self._kept = kept
+        self._matched: set[Head] = set()
+        self._head: Head | None = None
+        self._first: list[tuple[str, bytes]] = []
+        self._place = "audit log"
+
+    def take(self, line: bytes, place: str) -> None:
+        """Take the next line, without its newline."""
+        self._place = place
+        if len(line) > LONGEST_LINE:
+            self._fault(place, f"is longer than any line of an audit log ({LONGEST_LINE} bytes)")
+        elif (link := link_of(line)) is None:
+            self._take_incomplete(line, place)
+        else:
+            if self._head is None:
+                self._begin(Head(link.sequence - 1, link.previous), place)
+            elif (fault := _break(self._head, Head(link.sequence - 1, link.previous))) is not None:
+                self._fault(place, fault)
+            self._head = Head(link.sequence, hash_of(line))
+            self._match(self._head)
+
+    def end(self) -> Head:
+        """Return the head, after all lines."""
+        if self._head is None:
+            self._note_first(BEGIN)
+        for one in self._kept:
+            if one not in self._matched:
+                self._fault(self._place, self._why_unmatched(one))
+        return self._head or BEGIN
+
+    def _take_incomplete(self, line: bytes, place: str) -> None:
+        if self._head is None and is_cut(line):
+            self._first.append((place, line))
+        elif self._head is not None and is_cut(line, self._head):
+            self._note(place, CUT)
+        else:
+            self._fault(place, FOREIGN)
+
+    def _begin(self, before: Head, place: str) -> None:
+        """Begin with the head before the first complete line: the files may begin later than the log."""
+        self._match(before)
+        if before.sequence > 0 and not self._matched:
+            missing = f"lines 1 to {before.sequence} are missing" if before.sequence > 1 else "line 1 is missing"
+            self._fault(place, f"{missing}: name the files before, or a kept head: --expect {before.sequence}:HASH")
+        elif before.sequence > 0:
+            message = f"follows the kept head of line {before.sequence}; the lines before are not in these files"
+            self._note(place, message)
+        elif before != BEGIN:
+            self._fault(place, "is numbered 1 and refers to a line before it")
+        self._note_first(before)
+
+    def _note_first(self, before: Head) -> None:
+        """Judge incomplete lines at the beginning of the log."""
+        for place, line in self._first:
+            if is_cut(line, before):
+                self._note(place, CUT)
+            else:
+                self._fault(place, FOREIGN)
+
+    def _match(self, head: Head) -> None:
+        self._matched.update(one for one in self._kept if head.is_of(one))
+
+    def _why_unmatched(self, kept: Head) -> str:
+        last = self._head.sequence if self._head is not None else 0
+        if kept.sequence > last:
+            return f"the log ends with line {last}; the kept head is of line {kept.sequence}: lines are missing"
+        return f"line {kept.sequence} is not the one of the kept head: it or a line before it was changed or removed"
+
+    def _fault(self, place: str, message: str) -> None:
+        self.findings.append(Finding(place, message))
+
+    def _note(self, place: str, message: str) -> None:
+        self.findings.append(Finding(place, message, is_fault=False))
+
+
+def _break(head: Head, before: Head) -> str | None:
+    """Return why a line does not follow `head`; `before` is the head that it names. None if it follows."""
+    if before == head:
+        return None
+    if before.sequence == head.sequence:
+        return f"refers to another line {head.sequence} than the one before it: that one was changed"
+    if before.sequence == head.sequence + 1:
+        return f"line {before.sequence} is missing"
+    if before.sequence > head.sequence:
+        return f"lines {head.sequence + 1} to {before.sequence} are missing"
+    if before == BEGIN:
+        return f"a new chain begins after line {head.sequence}"
+    return f"line {before.sequence + 1} follows line {head.sequence}: the order was changed, or a line was added"
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a file without newlines; of a line that is too long its beginning."""
+    while line := file.readline(_LONGEST_READ):
+        is_whole = line.endswith(b"\n")
+        yield line[:-1] if is_whole else line
+        while not is_whole and (rest := file.readline(_LONGEST_READ)):
+            is_whole = rest.endswith(b"\n")

@@ -1,0 +1,84 @@
+"""`pallas-gateway audit`: the head of the audit log, and the verification of its files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pallas_gateway.audit.chain import Head
+from pallas_gateway.audit.sinks import STDOUT, SYSLOG
+from pallas_gateway.audit.tail import head_before, tail_of
+from pallas_gateway.audit.verifying import verify as verify_files
+from pallas_gateway.cli.project import ConfigOption, read_project
+from pallas_gateway.client.output import counted, problem, result
+from pallas_gateway.client.usage import UsageError
+from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.errors import GatewayError
+
+MOST_FINDINGS = 50
+audit = typer.Typer(help="The audit log.", no_args_is_help=True)
+
+
+class AuditFileError(GatewayError):
+    """A file of the audit log cannot be read; the message names it."""
+
+    reason = "audit_log_unreadable"
+
+
+@audit.callback()
+def _audit() -> None:
+    """The audit log."""
+
+
+@audit.command()
+def head(config: ConfigOption = None) -> None:
+    """Print the head of the audit log, SEQ:HASH: keep it elsewhere, and verify the log with it later."""
+    configuration = read_project(config, Overrides()).usable()
+    output = configuration.deployment.gateway.audit_log
+    if output is None or output == STDOUT or output.startswith(SYSLOG):
+        raise UsageError("gateway.audit_log names no file; the ordinary log of the gateway has the head.")
+    path = configuration.folder / output
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            tail = tail_of(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise AuditFileError(f"{path}: {error.strerror}") from error
+    if tail.is_torn:
+        problem(f"{path}: the last line is incomplete")
+    problem(f"head of {path}:")
+    result(str(tail.head or head_before(path)))
+
+
+@audit.command()
+def verify(
+    files: Annotated[list[Path], typer.Argument(help="Files in the order of their rotation, the oldest first.")],
+    expect: Annotated[
+        list[str] | None, typer.Option(metavar="SEQ:HASH", help="A head that was kept elsewhere; may be repeated.")
+    ] = None,
+) -> None:
+    """Verify files of an audit log; exit 1 if lines were changed, removed or reordered."""
+    try:
+        kept = [Head.parse(one) for one in expect or ()]
+    except ValueError as error:
+        raise UsageError(f"--expect: {error}.") from error
+    try:
+        last, findings = verify_files(files, kept)
+    except (OSError, EOFError) as error:
+        raise AuditFileError(f"{getattr(error, 'filename', None) or 'a file'}: {error}") from error
+    for finding in findings[:MOST_FINDINGS]:
+        problem(f"{'' if finding.is_fault else 'note: '}{finding}")
+    if len(findings) > MOST_FINDINGS:
+        problem(f"… and {len(findings) - MOST_FINDINGS} more")
+    faults = sum(finding.is_fault for finding in findings)
+    if faults:
+        problem(f"The audit log is not whole: {counted(faults, 'fault')}.")
+        raise typer.Exit(1)
+    held = f", with {counted(len(kept), 'kept head')}" if kept else ""
+    problem(f"Every line follows the one before it{held}. The head:")
+    result(str(last))
