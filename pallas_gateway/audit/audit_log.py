@@ -190,7 +190,7 @@ class AuditLog:
             self._note_failure("sync", sink, error)
         sink.close()
         if self._lost is not None:
-            _log.error("audit log closed", extra={"output": sink.name, "lost_lines": self._lost.lines})
+            _log.error("audit lines lost", extra={"output": sink.name, "lost_lines": self._lost.lines})
         self._show_head(sink)
         self._sink = self._lost = None
 

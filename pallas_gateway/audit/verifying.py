@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING
+from io import BufferedIOBase
+from typing import TYPE_CHECKING
 
 from pallas_gateway.audit.chain import BEGIN, LONGEST_LINE, Head, hash_of, is_cut, link_of
 
@@ -43,8 +44,9 @@ def verify(files: Iterable[Path], kept: Sequence[Head] = ()) -> tuple[Head, list
     """
     verification = Verification(kept)
     for path in files:
-        with gzip.open(path) if path.suffix == _GZIP else path.open("rb") as file:
-            for number, line in enumerate(_lines(file), 1):
+        with path.open("rb") as file:
+            content = gzip.GzipFile(fileobj=file) if path.suffix == _GZIP else file
+            for number, line in enumerate(_lines(content), 1):
                 verification.take(line, f"{path}:{number}")
     return verification.end(), verification.findings
 
@@ -144,7 +146,7 @@ def _break(head: Head, before: Head) -> str | None:
     return f"line {before.sequence + 1} follows line {head.sequence}: the order was changed, or a line was added"
 
 
-def _lines(file: IO[bytes]) -> Iterator[bytes]:
+def _lines(file: BufferedIOBase) -> Iterator[bytes]:
     """Yield the lines of a file without newlines; of a line that is too long its beginning."""
     while line := file.readline(_LONGEST_READ):
         is_whole = line.endswith(b"\n")
