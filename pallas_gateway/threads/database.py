@@ -48,6 +48,7 @@ CONNECT_SECONDS = 5.0
 OPERATION_SECONDS = 15.0
 """A caller's longest wait for one transaction, with the wait for a connection. The transaction itself is bounded by the
 limits of the pool, of each statement and of SQLite's lock."""
+IDLE_SECONDS = 20  # between two statements of a transaction, after which PostgreSQL ends it
 _TRY_AGAIN_SECONDS = (0.2, 1.0, 3.0)  # pauses between attempts of a transaction that must not be lost
 TRIED_BYTES = 64 * 1024  # a full disk still takes small changes
 LONGEST_REASON = 300
@@ -249,7 +250,10 @@ def _begin_sqlite(connection: Connection) -> None:
 def _postgresql(url: str) -> AsyncEngine:
     async def connect() -> Any:
         # The URL unchanged, so that it means the same as for PostgreSQL's own clients (`sslmode`, sockets).
-        return await asyncpg.connect(url, timeout=CONNECT_SECONDS, command_timeout=OPERATION_SECONDS)
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, command_timeout=OPERATION_SECONDS)
+        # A machine that is lost within a transaction must not keep its locks until TCP notices.
+        await connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
+        return connection
 
     return create_async_engine(
         "postgresql+asyncpg://",

@@ -172,6 +172,8 @@ class StoredCounters:
         if self.is_available:
             self._ended.append(lease)
             self._wake()
+        else:
+            self._renew_at = -math.inf
 
     def use(self, rules: Rules | None) -> None:
         """Measure the use of these rules from now on."""

@@ -46,6 +46,7 @@ def broken_rules(deployment: Deployment, only_agent: str | None) -> Iterator[Fin
     yield from _icons(deployment)
     yield from _models(deployment)
     yield from _costs(deployment)
+    yield from _limits(deployment)
     yield from _key_names(deployment)
     yield from _granted_agents(deployment)
     yield from _makings(deployment)
@@ -129,6 +130,13 @@ def _costs(deployment: Deployment) -> Iterator[Finding]:
         if agent.max_cost_per_call is not None:
             message = "limits nothing without prices; add those of its models to gateway.prices"
             yield Finding(f"agents.{name}.max_cost_per_call", message)
+
+
+def _limits(deployment: Deployment) -> Iterator[Finding]:
+    gateway = deployment.gateway
+    if gateway.limits.store is not None and gateway.threads is None:
+        message = "requires 'gateway.threads', the database in which the counters are"
+        yield Finding("gateway.limits.store", message)
 
 
 def _key_names(deployment: Deployment) -> Iterator[Finding]:

@@ -266,6 +266,13 @@ MISTAKES = [
         ["agents.yaml:3: agents.jarvis: an agent cannot be named like the tool 'jarvis'; rename it"],
     ),
     Mistake(
+        "limits in a database that is not there",
+        GATEWAY + "  limits:\n    store: database\n",
+        [
+            "agents.yaml:7: gateway.limits.store: requires 'gateway.threads', the database in which the counters are",
+        ],
+    ),
+    Mistake(
         "one port for two agents",
         ONE + "    port: 8201\n  research:\n    module: m\n    port: 8201\n",
         ["agents.yaml:8: agents.research.port: port 8201 is already taken by agents.jarvis"],
