@@ -19,6 +19,7 @@ from pallas_gateway.hosting import gateway
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.telemetry.metrics import Metrics
+from pallas_gateway.threads import database as module
 from pallas_gateway.threads.database import VERSION_TABLE, Database
 from pallas_gateway.threads.records import LeaseTerms, ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.service import Threads
@@ -232,6 +233,27 @@ async def test_at_the_roles_connection_limit_requests_wait_for_connections_of_th
         await asyncio.gather(*holding)
         assert threads._database.is_up
     assert len({thread.id for thread in made}) == 20
+
+
+async def test_a_transaction_of_a_process_that_stands_still_is_ended_by_the_server(
+    server: PostgreSql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 1)
+    gate = Gate()
+
+    async def held(sql: AsyncConnection) -> None:
+        await sql.execute(text("LOCK TABLE pallas_threads"))
+        await gate.enter()
+        await sql.execute(text("SELECT 1"))
+
+    url = server.new_database()
+    async with threads_at(url) as lost, threads_at(url) as other:
+        holding = asyncio.create_task(lost._database.write(held, seconds=60))
+        await gate.wait_for_entered()
+        await other.store.create("me", "solo")
+        gate.open()
+        with pytest.raises(ThreadsUnavailableError):
+            await holding
 
 
 def _is_open(threads: Threads) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from tests.support.postgresql import PostgreSql
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
-LIMITED = "limited"
+LIMITED, OK = "limited", 200
 CLIENTS = 10
 
 
@@ -320,13 +321,41 @@ async def test_a_changed_limit_and_a_changed_store_hold_from_the_reload_on(tmp_p
         assert len(await world.begun()) == 2
 
 
+async def test_the_audit_log_has_calls_that_the_database_has_decided(tmp_path: Path, database_url: str) -> None:
+    async with (
+        world_at(tmp_path, database_url) as world,
+        world.gateways({"calls_per_minute": 2}, count=1, audit_log="audit.log") as (one,),
+    ):
+        assert [await outcome(one.url("echo")) for _ in range(3)] == ["fine", "fine", LIMITED]
+        lines = [json.loads(line) for line in (one.project.path / "audit.log").read_text().splitlines()]
+    calls = [line for line in lines if line["action"] in {"call", "call_end"}]
+    ids = list(dict.fromkeys(line["call_id"] for line in calls))
+    assert [(line["action"], line["outcome"], ids.index(line["call_id"])) for line in calls] == [
+        *(("call", "allowed", 0), ("call_end", "ok", 0), ("call", "allowed", 1), ("call_end", "ok", 1)),
+        ("call", "refused", 2),
+    ]
+    assert (calls[-1]["rule"], calls[-1]["reason"], calls[-1]["agent"]) == ("rule-1", "limited", "echo")
+
+
 async def test_workers_of_one_machine_count_in_a_sqlite_file(tmp_path: Path) -> None:
     limits = {"store": "database", "rules": [{"agent": "root", "calls_per_minute": 20, "calls_at_once": 100}]}
     async with fleet(tmp_path, threads=f"sqlite:///{tmp_path}/threads.db", limits=limits) as workers:
-        outcomes = Counter[str]()
-        began = asyncio.get_running_loop().time()
-        await asked_often(200, [workers.url("root")], outcomes)
-        assert asyncio.get_running_loop().time() - began < 60
-        assert outcomes[LIMITED] == 180
-        by_worker = Counter(record["worker"] for record in workers.records("call refused"))
-        assert len(by_worker) == 2
+        async with AsyncExitStack() as stack:
+            clients = [await stack.enter_async_context(workers.client_of(pid)) for pid in workers.pids]
+            began = asyncio.get_running_loop().time()
+            chats = [
+                client.post("/api/v1/agents/root/chat", json={"message": "hello"})
+                for _ in range(50)
+                for client in clients
+            ]
+            answers = Counter(answer.status_code == OK for answer in await asyncio.gather(*chats))
+            assert asyncio.get_running_loop().time() - began < 60
+        assert answers == {True: 20, False: 80}
+
+        def all_refused() -> bool:
+            return len(workers.records("call refused")) == 80
+
+        await eventually(all_refused, what="a line for each refused call")
+        refused = workers.records("call refused")
+        assert {record["reason"] for record in refused} == {LIMITED}
+        assert len({record["worker"] for record in refused}) == 2
