@@ -77,8 +77,8 @@ class Exceeded:
     @property
     def sentence(self) -> str:
         """The reason for the caller; the numbers are those of the rule, never those of other callers."""
-        limit = f"The limit of {self.limit} {self.measure} is reached (rule '{self.rule.name}')."
-        return f"{limit} Try again in {self.retry_after_seconds} seconds."
+        limit = f"Rule '{self.rule.name}' limits {self.measure} to {self.limit}."
+        return f"{limit} Try again in {self.retry_after_seconds} s."
 
     def error(self) -> CallLimitedError:
         """Return the refusal of a call."""

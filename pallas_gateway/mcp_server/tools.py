@@ -15,7 +15,7 @@ from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 from pallas_gateway.calls.call import CALL_META_KEY, GET_HEALTH, PARAMS_META_KEY
 from pallas_gateway.calls.conversation import current_message, is_text, parse_history, refuse_too_many
 from pallas_gateway.calls.parameters import parse
-from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.errors import CallLimitedError, CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.hosting.answering import AnsweredCall
 
+LIMIT_META_KEY = "pallas/limit"
+"""In `_meta` of a refusal: the rule of `gateway.limits`, and when to try again."""
 TRACE_META_KEY = "pallas/trace_url"
 """In `_meta` of a result: the page of the call's trace."""
 LONGEST_ID = 1000
@@ -197,10 +199,17 @@ def call_result(answered: AnsweredCall, trace_url: str | None = None) -> CallToo
     meta: dict[str, Any] = {CALL_META_KEY: answered.facts(), **({TRACE_META_KEY: trace_url} if trace_url else {})}
     if (reply := answered.reply) is None:
         content = TextContent(type="text", text=str(answered.outcome))
-        return CallToolResult(content=[content], is_error=True, meta=meta)
+        return CallToolResult(content=[content], is_error=True, meta={**meta, **_limit_meta(answered.outcome)})
     notes = params_meta(reply)
     both = {**meta, PARAMS_META_KEY: notes} if notes else meta
     return CallToolResult(content=list(reply.content), is_error=answered.has_failed, meta=both)
+
+
+def _limit_meta(outcome: object) -> dict[str, Any]:
+    """Return `_meta["pallas/limit"]` for a call that a rule refuses."""
+    if not isinstance(outcome, CallLimitedError):
+        return {}
+    return {LIMIT_META_KEY: {"rule": outcome.rule, "retry_after_seconds": outcome.retry_after_seconds}}
 
 
 def params_meta(reply: Reply) -> dict[str, Any]:

@@ -300,7 +300,7 @@ async def test_a_budget_of_tokens_is_shared_by_gateways(tmp_path: Path, server: 
         # Each has 15 tokens. The call that reaches the budget has ended, the next one does not begin.
         assert [await outcome(gateway.url("echo")) for gateway in (one, two, one, two)] == ["fine"] * 2 + [LIMITED] * 2
         refused = await ask(one.url("echo"))
-        assert "The limit of 30 tokens per day is reached" in refused.text
+        assert "limits tokens per day to 30" in refused.text
 
 
 async def test_a_changed_limit_and_a_changed_store_hold_from_the_reload_on(tmp_path: Path, server: PostgreSql) -> None:

@@ -1,6 +1,7 @@
 """Errors in OpenAI's form: `{"error": {message, type, param, code}}` with an HTTP status.
 
-`code` is the gateway's reason, except for two that clients look for (`invalid_api_key`, `model_not_found`).
+`code` is the gateway's reason, except for those that clients look for (`invalid_api_key`, `model_not_found`,
+`rate_limit_exceeded`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.datastructures import MutableHeaders
 from starlette.responses import JSONResponse
 
-from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallRefusedError
+from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallLimitedError, CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ _NOT_AGAIN = {"x-should-retry": "false"}
 _NOT_STARTED = {
     "busy": (HTTPStatus.TOO_MANY_REQUESTS, RETRY_AFTER),
     "agent_unavailable": (HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER),
+    "audit_unavailable": (HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER),
     "insufficient_scope": (HTTPStatus.FORBIDDEN, {}),
 }
 _FAILED = {
@@ -78,8 +80,24 @@ class ApiError(Exception):
 
 def of_refusal(refusal: GatewayError) -> ApiError:
     """Return the error of a call that was not started."""
+    if isinstance(refusal, CallLimitedError):
+        return _of_limit(refusal)
     status, headers = _NOT_STARTED.get(refusal.reason, (HTTPStatus.BAD_REQUEST, {}))
     return ApiError(status, str(refusal), refusal.reason, getattr(refusal, "param", None), headers)
+
+
+def _of_limit(refusal: CallLimitedError) -> ApiError:
+    """Return the error of a call that a rule refuses, with the headers by which OpenAI's clients wait.
+
+    Format: https://platform.openai.com/docs/guides/rate-limits, "Rate limits in headers".
+    """
+    headers = {
+        "Retry-After": str(refusal.retry_after_seconds),
+        f"x-ratelimit-limit-{refusal.unit}": str(refusal.limit),
+        f"x-ratelimit-remaining-{refusal.unit}": "0",
+        f"x-ratelimit-reset-{refusal.unit}": f"{refusal.retry_after_seconds}s",
+    }
+    return ApiError(HTTPStatus.TOO_MANY_REQUESTS, str(refusal), "rate_limit_exceeded", headers=headers)
 
 
 def of_failure(reason: str, message: str) -> ApiError:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
-from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallRefusedError, GatewayError
+from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallLimitedError, CallRefusedError, GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _BY_REASON = {
     "agent_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
+    "audit_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "bad_input": HTTPStatus.BAD_REQUEST,
     "bad_image": HTTPStatus.BAD_REQUEST,
     "bad_params": HTTPStatus.BAD_REQUEST,
@@ -23,6 +24,7 @@ _BY_REASON = {
     "insufficient_scope": HTTPStatus.FORBIDDEN,
     "internal_error": HTTPStatus.INTERNAL_SERVER_ERROR,
     "lease_lost": HTTPStatus.CONFLICT,
+    "limited": HTTPStatus.TOO_MANY_REQUESTS,
     "llm_timeout": HTTPStatus.GATEWAY_TIMEOUT,
     "no_owner": HTTPStatus.FORBIDDEN,
     "not_acceptable": HTTPStatus.NOT_ACCEPTABLE,
@@ -54,7 +56,10 @@ def response_to(error: GatewayError, *, about: Mapping[str, Any] | None = None) 
     default = HTTPStatus.UNPROCESSABLE_ENTITY if is_refusal else HTTPStatus.BAD_GATEWAY
     status = _BY_REASON.get(error.reason, default)
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in _AGAIN_LATER else {}
-    body = {**error_body(error.reason, str(error)), **(about or {})}
+    body: dict[str, Any] = {**error_body(error.reason, str(error)), **(about or {})}
+    if isinstance(error, CallLimitedError):
+        headers = {"Retry-After": str(error.retry_after_seconds)}
+        body["limit"] = {"rule": error.rule, "retryAfterSeconds": error.retry_after_seconds}
     return JSONResponse(body, status_code=status, headers=headers)
 
 

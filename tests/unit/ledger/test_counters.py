@@ -69,7 +69,7 @@ def test_a_call_waits_until_the_oldest_of_the_window_leaves_it() -> None:
 
     assert refused is not None
     assert (refused.rule, refused.retry_after_seconds, refused.limit, refused.unit) == ("rule-1", 20, 2, "requests")
-    assert str(refused) == "The limit of 2 calls per minute is reached (rule 'rule-1'). Try again in 20 seconds."
+    assert str(refused) == "Rule 'rule-1' limits calls per minute to 2. Try again in 20 s."
     clock.move(refused.retry_after_seconds)
     assert refusal(counted, entry()) is None
     assert refusal(counted, entry()) is not None

@@ -68,7 +68,7 @@ async def test_tokens_of_nested_calls_use_up_the_budget_that_an_agent_has_for_al
     excess = await other.charge(0)
     assert excess is not None
     assert excess.rule == "rule-1"
-    assert excess.sentence.startswith("The limit of 10 tokens per day is reached (rule 'rule-1'). Try again in ")
+    assert excess.sentence.startswith("Rule 'rule-1' limits tokens per day to 10. Try again in ")
     assert await is_refused(of, entry("d", caller="key:eve", agent="search", parent="a"))
     assert not await is_refused(of, entry("e"))
 
