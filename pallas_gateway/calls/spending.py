@@ -67,7 +67,8 @@ class Spending:
         self._prices = NO_PRICES
         self._permit: Permit | None = None
         self._tasks: TaskOwner | None = None
-        self._charges: tuple[asyncio.Task[Excess | None], ...] = ()
+        self._charges: tuple[asyncio.Task[None], ...] = ()
+        self._excess: Excess | None = None
         # A nested call asks before its first turn; the admission of any other call has just asked.
         self._answered_at = -1 if above is not None else 0
 
@@ -129,18 +130,26 @@ class Spending:
             return None
         if self._answered_at != self.tokens:  # nested calls have been charged since the last answer
             self._charge(0)
-        if charges := self._charges:
-            await asyncio.wait(charges)  # a call that is cancelled here does not cancel its charges
-            self._charges = tuple(one for one in self._charges if one not in charges)
-        excess = next((found for one in charges if (found := one.result()) is not None), None)
-        return Ended("limited", excess.sentence.rstrip(".")) if excess is not None else None
+        if self._charges:
+            await asyncio.wait(self._charges)  # a call that is cancelled here does not cancel its charges
+        return Ended("limited", self._excess.sentence.rstrip(".")) if self._excess is not None else None
 
     def _charge(self, tokens: int) -> None:
         if self._permit is None or self._tasks is None:
             return
         self._answered_at = self.tokens
         # Eager, so that a call that ends at once has sent its charge.
-        self._charges += (self._tasks.spawn(self._permit.charge(tokens), name="charge", report=True, is_eager=True),)
+        task = self._tasks.spawn(self._ask(self._permit, tokens), name="charge", report=True, is_eager=True)
+        if not task.done():
+            self._charges += (task,)
+            task.add_done_callback(self._forget)
+
+    async def _ask(self, permit: Permit, tokens: int) -> None:
+        self._excess = await permit.charge(tokens) or self._excess
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        """Let go of a charge, whose context refers to the whole call."""
+        self._charges = tuple(one for one in self._charges if one is not task)
 
     def _with_those_above(self) -> Iterator[Spending]:
         one: Spending | None = self

@@ -85,6 +85,7 @@ class Account:
             step,
             _tokens(turns),
             waiting=self.outcome is None and self.questions is not None and self.questions.pauses.questions > 0,
+            is_estimated=any(turn.usage.estimated for turn in turns),
             end=self.outcome,
         )
 

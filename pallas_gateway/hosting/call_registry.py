@@ -53,6 +53,7 @@ class ListedCall:
         step: LLM turns begun.
         tokens: its own so far, of all kinds.
         waiting: a question to its caller is open.
+        is_estimated: the provider sent no usage for a part of the tokens.
         end: None while it runs.
     """
 
@@ -67,6 +68,7 @@ class ListedCall:
     step: int
     tokens: int
     waiting: bool = False
+    is_estimated: bool = False
     end: CallOutcome | None = None
 
 

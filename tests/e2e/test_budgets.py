@@ -490,3 +490,31 @@ async def test_a_limit_names_other_agents_as_servers(tmp_path: Path) -> None:
         assert {speaker(request) for request in staged.llm.requests} == {"top"}
         assert "'middle/send_message' 0 times" in staged.llm.requests[-1].body["messages"][-1]["content"]
     assert answer.text == "top is done."
+
+
+# --- rules of agents.yaml --------------------------------------------------------------------------------------------
+
+
+async def test_the_tokens_of_a_day_end_the_calls_of_one_caller_and_not_of_another(tmp_path: Path) -> None:
+    rules = [{"name": "daily", "caller": "key:ann", "per": "caller", "tokens_per_day": 750}]
+    gateway = {**AUTH, "limits": {"rules": rules}}
+    agents = chain_of({}, {}, {"max_tokens_per_call": 300})
+    async with stage(tmp_path, three_deep_and_done, agents, gateway=gateway) as staged:
+        ann, bob = KEYS.values()
+        # A call of `top` is 200 tokens, of `middle` 200 and of `low` 300.
+        whole = await ask(staged.url("top"), bearer=ann)
+        assert (whole.text, whole.meta["stop_reason"]) == ("top is done.", "endTurn")
+        ended = await ask(staged.url("top"), bearer=ann)
+        await until_idle(staged.served)
+        assert [tokens_of(staged, agent) for agent in ("top", "middle", "low")] == [300, 200, 300]
+        refused = await ask(staged.url("top"), bearer=ann)
+        other = await ask(staged.url("top"), bearer=bob)
+    assert (ended.is_error, ended.meta["stop_reason"]) == (False, "limited")
+    assert (refused.is_error, refused.meta["stop_reason"]) == (True, "limited")
+    assert other.text == "top is done."
+
+
+def three_deep_and_done(request: LlmRequest) -> Turn:
+    """As `three_deep`, but `middle` answers after its first nested call."""
+    is_done = speaker(request) == "middle" and request.tool_results
+    return say("middle is done.", usage=TURN) if is_done else three_deep(request)

@@ -26,6 +26,7 @@ def call(one: ListedCall, worker: int) -> Json:
         "step": one.step,
         "seconds": round(one.seconds, 3),
         "tokens": one.tokens,
+        **({"estimated": True} if one.is_estimated else {}),
         "waiting": one.waiting,
         "worker": worker,
     }

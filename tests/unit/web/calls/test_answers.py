@@ -1,6 +1,7 @@
 """Calls as JSON: the keys that clients rely on, and names that hold anything."""
 
 import json
+from dataclasses import replace
 
 from pallas_gateway.hosting.call_registry import CallOutcome, ListedCall, ToolTime
 from pallas_gateway.web.calls import answers
@@ -22,12 +23,16 @@ def test_a_running_call_has_the_keys_of_the_openapi_document() -> None:
         "startedAt": "2026-11-18T11:06:40.123Z", "step": 2, "seconds": 1.235, "tokens": 30, "waiting": True,
         "worker": 2,
     }  # fmt: skip
-    assert sorted(SCHEMAS["Call"]["required"]) == sorted(SCHEMAS["Call"]["properties"]) == sorted(document)
+    assert sorted(SCHEMAS["Call"]["required"]) == sorted(document)
+    estimated = answers.call(replace(RUNNING, is_estimated=True), 2)
+    assert estimated == {**document, "estimated": True}
+    assert sorted(SCHEMAS["Call"]["properties"]) == sorted(estimated)
 
 
 def test_an_ended_call_has_its_outcome_and_tools_and_not_its_owner() -> None:
     document = answers.call(ENDED, 1)
-    assert sorted(SCHEMAS["EndedCall"]["required"]) == sorted(SCHEMAS["EndedCall"]["properties"]) == sorted(document)
+    assert sorted(SCHEMAS["EndedCall"]["required"]) == sorted(document)
+    assert sorted(SCHEMAS["EndedCall"]["properties"]) == sorted([*document, "estimated"])
     assert (document["outcome"], document["stopReason"], document["toolsLeftOut"]) == ("error", "cancelled", 3)
     assert document["endedAt"] == "2026-11-18T11:06:42.000Z"
     assert document["tools"] == [{"name": HALF, "start": 0.5, "seconds": 1.0, "ok": None}]
