@@ -8,6 +8,7 @@ import signal
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.identity.static_keys import hash_of
 from tests.e2e.fleet import fleet
 from tests.support.askable_callers import CAN_BE_ASKED
 from tests.support.clients import MODERN_VERSION
@@ -74,6 +75,27 @@ async def test_a_call_is_listed_and_ended_from_another_worker(tmp_path: Path) ->
     assert len(recent) == 3
     assert [one["endedAt"] for one in recent] == sorted((one["endedAt"] for one in recent), reverse=True)
     assert {one["worker"] for one in recent} == {1, 2}
+
+
+async def test_each_worker_decides_who_may_list_and_end_its_calls(tmp_path: Path) -> None:
+    keys = {"alice": ["run:agents"], "bob": ["run:agents"], "seer": ["view:calls"]}
+    tokens = [{"name": name, "sha256": hash_of(name), "grants": grants} for name, grants in keys.items()]
+    async with fleet(tmp_path, auth={"tokens": tokens}) as served, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(served.client_of(pid)) for pid in sorted(served.pids)]
+        clients[0].headers["authorization"] = "Bearer alice"
+        call = asyncio.create_task(called(clients[0], served.url("peer"), "hang on"))
+        await served.gate.wait_for_entered(1)
+        [running] = await listed(clients[0])
+        told = {}
+        for name in (None, "bob", "seer", "alice"):
+            http = clients[1]
+            http.headers["authorization"] = f"Bearer {name}" if name else "Bearer"
+            shown = await http.get(PATH)
+            ended = await http.delete(f"{PATH}/{running['id']}")
+            told[name] = shown.status_code, len(shown.json().get("calls", ())), ended.status_code
+        text = (await call)["content"][0]["text"]
+    assert told == {None: (401, 0, 401), "bob": (200, 0, 404), "seer": (200, 1, 403), "alice": (200, 1, 204)}
+    assert text == "The call was ended by key:alice."
 
 
 async def no_calls(http: httpx.AsyncClient) -> bool:

@@ -110,7 +110,7 @@ class CallsApi:
             return await self._ended_elsewhere(request, call_id)
         is_own = _owns(caller, account.listed().owner)
         if ends_all or is_own:
-            await self._cancel(account, caller, None if is_own else CANCEL_CALLS)
+            await self._cancel(account, caller, None if is_own or caller.grants.everything else CANCEL_CALLS)
             return Response(status_code=204)
         if not caller.grants.has(VIEW_CALLS):
             raise _no_call(call_id)
