@@ -102,7 +102,7 @@ def show(
     asked = CallList(gateway_url(url), bearer)
     if watch:
         try:
-            asyncio.run(_watch(asked, interval))
+            asyncio.run(watch_calls(asked, interval))
         except KeyboardInterrupt:
             sys.stdout.flush()
     elif as_json:
@@ -150,26 +150,28 @@ def _show(asked: CallList, found: Sequence[RemoteCall], *, recent: bool) -> None
         table(*RUNNING_COLUMNS, rows=running_lines(found))
 
 
-async def _watch(asked: CallList, interval: float) -> NoReturn:
+async def watch_calls(asked: CallList, interval: float) -> NoReturn:
     """Show the calls every `interval` seconds; a gateway that goes away is waited for.
 
     Raises:
         GatewayError: the first request fails, or a later one is refused.
     """
     before: list[RemoteCall] = []
-    now, trouble = await asked.fetch(), ""
+    now, trouble, told = await asked.fetch(), "", ""
     with _watching(Console(highlight=False, markup=False)) as show_all:
         while True:
-            gone = {one.id for one in before} - {one.id for one in now}
-            ended = await _outcomes(asked) if gone and show_all is None else []
             stamp = datetime.now().astimezone().strftime("%H:%M:%S")
-            if show_all is None:
-                for line in changes(before, now, ended):
-                    result(f"{stamp} {line}")
-                sys.stdout.flush()
-            else:
+            if show_all is not None:
                 heading = f"{asked.url} at {stamp}: {counted(len(now), 'call')}. {trouble or asked.note}"
                 show_all(now, heading.rstrip())
+            else:
+                gone = {one.id for one in before} - {one.id for one in now}
+                lines = [*changes(before, now, await _outcomes(asked) if gone else [])]
+                if told != (told := trouble or asked.note):
+                    lines.append(told or "All workers answer again.")
+                for line in lines:
+                    result(f"{stamp} {line}")
+                sys.stdout.flush()
             await asyncio.sleep(interval)
             before = now
             try:

@@ -6,17 +6,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pallas_gateway.client.calls import CallList, watch_calls
 from pallas_gateway.client.calls_view import RemoteCall, changes, recent_lines, running_lines, shown, tree
+from pallas_gateway.client.gateway_client import RefusedError
 from tests.support.commands import GATEWAY, Command
 from tests.support.odd_server import odd_server
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang
 from tests.support.terminal import CTRL_C, at_terminal
-from tests.support.waiting import Gate
+from tests.support.waiting import Gate, eventually
 from tests.support.watching import calling, stage
 
 HOSTILE = "key:\x1b[31mci\u202e\nroot  key:ops" + "x" * 1_000_000
@@ -98,6 +101,38 @@ def test_answers_that_are_no_lists_of_calls_are_named(run: Command) -> None:
         assert "What answers at" in ran.err
     with odd_server({}) as server:
         assert "it may be an older gateway" in run("calls", "--url", server.url).err
+
+
+async def test_a_watched_gateway_that_goes_away_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    told = ""
+
+    def printed(text: str) -> bool:
+        nonlocal told
+        told += capsys.readouterr().out
+        return text in told
+
+    call = {
+        "id": "a1", "parent": None, "agent": "echo", "caller": "key:ci", "api": "mcp", "step": 1, "seconds": 1.0,
+        "startedAt": "2026-11-24T12:00:00.000Z", "tokens": 3, "waiting": False, "worker": 1,
+    }  # fmt: skip
+    with odd_server({"GET": (200, {"calls": [call]})}) as server:
+        watching = asyncio.create_task(watch_calls(CallList(server.url), 0.05))
+        try:
+            for answer, text in (
+                ((200, {"calls": [call]}), "began    a1"),
+                ((503, {"error": "draining"}), "refused: HTTP 503"),
+                ((200, {"calls": [call]}), "All workers answer again."),
+                ((200, {"calls": [call], "missing": [2]}), "No answer from worker 2"),
+                ((200, {"calls": []}), "ended    a1"),
+            ):
+                server.documents = {"GET": answer}
+                await eventually(partial(printed, text), what=text)
+            server.documents = {"GET": (401, {"error": "unauthorized"})}
+            with pytest.raises(RefusedError):
+                await watching
+        finally:
+            watching.cancel()
+    assert told.count("refused: HTTP 503") == told.count("No answer from worker 2") == 1
 
 
 def test_workers_that_do_not_answer_are_named(run: Command) -> None:
