@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import httpx
 import openai
@@ -14,7 +14,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from pallas_gateway.config.loading.loader import Overrides
-from tests.support.askable_callers import Person, client_of
+from pallas_gateway.questions.used_states import OwnStates, StatesUnavailableError
+from tests.support.askable_callers import Person, asked_at, client_of
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import gateway_of, questions
 from tests.support.gateway import Agent, running, until_idle, write_project
@@ -118,6 +119,31 @@ async def test_a_turn_of_a_thread_that_asks_ends_and_its_thread_says_by_whom(tmp
     assert (error["reason"], error["message"]) == ("cancelled", ENDED)
     assert (last["status"], last["error"]) == ("error", {"reason": "cancelled", "message": ENDED})
     assert again == "endTurn"  # the thread is free
+
+
+class DatabaseAway(OwnStates):
+    """The states of a gateway whose database went away after a state was sealed."""
+
+    @override
+    async def use(self, ticket: str, seconds: float) -> bool:
+        raise StatesUnavailableError
+
+
+async def test_a_call_ends_here_while_it_is_unknown_whether_another_replica_may_resume_it(tmp_path: Path) -> None:
+    human = Agent(decorator="human_input=True")
+    async with (
+        gateway_of(tmp_path, {"url": "http://127.0.0.1:9/mcp"}, human) as served,
+        httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http,
+    ):
+        served.gateway.running.waiting_calls.used = DatabaseAway()
+        asked = await asked_at(served.url("user"), "human")
+        [one] = (await http.get(PATH)).json()["calls"]
+        refused = await http.delete(f"{PATH}/{one['id']}")
+        assert (await http.get(PATH)).json()["calls"] == []
+        result = (await asked.repeat()).result
+    assert (refused.status_code, refused.json()["error"]) == (503, "threads_unavailable")
+    assert "another replica may resume the call" in refused.json()["error_description"]
+    assert result["content"][0]["text"] == ENDED
 
 
 async def test_clients_of_the_openai_api_read_who_has_ended_their_call(tmp_path: Path) -> None:
