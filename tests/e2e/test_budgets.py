@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, override
 
 import pytest
+from openai import AsyncOpenAI
 
 from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.ledger.protocol import Excess, Permit
@@ -130,6 +131,39 @@ async def test_a_call_that_is_cancelled_between_two_turns_has_used_its_first(
         assert staged.served.metric("pallas_llm_tokens_total", agent="solo", model="test-model", kind="input") == 80
     [line] = [record.__dict__ for record in caplog.records if record.getMessage() == "call ended"]
     assert (line["reason"], line["tokens"]["input"], line["tokens"]["output"]) == ("cancelled", 80, 20)
+
+
+async def test_a_client_of_openais_api_reads_that_the_answer_is_cut(tmp_path: Path) -> None:
+    async with (
+        stage(tmp_path, busy, solo(max_tokens_per_call=150), gateway={"openai_api": True}) as staged,
+        AsyncOpenAI(base_url=f"{staged.served.base_url}/v1", api_key="any", max_retries=0) as client,
+    ):
+        messages: Any = [{"role": "user", "content": "go"}]
+        whole = await client.chat.completions.create(model="solo", messages=messages)
+        streamed = await client.chat.completions.create(model="solo", messages=messages, stream=True)
+        chunks = [chunk.choices[0] async for chunk in streamed if chunk.choices]
+    text = "".join(choice.delta.content or "" for choice in chunks)
+    assert (whole.choices[0].finish_reason, chunks[-1].finish_reason) == ("length", "length")
+    assert (whole.model_extra or {})["pallas"]["stopped"] == "budget"
+    for said in (whole.choices[0].message.content or "", text):
+        assert said.count("Try 1.") == 1
+        assert said.endswith("This answer is partial.]")
+
+
+async def test_other_prices_and_budgets_hold_from_the_reload_on(tmp_path: Path) -> None:
+    async with stage(tmp_path, busy, solo(max_tokens_per_call=150)) as staged:
+        first = await ask(staged.url("solo"))
+
+        def change(document: dict[str, Any]) -> None:
+            document["gateway"]["prices"] = {"test-model": {"input": 1_000, "output": 0}}
+            document["agents"]["solo"].update(max_tokens_per_call=250, tool_limits={"tools/echo": 1})
+
+        staged.served.project.edit(change)
+        await staged.served.reload()
+        second = await ask(staged.url("solo"))
+        assert len(staged.tools.recorder.calls("echo")) == 2 + 1
+    assert ("cost" in first.meta, second.meta["cost"]) == (False, 0.24)
+    assert "its budget is 250" in second.text
 
 
 # --- usage that is not sent ------------------------------------------------------------------------------------------
