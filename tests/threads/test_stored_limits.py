@@ -184,6 +184,23 @@ async def test_a_gateway_alone_keeps_to_the_limit_of_one_gateway(tmp_path: Path,
         assert [await outcome(gateway.url("echo")) for gateway in (one, two, one)] == ["fine", LIMITED, LIMITED]
 
 
+async def test_a_gateway_that_starts_without_its_database_counts_alone_until_it_comes(
+    tmp_path: Path, server: PostgreSql
+) -> None:
+    url = server.new_database()
+    server.stop()
+    try:
+        async with world_at(tmp_path, url) as world, world.gateways({"calls_per_minute": 2}, count=1) as (one,):
+            assert [await outcome(one.url("echo")) for _ in range(3)] == ["fine", "fine", LIMITED]
+            server.start()
+            await eventually(lambda: one.gateway.limits_away is None, what="the database")
+            assert [await outcome(one.url("echo")) for _ in range(3)] == ["fine", "fine", LIMITED]
+            assert len(await world.begun()) == 2
+    finally:
+        if not server.is_up:
+            server.start()
+
+
 async def test_calls_are_refused_without_the_database_if_so_set_except_those_that_no_rule_matches(
     tmp_path: Path, server: PostgreSql
 ) -> None:
