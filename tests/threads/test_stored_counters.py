@@ -220,9 +220,8 @@ async def test_what_a_process_holds_is_what_the_database_has_after_an_outage(dat
 
 
 async def test_a_transaction_that_hangs_is_given_up_and_never_counts(database_url: str) -> None:
-    async with replicas(database_url, 2, {"calls_per_minute": 1, "calls_at_once": 1}) as (one, two):
-        with suppress(CallLimitedError):
-            await one.end(await one.begin(entry("key:bob")) or 0)
+    async with replicas(database_url, 2, {"calls_per_minute": 5, "calls_at_once": 5}) as (one, two):
+        await one.end(await one.begin(entry("key:bob")) or 0)
         locked, release = asyncio.Event(), asyncio.Event()
 
         async def hold(sql: AsyncConnection) -> None:
@@ -276,6 +275,17 @@ async def test_rows_that_no_longer_count_are_removed(database_url: str) -> None:
         await one.counters.remove_expired(0)
         assert await rows(one, tables.counters) == 1
         assert await one.is_admitted(entry("key:spent"))
+
+
+async def test_a_budget_is_there_again_the_next_day(database_url: str) -> None:
+    async with replicas(database_url, 2, {"tokens_per_day": 5}) as (one, two):
+        assert await one.charge(entry(), 4) is None
+        assert await two.charge(entry(), 1) is not None
+        assert not await one.is_admitted(entry())
+        await executed(one, "UPDATE pallas_counters SET day = day - 1")
+        assert await two.is_admitted(entry())
+        assert await one.charge(entry(), 4) is None
+        assert await two.charge(entry(), 1) is not None
 
 
 async def executed(replica: Replica, statement: str) -> None:
