@@ -202,7 +202,8 @@ class WaitingCalls:
         """
         call_id = call.call.call_id
         ticket = call.detach(self.sealing.seconds, lambda: self._calls.pop(call_id, None))
-        checkpoint = (call.checkpoint(call.questions.keys()) if self._uses.is_available else None) or ""
+        may_be_resumed = self._uses.is_available and call.work is not None  # else it ends while it asks
+        checkpoint = (call.checkpoint(call.questions.keys()) if may_be_resumed else None) or ""
         call.is_in_state = bool(checkpoint)
         state = f"{self.process}.{call_id}.{ticket}.{checkpoint}"
         if self._is_over:
