@@ -25,8 +25,7 @@ class ToolLimits:
         """Count a call of a tool, which may have several names; if it must not run, return the limit as a clause."""
         matching = self._matching(names)
         if (full := next((glob for glob in matching if self._calls[glob] >= self._most[glob]), None)) is not None:
-            most = self._most[full]
-            return f"one call may run tools of '{full}' {most} {'time' if most == 1 else 'times'}, and has done so"
+            return f"the limit of one call for tools of '{full}' is {self._most[full]}, and it is reached"
         self._calls.update(matching)
         return None
 

@@ -250,9 +250,10 @@ class FastAgentInstance:
         try:
             is_over = await self._limits.ends_within(self._generation, timeout_seconds, _suspended_while_asking)
         except asyncio.CancelledError:
-            self._meter.cut_off()
             self._generation.cancel()
             raise
+        finally:
+            self._meter.cut_off()
         if is_over and (ended := self._meter.spending.ended) is not None:
             extra = {"event": "loop_halt", "reason": ended.stop, "agent": call.agent, "call_id": call.call_id}
             _guard_log.warning("call stopped by its budget", extra=extra)
@@ -262,7 +263,6 @@ class FastAgentInstance:
             if self._is_workflow and reply.failure is None and self._observer.failed_turn is not None:
                 reply = workflow_failure(self._observer.failed_turn)
         else:
-            self._meter.cut_off()
             self._generation.cancel()
             self._observer.abandon_tools()
             extra = {"event": "loop_halt", "reason": "deadline", "agent": call.agent, "call_id": call.call_id}

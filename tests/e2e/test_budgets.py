@@ -503,7 +503,9 @@ async def test_parallel_tool_calls_above_their_limit_do_not_run(tmp_path: Path) 
         assert len(staged.tools.recorder.calls("echo")) == 4
         again = await ask(staged.url("solo"))  # a limit is for one call
         assert len(staged.tools.recorder.calls("echo")) == 8
-    refused = "The tool 'tools/echo' was not run: one call may run tools of 'tools/ec*' 4 times, and has done so."
+    refused = (
+        "The tool 'tools/echo' was not run: the limit of one call for tools of 'tools/ec*' is 4, and it is reached."
+    )
     for one in (answer, again):
         assert one.text.count(refused) == 2
         assert "Do not call it again in this call" in one.text
@@ -522,7 +524,7 @@ async def test_a_limit_names_other_agents_as_servers(tmp_path: Path) -> None:
     async with stage(tmp_path, three_deep, agents) as staged:
         answer = await ask(staged.url("top"))
         assert {speaker(request) for request in staged.llm.requests} == {"top"}
-        assert "'middle/send_message' 0 times" in staged.llm.requests[-1].body["messages"][-1]["content"]
+        assert "tools of 'middle/send_message' is 0" in staged.llm.requests[-1].body["messages"][-1]["content"]
     assert answer.text == "top is done."
 
 

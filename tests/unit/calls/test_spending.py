@@ -201,6 +201,21 @@ async def test_a_call_that_is_cancelled_while_it_waits_leaves_its_charge_alone()
         gate.open()
 
 
+async def test_a_charge_that_fails_is_reported_and_the_call_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Permit):
+        is_charged = True
+
+        async def charge(self, tokens: int) -> Excess | None:
+            raise OSError(f"{tokens} tokens not charged")
+
+    async with TaskOwner() as tasks:
+        spending = admitted(permit=Broken(), tasks=tasks)
+        spending.add(turn(60), Spent())
+        assert await spending.why_ended() is None
+    [record] = caplog.records
+    assert (record.levelname, "60 tokens not charged" in caplog.text) == ("ERROR", True)
+
+
 # --- prices ----------------------------------------------------------------------------------------------------------
 
 

@@ -23,9 +23,9 @@ def test_no_tool_runs_more_often_than_any_of_its_limits(called: Sequence[str]) -
 def test_a_refused_call_counts_for_none_of_its_limits() -> None:
     limits = ToolLimits({"search/b": 1, "search/*": 2})
     assert limits.take(["search/b"]) is None
-    assert limits.take(["search/b"]) == "one call may run tools of 'search/b' 1 time, and has done so"
+    assert limits.take(["search/b"]) == "the limit of one call for tools of 'search/b' is 1, and it is reached"
     assert limits.take(["search/a"]) is None
-    assert limits.take(["search/a"]) == "one call may run tools of 'search/*' 2 times, and has done so"
+    assert limits.take(["search/a"]) == "the limit of one call for tools of 'search/*' is 2, and it is reached"
 
 
 def test_a_tool_with_two_names_counts_once() -> None:
