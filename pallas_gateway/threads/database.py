@@ -78,12 +78,17 @@ class Database:
             up: shows whether it is available, with its kind as the label.
         """
         self._engine = _engine(url.reveal(), folder, busy_seconds)
-        self._up = up.labels(self._engine.dialect.name) if up is not None else None
+        self._up = up.labels(self.kind) if up is not None else None
         self._set_up(True)
         self._transactions = TaskOwner()
         self._pool = cast("QueuePool", self._engine.pool)
         self._line = asyncio.Lock()  # of those that wait for an idle connection
         self._one_less = asyncio.Event()
+
+    @property
+    def kind(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._engine.dialect.name
 
     async def close(self) -> None:
         """Wait (bounded) for running transactions, and close every connection."""

@@ -36,8 +36,9 @@ if TYPE_CHECKING:
     from pallas_gateway.threads.counter_rows import LeaseRow, StoredCounter
     from pallas_gateway.threads.database import Database
 
-ANSWER_SECONDS = 1.5
-"""Longest wait for one transaction; after that the database is not asked until it has been tried out."""
+ANSWER_SECONDS = {"postgresql": 1.5, "sqlite": 5.0}
+"""Longest wait for one transaction; after that the database is not asked until it has been tried out. Writers of SQLite
+have no queue: with several busy processes, one of them may wait for seconds."""
 MOST_AT_ONCE = 64
 """Requests that one transaction decides."""
 MEASURE_SECONDS = 10.0
@@ -246,6 +247,7 @@ class StoredCounters:
     async def _decided(self, batch: Sequence[_Request]) -> Sequence[_Answer]:
         clock = asyncio.get_running_loop().time
         began = clock()
+        latest = began + ANSWER_SECONDS[self._database.kind]
         takes_lease = any(rule.settings.calls_at_once is not None for one in batch for rule in one.rules)
         renews = self._is_renewal_due or (takes_lease and began >= self._renew_at)
         ended, self._ended = self._ended, []
@@ -253,9 +255,9 @@ class StoredCounters:
         if renews:
             transaction.renewal = _Renewal(self._lease_seconds, dict(self._held))
         try:
-            while await self._database.write(transaction.run, seconds=began + ANSWER_SECONDS - clock()):
+            while await self._database.write(transaction.run, seconds=latest - clock()):
                 added = partial(counter_rows.add, wanted=transaction.missing, most=self._most)
-                transaction.shared |= await self._database.write(added, seconds=began + ANSWER_SECONDS - clock())
+                transaction.shared |= await self._database.write(added, seconds=latest - clock())
         except ThreadsUnavailableError:
             transaction.is_given_up = True
             raise

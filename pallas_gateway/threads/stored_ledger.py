@@ -147,7 +147,7 @@ def _away(rule: Rule) -> CallLimitedError:
     settings = rule.settings
     return CallLimitedError(
         f"The limits of this gateway cannot be checked now (rule '{rule.name}'), because their database is not "
-        f"available. Try again in {RETRY_AFTER_SECONDS} seconds.",
+        f"available. Try again in {RETRY_AFTER_SECONDS} s.",
         rule=rule.name,
         retry_after_seconds=RETRY_AFTER_SECONDS,
         limit=settings.calls_per_minute or settings.calls_at_once or settings.tokens_per_day or 0,

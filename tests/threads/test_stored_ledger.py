@@ -142,7 +142,7 @@ async def test_running_and_nested_calls_go_on_while_calls_are_refused(tmp_path: 
         assert await running.charge(5) is None
         excess = await running.charge(5)
         assert excess is not None
-        assert "30 tokens per day" in excess.sentence
+        assert "tokens per day to 30" in excess.sentence
         running.end(ENDED)
         nested.end(ENDED)
         stage.is_away(False)
@@ -158,7 +158,7 @@ async def test_a_nested_call_is_refused_by_a_used_up_budget_only(tmp_path: Path)
         for _ in range(3):
             nested = await stage.begin(parent="c1")
         assert await nested.charge(5) is not None
-        with pytest.raises(CallLimitedError, match="5 tokens per day"):
+        with pytest.raises(CallLimitedError, match="tokens per day to 5"):
             await stage.begin(parent="c1")
         nested.end(ENDED)
         outer.end(ENDED)

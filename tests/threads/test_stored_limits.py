@@ -223,7 +223,7 @@ async def test_calls_are_refused_without_the_database_if_so_set_except_those_tha
             server.start()
     assert refused.is_error
     assert refused.meta["stop_reason"] == LIMITED
-    assert "because their database is not available. Try again in 5 seconds." in refused.text
+    assert "because their database is not available. Try again in 5 s." in refused.text
     assert admitted.text == "fine"
 
 
