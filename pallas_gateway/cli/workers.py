@@ -22,7 +22,7 @@ from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.ledger.audited_ledger import audited
 from pallas_gateway.ledger.own_ledger import OwnLedger
-from pallas_gateway.serving import certificates
+from pallas_gateway.serving import certificates, process
 from pallas_gateway.serving.service_manager import ServiceManager
 from pallas_gateway.serving.sockets import bind_public, wants_same_ports
 from pallas_gateway.workers.manager import WorkerManager
@@ -73,7 +73,7 @@ def serve_with_workers(configuration: Configuration, count: int, rereading: Rere
             state_key=secrets.token_bytes(32),
             workers=count,
         )
-        asyncio.run(_run(Plan(count, COMMAND, _environ, start, sockets)))
+        process.run(_run(Plan(count, COMMAND, _environ, start, sockets)))
 
 
 def _environ() -> dict[str, str]:
