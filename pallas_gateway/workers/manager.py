@@ -9,6 +9,7 @@ import asyncio
 import logging
 import signal
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -25,12 +26,14 @@ from pallas_gateway.workers.ledger_rows import LedgerRows
 from pallas_gateway.workers.parent_ledger import digest_of
 from pallas_gateway.workers.usage_rows import UsageAsked, UsageChanges, answers_of, counted
 from pallas_gateway.workers.worker_messages import (
+    Alive,
     Cancelled,
     Close,
     Closed,
     GivenBack,
     LedgerSettings,
     LevelSet,
+    LimitsUsed,
     NotReloaded,
     Ready,
     Stopped,
@@ -223,21 +226,8 @@ class WorkerManager:
             worker.signal(signal.SIGTERM)
         calls = CallsOfWorker(self._ledger, worker.send, self._tasks)
 
-        def take(message: WorkerMessage) -> None:
-            match message:
-                case LedgerRows():
-                    calls.take(message)
-                case LedgerSettings(digest):
-                    self._note_ledger_settings(digest)
-                case UsageChanges(day, rows):
-                    self._usage.add_of_day(day, counted(rows))
-                case UsageAsked():
-                    self._tasks.spawn(self._send_usage(worker, message), name="usage", report=True)
-                case _:
-                    self._take(worker, message)
-
         try:
-            await worker.listen(take)
+            await worker.listen(partial(self._take, worker, calls))
             calls.close()
             return await worker.ended(self._stop_seconds)
         finally:
@@ -256,7 +246,23 @@ class WorkerManager:
         if digest != digest_of(self.configuration.deployment.gateway):  # the worker has reloaded by itself
             _call_back(self.reread)
 
-    def _take(self, worker: WorkerProcess, message: WorkerMessage) -> None:
+    def _take(self, worker: WorkerProcess, calls: CallsOfWorker, message: WorkerMessage) -> None:
+        match message:
+            case LedgerRows():
+                calls.take(message)
+            case LedgerSettings(digest):
+                self._note_ledger_settings(digest)
+            case UsageChanges(day, rows):
+                self._usage.add_of_day(day, counted(rows))
+            case UsageAsked():
+                self._tasks.spawn(self._send_usage(worker, message), name="usage", report=True)
+            case Alive():
+                if ratios := self._ledger.ratios():
+                    worker.send(LimitsUsed({**ratios}))
+            case _:
+                self._take_of_worker(worker, message)
+
+    def _take_of_worker(self, worker: WorkerProcess, message: WorkerMessage) -> None:
         match message:
             case Ready(announcement):
                 self._note_ready(worker, announcement)

@@ -20,7 +20,7 @@ from pallas_gateway.workers.ledger_rows import (
     values_of_end,
     values_of_entry,
 )
-from pallas_gateway.workers.worker_messages import LedgerSettings
+from pallas_gateway.workers.worker_messages import LedgerSettings, LimitsUsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,6 +94,7 @@ class ParentLedger:
             self._rows.add(row_of_decision(decision))
 
     def ratios(self) -> Mapping[str, float]:
+        """Return what the parent has reported last."""
         return self._ratios
 
     async def charge(self, admission: int, tokens: int) -> Excess | None:
@@ -105,10 +106,13 @@ class ParentLedger:
     def end_call(self, admission: int, end: CallEnd) -> None:
         self._rows.add([END, admission, *values_of_end(end)])
 
-    def take(self, answers: LedgerRows) -> None:
-        """Hand answers of the parent to the calls that wait for them, and have not been cancelled."""
+    def take(self, message: LedgerRows | LimitsUsed) -> None:
+        """Take a report, or hand answers to the calls that wait for them and have not been cancelled."""
+        if isinstance(message, LimitsUsed):
+            self._ratios = message.ratios
+            return
         answer: Row
-        for number, *answer in answers.rows:
+        for number, *answer in message.rows:
             if (asked := self._asked.get(number)) is not None and not asked.done():
                 asked.set_result(answer)
 

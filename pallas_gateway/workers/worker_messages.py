@@ -107,6 +107,13 @@ class LedgerSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitsUsed:
+    """To a worker, after each `Alive`: the used share of each rule, for the metrics."""
+
+    ratios: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """From a worker: its calls have ended and its agents are closed; it refuses calls until it may close.
 
@@ -146,6 +153,7 @@ type WorkerMessage = (
     | UsageChanges
     | UsageAsked
     | UsageAnswer
+    | LimitsUsed
     | Stopped
     | Close
     | Closed
@@ -153,7 +161,7 @@ type WorkerMessage = (
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(WorkerMessage.__value__)}
 
 _FOR_PEOPLE = (Ready, Alive, Failed, NotReloaded)
-_MAY_BE_LOST = (Alive, LevelSet, NotReloaded)
+_MAY_BE_LOST = (Alive, LevelSet, NotReloaded, LimitsUsed)
 
 
 def line_of(message: WorkerMessage) -> bytes:

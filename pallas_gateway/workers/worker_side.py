@@ -29,6 +29,7 @@ from pallas_gateway.workers.worker_messages import (
     Closed,
     GivenBack,
     LevelSet,
+    LimitsUsed,
     NotReloaded,
     Stopped,
     Used,
@@ -186,7 +187,7 @@ class WorkerSide:
 
     def _take(self, message: WorkerMessage) -> None:
         match message:
-            case LedgerRows():
+            case LedgerRows() | LimitsUsed():
                 self._ledger.take(message)
             case UsageAnswer():
                 self._usage.take(message)
