@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tests.support.commands import started
+from tests.support.commands import READY_SECONDS, started
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
@@ -118,8 +118,8 @@ QUESTION = {"message": "Who?", "fields": [{"name": "name", "type": "text"}]}
 
 
 @asynccontextmanager
-async def fleet(path: Path, *arguments: str, **gateway: Any) -> AsyncGenerator[WorkerManager]:
-    """Serve `root`, which may call its peer `peer`, with two workers; ready when the block begins."""
+async def fleet(path: Path, *arguments: str, workers: int = 2, **gateway: Any) -> AsyncGenerator[WorkerManager]:
+    """Serve `root`, which may call its peer `peer`, with so many workers; ready when the block begins."""
     gate = Gate()
     folder = path / "project"
     async with AsyncExitStack() as stack:
@@ -137,8 +137,10 @@ async def fleet(path: Path, *arguments: str, **gateway: Any) -> AsyncGenerator[W
             deployment={"registry_port": ports["registry"]},
         )
         environ = {"PALLAS_LOG_FILE": str(folder / "pallas.log"), "PALLAS_LOG_STDERR": "1"}
-        program = stack.enter_context(started(["serve", "--workers", "2", *arguments], folder, environ=environ))
-        await asyncio.to_thread(program.wait_for, "Try:")
+        program = stack.enter_context(
+            started(["serve", "--workers", str(workers), *arguments], folder, environ=environ)
+        )
+        await asyncio.to_thread(program.wait_for, "Try:", READY_SECONDS / 2 * workers)
         yield WorkerManager(program, folder, llm, gate, ports)
         gate.open()
         program.signal(signal.SIGTERM)

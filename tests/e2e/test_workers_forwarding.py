@@ -93,8 +93,9 @@ async def test_a_name_that_a_client_forges_continues_no_call_and_the_state_stays
 async def test_a_repeated_request_reaches_its_call_per_port_and_with_tls(tls: bool, tmp_path: Path) -> None:
     (tmp_path / "project").mkdir()
     trusting = write_certificate(tmp_path / "project") if tls else None
+    settings: dict[str, Any] = {"tls": TLS_FILES} if tls else {}
     async with (
-        fleet(tmp_path, "--per-port", **({"tls": TLS_FILES} if tls else {})) as served,
+        fleet(tmp_path, "--per-port", **settings) as served,
         AsyncExitStack() as stack,
     ):
         base = f"{'https' if tls else 'http'}://127.0.0.1:{served.ports['peer']}"

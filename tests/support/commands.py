@@ -87,14 +87,14 @@ class Program:
         """Base URL of a gateway that has said it is ready."""
         return self.out.partition("Registry:   ")[2].partition("/.well-known")[0]
 
-    def wait_for(self, text: str) -> None:
+    def wait_for(self, text: str, seconds: float = READY_SECONDS) -> None:
         """Return once `text` stands on stdout or stderr."""
 
         def is_there() -> bool:
             return text in self.out or text in self.err or not any(reader.is_alive() for reader in self._readers)
 
         with self._changed:
-            self._changed.wait_for(is_there, READY_SECONDS)
+            self._changed.wait_for(is_there, seconds)
         assert text in self.out or text in self.err, f"no {text!r} in:\n{self.out}\n{self.err}"
 
     def wait_until(self, predicate: Callable[[], bool], what: str) -> None:
