@@ -7,7 +7,7 @@ import os
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from benchmarks import asking, at_once, contenders, even, fair, forwarding, load, mixed, payloads, peers, stdio
+from benchmarks import asking, at_once, contenders, even, fair, forwarding, ledger, load, mixed, payloads, peers, stdio
 from benchmarks.bench import SETTLE_SECONDS
 from benchmarks.contenders import AGNO, FAKES, FAST_AGENT, FAST_AGENT_SHARED_TRUST, FLOOR, GATEWAY, Endpoint
 from benchmarks.figures import Bounds, Figure, difference, figure, ratio
@@ -229,6 +229,7 @@ SCENARIOS = {
     "starts": _starts,
     "workers": _workers,
     "even": even.measure,
+    "ledger": ledger.measure,
     "fair": fair.measure,
     "metrics-100": payloads.metrics,
     "rounds": payloads.rounds,
