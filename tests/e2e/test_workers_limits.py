@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.support.clients import RawClient
 
 ASK = {"name": "send_message", "arguments": {"message": "ask"}}
-OK, LIMITED = "ok", "limited"
+OK, LIMITED = "ok", "rate_limit_exceeded"
 
 
 def limits(**rule: Any) -> dict[str, Any]:
