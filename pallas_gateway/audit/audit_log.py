@@ -22,12 +22,13 @@ from pallas_gateway.audit.hashed_names import HashedNames
 from pallas_gateway.audit.sinks import FileInUseError, sink_for
 from pallas_gateway.audit.tail import NoAuditLogError
 from pallas_gateway.errors import CallRefusedError, GatewayError
+from pallas_gateway.telemetry.audit_state import HEAD_DIGITS, AuditState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from pallas_gateway.audit.chain import Entry, Head
+    from pallas_gateway.audit.chain import Entry
     from pallas_gateway.audit.sinks import Sink
     from pallas_gateway.config.model.deployment import GatewaySettings
 
@@ -53,15 +54,6 @@ class AuditUnavailableError(CallRefusedError):
     """A line was not written to the audit log."""
 
     reason = "audit_unavailable"
-
-
-@dataclass(frozen=True, slots=True)
-class AuditStatus:
-    """The state of the audit log, for metrics: the head of the chain, and whether lines can be written."""
-
-    head: Head
-    is_on: bool
-    is_up: bool
 
 
 class AuditLog:
@@ -121,8 +113,11 @@ class AuditLog:
         return self._sink is not None
 
     @property
-    def status(self) -> AuditStatus:
-        return AuditStatus(self.head, self.is_on, not self._failing)
+    def state(self) -> AuditState | None:
+        """The state for the metrics; None while the log is off."""
+        if self._sink is None:
+            return None
+        return AuditState(self._sink.kind, self.head.sequence, int(self.head.hash[:HEAD_DIGITS], 16), not self._failing)
 
     async def admit(self, entry: Entry) -> None:
         """Write the first line of a call, and wait for the disk if each line is forced to it.

@@ -33,10 +33,12 @@ class Sink(Protocol):
     """An output of lines.
 
     Attributes:
+        kind: `file`, `stdout` or `syslog`.
         name: as in the ordinary log.
         head: the head of the chain in the output when it was opened first; `BEGIN` for one that cannot be read.
     """
 
+    kind: str
     name: str
     head: Head
 
@@ -88,6 +90,8 @@ class _Lines:
 
 class FileSink:
     """A file, for this gateway alone; opened again when it was renamed or removed."""
+
+    kind = "file"
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -166,7 +170,7 @@ class FileSink:
 class StdoutSink:
     """Stdout, which may be a pipe: a line that its reader leaves no room for is not written."""
 
-    name = "stdout"
+    kind = name = "stdout"
     head = BEGIN
 
     def __init__(self, descriptor: int) -> None:
@@ -194,6 +198,7 @@ class StdoutSink:
 class SyslogSink:
     """A syslog server as of RFC 5424, at a Unix socket or by UDP. `SysLogHandler` would wait for a full socket."""
 
+    kind = "syslog"
     head = BEGIN
 
     def __init__(self, address: str) -> None:

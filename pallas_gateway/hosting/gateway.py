@@ -90,6 +90,7 @@ class Gateway:
         if self.threads is not None:
             self.running.ledger = self.threads.ledger_around(self.running.ledger)
         self.metrics.limit_ratios = self.running.ledger.ratios
+        self.metrics.audit_state = self.running.ledger.audit_state
         tasks = (self._calls, self._background)
         self._apply_settings()
         shared = GatewayServices(runtime, self.metrics, self.running, *tasks, self._http, self._preflight, limits)

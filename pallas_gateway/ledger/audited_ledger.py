@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.ledger.protocol import CallEntry, Decision, Excess, Ledger
+    from pallas_gateway.telemetry.audit_state import AuditState
 
 
 @contextmanager
@@ -66,6 +67,9 @@ class AuditedLedger:
 
     def ratios(self) -> Mapping[str, float]:
         return self._ledger.ratios()
+
+    def audit_state(self) -> AuditState | None:
+        return self._audit.state
 
 
 class _AuditedPermit(Permit):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.ledger.counters import Lease
     from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Decision, Excess
+    from pallas_gateway.telemetry.audit_state import AuditState
 
 
 class OwnLedger:
@@ -48,6 +49,9 @@ class OwnLedger:
     def ratios(self) -> Mapping[str, float]:
         """Return the used share of each rule."""
         return self._counters.ratios()
+
+    def audit_state(self) -> AuditState | None:
+        return None
 
 
 class _OwnPermit(Permit):

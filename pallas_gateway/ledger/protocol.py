@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Api, Call
     from pallas_gateway.config.model.deployment import GatewaySettings
+    from pallas_gateway.telemetry.audit_state import AuditState
 
 type Outcome = Literal["ok", "error", "refused"]
 
@@ -146,3 +147,6 @@ class Ledger(Protocol):
 
     def ratios(self) -> Mapping[str, float]:
         """Return the used share of each rule, by its name, for the metrics; the largest over its counters."""
+
+    def audit_state(self) -> AuditState | None:
+        """Return the state of the audit log for the metrics; None without one."""

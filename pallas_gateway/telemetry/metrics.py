@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
     from prometheus_client.registry import Collector
 
+    from pallas_gateway.telemetry.audit_state import AuditState
+
     type Across = Literal["livemax", "livemin", "livesum", "livemostrecent"]
 
 DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
@@ -201,6 +203,21 @@ class Metrics:
         self.limit_ratios: Callable[[], Mapping[str, float]] = dict
         """Returns the values of `limit_used`; called at each scrape."""
         self._rules: set[str] = set()
+        self._audit_up = self._gauge(
+            "pallas_audit_up", "1 while lines can be written to the audit log.", "output", across="livemostrecent"
+        )
+        self._audit_sequence = self._gauge(
+            "pallas_audit_sequence", "Number of the last line of the audit log.", "output", across="livemostrecent"
+        )
+        self._audit_head = self._gauge(
+            "pallas_audit_head",
+            "First 13 hexadecimal digits of the hash of the last line of the audit log, as a number.",
+            "output",
+            across="livemostrecent",
+        )
+        self.audit_state: Callable[[], AuditState | None] = lambda: None
+        """Returns the state of the audit log; called at each scrape."""
+        self._audited = ""
 
     @property
     def exposed(self) -> Collector:
@@ -219,8 +236,20 @@ class Metrics:
         for rule, ratio in self.limit_ratios().items():
             if rule in self._rules:  # a worker and its parent reload one after the other
                 self.limit_used.labels(rule).set(ratio)
+        self._refresh_audit(self.audit_state())
         if self._of_all_workers is not None:
             self._of_all_workers.refresh()
+
+    def _refresh_audit(self, state: AuditState | None) -> None:
+        output = state.output if state is not None else ""
+        if self._audited not in {"", output}:
+            for gauge in (self._audit_up, self._audit_sequence, self._audit_head):
+                _end(gauge, output=self._audited)
+        self._audited = output
+        if state is not None:
+            self._audit_up.labels(output).set(state.is_up)
+            self._audit_sequence.labels(output).set(state.sequence)
+            self._audit_head.labels(output).set(state.head)
 
     def _expect_gateway(self) -> None:
         """Begin the series that depend on no configuration."""

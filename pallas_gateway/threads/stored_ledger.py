@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Excess, Ledger
     from pallas_gateway.ledger.rules import Rule
+    from pallas_gateway.telemetry.audit_state import AuditState
     from pallas_gateway.threads.stored_counters import StoredCounters
 
 
@@ -74,6 +75,9 @@ class StoredLedger:
 
     def ratios(self) -> Mapping[str, float]:
         return self.counters.ratios() if self._rules is not None else self.inner.ratios()
+
+    def audit_state(self) -> AuditState | None:
+        return self.inner.audit_state()
 
     def charging(self, entry: CallEntry) -> Sequence[Rule] | None:
         """Return the present rules that limit the tokens of a call; None if the database does not count."""

@@ -32,8 +32,8 @@ from pallas_gateway.workers.worker_messages import (
     Closed,
     GivenBack,
     LedgerSettings,
+    LedgerState,
     LevelSet,
-    LimitsUsed,
     NotReloaded,
     Ready,
     Stopped,
@@ -257,8 +257,9 @@ class WorkerManager:
             case UsageAsked():
                 self._tasks.spawn(self._send_usage(worker, message), name="usage", report=True)
             case Alive():
-                if ratios := self._ledger.ratios():
-                    worker.send(LimitsUsed({**ratios}))
+                ratios, audit = self._ledger.ratios(), self._ledger.audit_state()
+                if ratios or audit is not None:
+                    worker.send(LedgerState({**ratios}, [*audit] if audit is not None else None))
             case _:
                 self._take_of_worker(worker, message)
 

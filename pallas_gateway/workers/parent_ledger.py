@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, override
 
 from pallas_gateway.errors import STOPPING, AgentUnavailableError, CallLimitedError, CallRefusedError
 from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd, Excess, Permit
+from pallas_gateway.telemetry.audit_state import AuditState
 from pallas_gateway.workers.ledger_rows import (
     BEGIN,
     CHARGE,
@@ -20,7 +21,7 @@ from pallas_gateway.workers.ledger_rows import (
     values_of_end,
     values_of_entry,
 )
-from pallas_gateway.workers.worker_messages import LedgerSettings, LimitsUsed
+from pallas_gateway.workers.worker_messages import LedgerSettings, LedgerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,15 +52,17 @@ class ParentLedger:
         self._numbers = count(1)
         self._asked: dict[int, asyncio.Future[Row | None]] = {}
         self._is_used = self._is_over = False
-        self._has_rules = self._requires_audit = False
+        self._has_rules = self._is_audited = self._requires_audit = False
         self._ratios: Mapping[str, float] = {}
+        self._audit: AuditState | None = None
 
     def use(self, settings: GatewaySettings) -> None:
         """Have the parent reread its configuration if it has other rules, or another audit log, than these."""
         rules = settings.limits.rules
         self._is_used = bool(rules) or settings.audit_log is not None
         self._has_rules = any(rule.enforce for rule in rules)
-        self._requires_audit = settings.audit_log is not None and settings.audit_required
+        self._is_audited = settings.audit_log is not None
+        self._requires_audit = self._is_audited and settings.audit_required
         self._send(LedgerSettings(digest_of(settings)))
 
     async def begin(self, entry: CallEntry) -> Permit:
@@ -97,6 +100,10 @@ class ParentLedger:
         """Return what the parent has reported last."""
         return self._ratios
 
+    def audit_state(self) -> AuditState | None:
+        """Return what the parent has reported last."""
+        return self._audit if self._is_audited else None
+
     async def charge(self, admission: int, tokens: int) -> Excess | None:
         number = next(self._numbers)
         answer = await self._answer(number, [CHARGE, number, admission, tokens])
@@ -106,10 +113,11 @@ class ParentLedger:
     def end_call(self, admission: int, end: CallEnd) -> None:
         self._rows.add([END, admission, *values_of_end(end)])
 
-    def take(self, message: LedgerRows | LimitsUsed) -> None:
+    def take(self, message: LedgerRows | LedgerState) -> None:
         """Take a report, or hand answers to the calls that wait for them and have not been cancelled."""
-        if isinstance(message, LimitsUsed):
+        if isinstance(message, LedgerState):
             self._ratios = message.ratios
+            self._audit = AuditState(*message.audit) if message.audit is not None else None
             return
         answer: Row
         for number, *answer in message.rows:

@@ -107,10 +107,11 @@ class LedgerSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitsUsed:
-    """To a worker, after each `Alive`: the used share of each rule, for the metrics."""
+class LedgerState:
+    """To a worker, after each `Alive`: the used share of each rule and the fields of an `AuditState`, for metrics."""
 
     ratios: dict[str, float]
+    audit: list[Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ type WorkerMessage = (
     | UsageChanges
     | UsageAsked
     | UsageAnswer
-    | LimitsUsed
+    | LedgerState
     | Stopped
     | Close
     | Closed
@@ -161,7 +162,7 @@ type WorkerMessage = (
 _KINDS: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(WorkerMessage.__value__)}
 
 _FOR_PEOPLE = (Ready, Alive, Failed, NotReloaded)
-_MAY_BE_LOST = (Alive, LevelSet, NotReloaded, LimitsUsed)
+_MAY_BE_LOST = (Alive, LevelSet, NotReloaded, LedgerState)
 
 
 def line_of(message: WorkerMessage) -> bytes:

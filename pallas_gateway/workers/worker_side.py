@@ -28,8 +28,8 @@ from pallas_gateway.workers.worker_messages import (
     Close,
     Closed,
     GivenBack,
+    LedgerState,
     LevelSet,
-    LimitsUsed,
     NotReloaded,
     Stopped,
     Used,
@@ -187,7 +187,7 @@ class WorkerSide:
 
     def _take(self, message: WorkerMessage) -> None:
         match message:
-            case LedgerRows() | LimitsUsed():
+            case LedgerRows() | LedgerState():
                 self._ledger.take(message)
             case UsageAnswer():
                 self._usage.take(message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -112,9 +113,17 @@ async def test_calls_are_refused_while_the_log_cannot_be_written_and_is_required
         assert refused.is_error
         assert "cannot write its audit log" in refused.text
         assert served.metric("pallas_calls_refused_total", agent="research", reason="audit_unavailable") == 1
+        served.gateway.metrics.refresh()
+        assert served.metric("pallas_audit_up", output="file") == 0
         (tmp_path / "later").mkdir()
         assert not (await ask(served.url("research"))).is_error
+        served.gateway.metrics.refresh()
+        assert served.metric("pallas_audit_up", output="file") == 1
+        assert served.metric("pallas_audit_sequence", output="file") == 3
+        digits = f"{int(served.metric('pallas_audit_head', output='file')):013x}"
 
+    third = (tmp_path / "later" / LOG).read_bytes().splitlines()[2]
+    assert sha256(third).hexdigest().startswith(digits)
     written = lines(tmp_path / "later" / LOG)
     assert [one["action"] for one in written] == ["lost", "call", "call_end", "stop"]
 
@@ -155,6 +164,7 @@ async def test_all_workers_write_one_log(tmp_path: Path) -> None:
         ids = {one.meta["call_id"] for one in answers}
         file = served.folder / LOG
         await eventually(lambda: file.read_text().count("call_end") >= 24, what="the ends of all calls")
+        await eventually(lambda: served.metric("pallas_audit_sequence", output="file"), what="the parent's report")
         head = Head.parse(served.records("audit log head")[-1]["head"])
 
     written = lines(file)

@@ -209,16 +209,18 @@ def test_a_full_disk_is_reported_once_and_lost_lines_are_recorded_later(
         except AuditUnavailableError:
             lost += 1
     assert file.stat().st_size == 2000
-    assert not log.status.is_up
+    assert log.state is not None
+    assert not log.state.is_up
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
     log.write(CALL)
+    assert log.state is not None
+    assert log.state.is_up
     log.close()
 
     *_, about_loss, _, _ = [json.loads(line) for line in file.read_bytes().splitlines() if line.endswith(b"}")]
     assert (about_loss["action"], about_loss["lines"], about_loss["reason"]) == ("lost", lost, "EFBIG")
     assert about_loss["since"].endswith("Z")
-    assert log.status.is_up
     assert [one.is_fault for one in verify([file])[1]] == [False]
     assert [one.levelname for one in caplog.records if one.levelno > logging.INFO] == ["ERROR", "WARNING"]
 

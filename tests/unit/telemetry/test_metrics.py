@@ -19,6 +19,7 @@ from pallas_gateway import __version__
 from pallas_gateway.calls.parameters import BadParametersError
 from pallas_gateway.errors import AgentUnavailableError, CallLimitedError
 from pallas_gateway.questions.used_states import StatesUnavailableError
+from pallas_gateway.telemetry.audit_state import AuditState
 from pallas_gateway.telemetry.exposition import SAMPLES_AT_ONCE
 from pallas_gateway.telemetry.metrics import (
     DURATION_BUCKETS,
@@ -58,6 +59,9 @@ DOCUMENTED = {
     "pallas_key_expires_seconds": ("gauge", ("name",)),
     "pallas_fast_path": ("gauge", ("name",)),
     "pallas_limit_used_ratio": ("gauge", ("rule",)),
+    "pallas_audit_up": ("gauge", ("output",)),
+    "pallas_audit_sequence": ("gauge", ("output",)),
+    "pallas_audit_head": ("gauge", ("output",)),
     "pallas_worker_restarts_total": ("counter", ()),
     "pallas_agent_health_status": ("gauge", ("agent",)),
     "pallas_downstream_up": ("gauge", ("agent", "server")),
@@ -88,6 +92,8 @@ def metrics() -> Metrics:
     metrics.caller_tokens.labels("key:ci", "echo").inc(3)
     metrics.fast_path.labels("deep_copies").set(1)
     metrics.expect_rules(["rule-1"])
+    metrics.audit_state = lambda: AuditState("file", 1, 1, is_up=True)
+    metrics.refresh()
     metrics.agent_state_changes.labels("echo", "ready").inc()
     return metrics
 
@@ -217,6 +223,26 @@ def test_a_rule_has_a_series_from_its_first_load_until_it_is_removed(metrics: Me
     metrics.expect_rules(["mine"])
     metrics.refresh()
     assert used() == {"mine": 1.25}
+
+
+def test_the_audit_log_has_series_while_it_is_on() -> None:
+    metrics = Metrics(CollectorRegistry())
+    names = ("pallas_audit_up", "pallas_audit_sequence", "pallas_audit_head")
+
+    def shown() -> list[dict[str, float]]:
+        families = exposed(metrics)
+        return [{one.labels["output"]: one.value for one in families[name].samples} for name in names]
+
+    assert shown() == [{}, {}, {}]
+    metrics.audit_state = lambda: AuditState("file", 7, 0xABC, is_up=True)
+    metrics.refresh()
+    assert shown() == [{"file": 1}, {"file": 7}, {"file": 0xABC}]
+    metrics.audit_state = lambda: AuditState("syslog", 1, 0x1, is_up=False)
+    metrics.refresh()
+    assert shown() == [{"syslog": 0}, {"syslog": 1}, {"syslog": 1}]
+    metrics.audit_state = lambda: None
+    metrics.refresh()
+    assert shown() == [{}, {}, {}]
 
 
 async def test_scrapes_wait_for_each_other(metrics: Metrics) -> None:
