@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -95,11 +96,19 @@ async def test_a_client_of_the_threads_api_gets_429(tmp_path: Path) -> None:
     ):
         answered = await client.post("/api/v1/agents/one/chat", json={"message": "hello"})
         refused = await client.post("/api/v1/agents/one/chat", json={"message": "hello"})
+        again = {"message": "hello", "threadId": answered.json()["threadId"]}
+        events = {"accept": "text/event-stream"}
+        streamed = await client.post("/api/v1/agents/one/chat", json=again, headers=events)
     assert answered.status_code == 200, answered.text
     assert refused.status_code == 429
     body, seconds = refused.json(), int(refused.headers["retry-after"])
     assert (body["error"], body["limit"]) == ("limited", {"rule": "slow", "retryAfterSeconds": seconds})
     assert 0 < seconds <= MINUTE
+    # In a thread the message is stored first, so the stream has begun.
+    *_, last, done = [line for line in streamed.text.splitlines() if line.startswith("data: ")]
+    assert (streamed.status_code, done) == (200, "data: [DONE]")
+    event = json.loads(last.removeprefix("data: "))
+    assert (event["type"], event["reason"], event["limit"]["rule"]) == ("error", "limited", "slow")
 
 
 async def test_callers_do_not_use_up_each_others_limits(tmp_path: Path) -> None:

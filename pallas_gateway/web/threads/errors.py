@@ -56,11 +56,17 @@ def response_to(error: GatewayError, *, about: Mapping[str, Any] | None = None) 
     default = HTTPStatus.UNPROCESSABLE_ENTITY if is_refusal else HTTPStatus.BAD_GATEWAY
     status = _BY_REASON.get(error.reason, default)
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in _AGAIN_LATER else {}
-    body: dict[str, Any] = {**error_body(error.reason, str(error)), **(about or {})}
     if isinstance(error, CallLimitedError):
         headers = {"Retry-After": str(error.retry_after_seconds)}
-        body["limit"] = {"rule": error.rule, "retryAfterSeconds": error.retry_after_seconds}
+    body = {**error_body(error.reason, str(error)), **limit_of(error), **(about or {})}
     return JSONResponse(body, status_code=status, headers=headers)
+
+
+def limit_of(error: GatewayError) -> dict[str, Any]:
+    """Return the key of a call that a rule refuses: the rule, and when to try again."""
+    if not isinstance(error, CallLimitedError):
+        return {}
+    return {"limit": {"rule": error.rule, "retryAfterSeconds": error.retry_after_seconds}}
 
 
 def error_body(reason: str, sentence: str) -> dict[str, str]:

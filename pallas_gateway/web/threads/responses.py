@@ -14,7 +14,7 @@ from pallas_gateway.events.answer_text import text_of
 from pallas_gateway.mcp_server.tools import params_meta
 from pallas_gateway.threads.records import ABANDONED, ABANDONED_SENTENCE, storable
 from pallas_gateway.web.threads import answers
-from pallas_gateway.web.threads.errors import response_to
+from pallas_gateway.web.threads.errors import limit_of, response_to
 from pallas_gateway.web.threads.live_turn import ShownTurn
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ class TurnResponse:
     def _last_event(self, answered: AnsweredCall, turn: ShownTurn) -> answers.Json:
         outcome = answered.outcome
         if isinstance(outcome, GatewayError):
-            return {"type": "error", "message": str(outcome), "reason": outcome.reason, **turn.about()}
+            why = {"message": str(outcome), "reason": outcome.reason, **limit_of(outcome)}
+            return {"type": "error", **why, **turn.about()}
         return {"type": "final", **self._answer(answered.call, outcome, turn)}
 
     def _answer(self, call: Call, reply: Reply, turn: ShownTurn) -> answers.Json:

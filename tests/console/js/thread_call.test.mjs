@@ -55,6 +55,9 @@ test('a call that a limit refuses knows the rule and until when', async () => {
   assert.deepEqual([call.state.value, call.error.value, call.limit.rule], ['error', 'No.', 'mine']);
   assert.ok(Math.abs(call.limit.until - Date.now() - 9000) < 1000);
   assert.equal((await ran([503])).call.limit, null);
+  const limit = { rule: 'daily', retryAfterSeconds: 60 };
+  const { call: begun } = await ran([200, [THREAD, { type: 'error', reason: 'limited', message: 'No more.', limit }]]);
+  assert.deepEqual([begun.state.value, begun.error.value, begun.limit.rule], ['error', 'No more.', 'daily']);
 });
 
 test('a question is shown once, and one that is closed elsewhere leaves a line', async () => {

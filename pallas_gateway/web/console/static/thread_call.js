@@ -61,7 +61,8 @@ export class ThreadCall extends ShownCall {
       return true;
     }
     await this._drawn();
-    const { type, reason, message } = this._last;
+    const { type, reason, message, limit } = this._last;
+    if (limit) this.limit = limitFrom(limit.rule, limit.retryAfterSeconds);
     if (type === 'final') return this._ended('complete', { result: resultOf(this._last, { seconds: (performance.now() - this._began) / 1000 }) });
     if (reason === 'cancelled') return this._ended('stopped', { error: endedBy(message) });
     if (!READ_AGAIN.includes(reason)) return this._ended('error', { error: String(message) });
