@@ -10,12 +10,12 @@ from pallas_gateway.errors import CallLimitedError
 from pallas_gateway.ledger.protocol import CallEnd, Permit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pallas_gateway.audit.chain import Entry
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.model.deployment import GatewaySettings
-    from pallas_gateway.ledger.protocol import CallEntry, Decision, Excess, Ledger
+    from pallas_gateway.ledger.protocol import CallEntry, Decision, Excess, Ledger, UsedLimit
     from pallas_gateway.telemetry.audit_state import AuditState
 
 
@@ -64,6 +64,9 @@ class AuditedLedger:
     def note(self, decision: Decision) -> None:
         if self._audit.is_on:
             self._audit.note({"action": decision.action, "outcome": decision.outcome, **decision.facts})
+
+    async def used(self, caller: str, account: str, agents: Sequence[str]) -> Sequence[UsedLimit]:
+        return await self._ledger.used(caller, account, agents)
 
     def ratios(self) -> Mapping[str, float]:
         return self._ledger.ratios()

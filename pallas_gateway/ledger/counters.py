@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict, deque
+from math import ceil
 from time import monotonic, time
 from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS
+from pallas_gateway.ledger.protocol import UsedLimit
 from pallas_gateway.ledger.rules import Exceeded, tightest
 
 if TYPE_CHECKING:
@@ -87,6 +89,10 @@ class Counter:
         while leave and leave[0] <= now:
             leave.popleft()
         return len(leave)
+
+    def next_leave(self, now: float) -> float | None:
+        """Return the seconds until the oldest call leaves the window; None for an empty one."""
+        return self._leave[0] - now if self._leave else None
 
     def start(self, now: float) -> None:
         """Count a call that begins."""
@@ -202,6 +208,18 @@ class Counters:
             report(one, entry)
         return refused.excess() if refused is not None else None
 
+    def used(self, caller: str, account: str, agents: Sequence[str]) -> Iterator[UsedLimit]:
+        """Yield what an account has used; see `Ledger.used`."""
+        now, wall = self._clock(), self._wall_clock()
+        for rule, agent in self._rules.own(caller, agents):
+            table = self._tables[rule.scope]
+            counter = table.own.get(rule.key(account, agent))
+            if counter is None and len(table.own) >= self._most:
+                continue  # its calls may be among the shared ones
+            counter = counter or Counter()
+            minute = counter.started(now), counter.next_leave(now)
+            yield from used_limits(rule, agent, minute, counter.running(), (counter.tokens(wall), wall))
+
     def ratios(self) -> Mapping[str, float]:
         """Return the largest share of its limits that any counter of a rule has used, by the name of the rule."""
         now, wall = self._clock(), self._wall_clock()
@@ -253,6 +271,29 @@ def charged(
             if used - tokens < limit and not rule.settings.enforce:
                 passed.append(used_up[-1])
     return tightest(used_up), passed
+
+
+def used_limits(
+    rule: Rule, agent: str, minute: tuple[int, float | None], running: int, day: tuple[int, float]
+) -> Iterator[UsedLimit]:
+    """Yield the use of each limit of a rule.
+
+    Args:
+        rule: the rule.
+        agent: of the counter.
+        minute: calls of the window, and seconds until the oldest leaves it.
+        running: calls at once.
+        day: tokens, and the present time in seconds since 1970.
+    """
+    settings, agent = rule.settings, rule.counted_agent(agent)
+    (started, leaves), (tokens, wall) = minute, day
+    if settings.calls_per_minute is not None:
+        reset = ceil(leaves) if leaves is not None else None
+        yield UsedLimit(rule.name, agent, "calls_per_minute", started, reset)
+    if settings.calls_at_once is not None:
+        yield UsedLimit(rule.name, agent, "calls_at_once", running, None)
+    if settings.tokens_per_day is not None:
+        yield UsedLimit(rule.name, agent, "tokens_per_day", tokens, ceil(_until_midnight(wall)))
 
 
 def _used_up(rule: Rule, counter: Counting, wall: float) -> Iterator[Exceeded]:

@@ -11,11 +11,11 @@ from pallas_gateway.ledger.protocol import NO_PERMIT, Permit
 from pallas_gateway.ledger.rules import Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.ledger.counters import Lease
-    from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Decision, Excess
+    from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Decision, Excess, UsedLimit
     from pallas_gateway.telemetry.audit_state import AuditState
 
 
@@ -45,6 +45,9 @@ class OwnLedger:
 
     def note(self, decision: Decision) -> None:
         """Write a decision to the audit log, if there is one."""
+
+    async def used(self, caller: str, account: str, agents: Sequence[str]) -> Sequence[UsedLimit]:
+        return [*self._counters.used(caller, account, agents)]
 
     def ratios(self) -> Mapping[str, float]:
         """Return the used share of each rule."""

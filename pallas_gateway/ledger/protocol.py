@@ -7,10 +7,10 @@ without an audit log no call asks.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pallas_gateway.calls.call import Api, Call
     from pallas_gateway.config.model.deployment import GatewaySettings
@@ -90,6 +90,25 @@ class Excess:
     retry_after_seconds: int
 
 
+class UsedLimit(NamedTuple):
+    """What an account has used of one limit of a rule.
+
+    Attributes:
+        rule: the name of the rule.
+        agent: for a rule per caller and agent; empty for one per caller.
+        kind: `calls_per_minute`, `calls_at_once` or `tokens_per_day`.
+        used: of the present minute, moment or day.
+        reset_seconds: until the oldest call leaves the window, or the day ends; None for calls at once, and for a
+            window without calls.
+    """
+
+    rule: str
+    agent: str
+    kind: str
+    used: int
+    reset_seconds: int | None
+
+
 class Permit:
     """The admission of one call; this one counts nothing.
 
@@ -144,6 +163,12 @@ class Ledger(Protocol):
 
     def note(self, decision: Decision) -> None:
         """Write a decision to the audit log, if there is one."""
+
+    async def used(self, caller: str, account: str, agents: Sequence[str]) -> Sequence[UsedLimit]:
+        """Return what an account has used of the limits for calls of these agents.
+
+        Without rules `per: agent`, whose counters show the use of others, and without counters that it shares.
+        """
 
     def ratios(self) -> Mapping[str, float]:
         """Return the used share of each rule, by its name, for the metrics; the largest over its counters."""

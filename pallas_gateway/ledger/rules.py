@@ -13,7 +13,7 @@ from pallas_gateway.errors import CallLimitedError
 from pallas_gateway.ledger.protocol import Excess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from pallas_gateway.config.model.limits import LimitsSettings, RuleSettings
 
@@ -43,8 +43,11 @@ class Rule:
 
     def key(self, account: str, agent: str) -> Key:
         """Return the key of a call's counter among those of this rule."""
-        per = self.settings.per
-        return ("" if per == "agent" else account, "" if per == "caller" else agent)
+        return ("" if self.settings.per == "agent" else account, self.counted_agent(agent))
+
+    def counted_agent(self, agent: str) -> str:
+        """Return the agent of a call's counter; empty if the counter is for all agents."""
+        return "" if self.settings.per == "caller" else agent
 
 
 class Rules:
@@ -54,6 +57,16 @@ class Rules:
         self.all = tuple(_compiled(settings))
         # A call asks for its rules once, and once more for each charge: globs cost more than all counters together.
         self.matching = lru_cache(MOST_MATCHES)(self._matching)
+
+    def own(self, caller: str, agents: Iterable[str]) -> Iterator[tuple[Rule, str]]:
+        """Yield the rules that count a caller's own calls of these agents, each with an agent of its counter."""
+        seen = set()
+        for agent in agents:
+            for rule in self.matching(caller, agent):
+                counted = rule.counted_agent(agent)
+                if rule.settings.per != "agent" and (rule.name, counted) not in seen:
+                    seen.add((rule.name, counted))
+                    yield rule, agent
 
     def _matching(self, caller: str, agent: str) -> tuple[Rule, ...]:
         """Return the rules that apply to the calls of an agent by a caller, which is a `Caller.principal`."""

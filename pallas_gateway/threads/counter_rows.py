@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import and_, bindparam, case, delete, exists, func, literal, or_, select, text, union_all, update
 from sqlalchemy.dialects.postgresql import insert
@@ -23,7 +23,7 @@ from pallas_gateway.threads.tables import ID_CHARACTERS, call_leases, counted_ca
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Subquery, Table
+    from sqlalchemy import Subquery
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.ledger.protocol import CallEntry
@@ -37,8 +37,21 @@ _CLEANING = 0x70616C6C6174  # the key of the advisory lock of the process that c
 _SHARED = "(others)"
 
 
+class Used(NamedTuple):
+    """What a counter has counted: calls of the minute, seconds until the oldest leaves it, calls at once, tokens."""
+
+    started: int
+    leaves: float | None
+    running: int
+    tokens: int
+
+
 def counter_id(rule: Rule, entry: CallEntry) -> str:
-    return _hash((rule.scope, rule.key(entry.account, entry.agent)))
+    return id_of(rule, entry.account, entry.agent)
+
+
+def id_of(rule: Rule, account: str, agent: str) -> str:
+    return _hash((rule.scope, rule.key(account, agent)))
 
 
 def shared_id(rule: Rule) -> str:
@@ -211,21 +224,46 @@ async def forget_process(sql: AsyncConnection, process: str) -> None:
 
 async def most_used(sql: AsyncConnection) -> dict[str, tuple[int, int, int]]:
     """Return the most calls of the last minute, calls at once and tokens of the day of any counter, by its scope."""
-    minute = _count(counted_calls, counted_calls.c.began_at > now() - _MINUTE)
-    alive = exists().where(processes.c.process == call_leases.c.process, processes.c.alive_until > now())
-    running = _count(call_leases, alive)
-    tokens = case((counters.c.day >= now() // (DAY_SECONDS * 1000), counters.c.tokens), else_=0)
-    most = (func.max(func.coalesce(one, 0)) for one in (minute.c.count, running.c.count, tokens))
-    joined = counters.outerjoin(minute, minute.c.counter == counters.c.id).outerjoin(
-        running, running.c.counter == counters.c.id
-    )
-    rows = await sql.execute(select(counters.c.scope, *most).select_from(joined).group_by(counters.c.scope))
+    used = _used()
+    most = (func.max(one) for one in (used.c.started, used.c.running, used.c.tokens))
+    rows = await sql.execute(select(used.c.scope, *most).group_by(used.c.scope))
     return {scope: (calls, at_once, of_day) for scope, calls, at_once, of_day in rows}
 
 
-def _count(table: Table, condition: ColumnElement[bool]) -> Subquery:
-    counted = select(table.c.counter, func.count().label("count"))
-    return counted.where(condition).group_by(table.c.counter).subquery()
+async def used_of(sql: AsyncConnection, ids: Collection[str]) -> tuple[dict[str, Used], float]:
+    """Return what the counters of these ids have counted, and the present time in seconds since 1970."""
+    wall = (await sql.execute(select(now()))).scalar_one() / 1000
+    used = _used()
+    found = {}
+    for row in await sql.execute(select(used).where(used.c.id.in_(ids))):
+        leaves = row.oldest / 1000 + WINDOW_SECONDS - wall if row.oldest is not None else None
+        found[row.id] = Used(row.started, leaves, row.running, row.tokens)
+    return found, wall
+
+
+def _used() -> Subquery:
+    """Return a row for each counter: what it has counted."""
+    calls = counted_calls.c
+    minute = (
+        select(calls.counter, func.count().label("count"), func.min(calls.began_at).label("oldest"))
+        .where(calls.began_at > now() - _MINUTE)
+        .group_by(calls.counter)
+        .subquery()
+    )
+    alive = exists().where(processes.c.process == call_leases.c.process, processes.c.alive_until > now())
+    running = (
+        select(call_leases.c.counter, func.count().label("count"))
+        .where(alive)
+        .group_by(call_leases.c.counter)
+        .subquery()
+    )
+    tokens = case((counters.c.day >= now() // (DAY_SECONDS * 1000), counters.c.tokens), else_=0)
+    numbers = {"started": minute.c.count, "running": running.c.count, "tokens": tokens}
+    columns = (func.coalesce(value, 0).label(name) for name, value in numbers.items())
+    joined = counters.outerjoin(minute, minute.c.counter == counters.c.id).outerjoin(
+        running, running.c.counter == counters.c.id
+    )
+    return select(counters.c.id, counters.c.scope, minute.c.oldest, *columns).select_from(joined).subquery()
 
 
 def ratio(rule: Rule, used: Mapping[str, tuple[int, int, int]]) -> float:

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from pallas_gateway.ledger.counters import MOST_COUNTERS, charged, limits_without_room, report
+from pallas_gateway.ledger.counters import MOST_COUNTERS, charged, limits_without_room, report, used_limits
 from pallas_gateway.ledger.rules import tightest
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.threads import counter_rows
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.ledger.protocol import CallEntry, Excess
+    from pallas_gateway.ledger.protocol import CallEntry, Excess, UsedLimit
     from pallas_gateway.ledger.rules import Exceeded, Rule, Rules
     from pallas_gateway.threads.counter_rows import LeaseRow, StoredCounter
     from pallas_gateway.threads.database import Database
@@ -180,6 +180,24 @@ class StoredCounters:
         """Measure the use of these rules from now on."""
         self._rules = rules
         self._measured = {}
+
+    async def used(self, rules: Sequence[tuple[Rule, str]], account: str) -> Sequence[UsedLimit]:
+        """Return what an account has used of rules, each given with an agent of its counter.
+
+        Raises:
+            ThreadsUnavailableError: the database is away.
+        """
+        if not self.is_available:
+            raise ThreadsUnavailableError
+        ids = {counter_rows.id_of(rule, account, agent): (rule, agent) for rule, agent in rules}
+        used, wall = await self._database.read(partial(counter_rows.used_of, ids=[*ids]))
+        nothing = counter_rows.Used(0, None, 0, 0)
+        found = ((rule, agent, used.get(id_, nothing)) for id_, (rule, agent) in ids.items())
+        return [
+            limit
+            for rule, agent, one in found
+            for limit in used_limits(rule, agent, (one.started, one.leaves), one.running, (one.tokens, wall))
+        ]
 
     def ratios(self) -> Mapping[str, float]:
         """Return the largest share of its limits that any counter of a rule has used, by the name of the rule."""

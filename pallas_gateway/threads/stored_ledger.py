@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pallas_gateway.config.model.deployment import GatewaySettings
-    from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Excess, Ledger
+    from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Excess, Ledger, UsedLimit
     from pallas_gateway.ledger.rules import Rule
     from pallas_gateway.telemetry.audit_state import AuditState
     from pallas_gateway.threads.stored_counters import StoredCounters
@@ -72,6 +72,15 @@ class StoredLedger:
 
     def note(self, decision: Decision) -> None:
         self.inner.note(decision)
+
+    async def used(self, caller: str, account: str, agents: Sequence[str]) -> Sequence[UsedLimit]:
+        """Read what an account has used; return nothing while the database is away."""
+        if self._rules is None:
+            return await self.inner.used(caller, account, agents)
+        try:
+            return await self.counters.used([*self._rules.own(caller, agents)], account)
+        except ThreadsUnavailableError:
+            return []
 
     def ratios(self) -> Mapping[str, float]:
         return self.counters.ratios() if self._rules is not None else self.inner.ratios()

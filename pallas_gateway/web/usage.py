@@ -22,12 +22,13 @@ from pallas_gateway.web import access, refusals
 from pallas_gateway.web.threads.errors import ThreadsApiError, error_body, response_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from starlette.types import Receive, Scope, Send
 
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.ledger.protocol import UsedLimit
     from pallas_gateway.ledger.usage import Rows
 
 PATH = "/api/v1/usage"
@@ -78,7 +79,7 @@ class UsageApi:
                 "total": self._rows(usage.total, ("agent",)),
                 "complete": usage.is_whole,
             },
-            "limits": [*self._limits(caller)],
+            "limits": [*self._limits(caller, await self._used(caller))],
         }
 
     async def _all(self, by: tuple[str, ...]) -> Json:
@@ -97,9 +98,18 @@ class UsageApi:
             for names, used in sorted(sums.items(), key=lambda one: one[0])
         ]
 
-    def _limits(self, caller: Caller) -> Iterator[Json]:
+    def _visible(self, caller: Caller) -> list[str]:
+        return [name for name in self._gateway.agents if caller.grants.may_view(name)]
+
+    async def _used(self, caller: Caller) -> dict[tuple[str, str, str], UsedLimit]:
+        """Return what a caller has used of its limits, by rule, agent and kind."""
+        ledger = self._gateway.running.ledger
+        rows = await ledger.used(caller.principal, caller.account, self._visible(caller))
+        return {(one.rule, one.agent, one.kind): one for one in rows}
+
+    def _limits(self, caller: Caller, used: Mapping[tuple[str, str, str], UsedLimit]) -> Iterator[Json]:
         """Return the limits of a caller, without agents that it may not view."""
-        visible = [name for name in self._gateway.agents if caller.grants.may_view(name)]
+        visible = self._visible(caller)
         for number, rule in enumerate(self._gateway.configuration.deployment.gateway.limits.rules, 1):
             agents = [name for name in visible if fnmatchcase(name, rule.agent)]
             if not agents or not fnmatchcase(caller.principal, rule.caller):
@@ -107,14 +117,16 @@ class UsageApi:
             for counted in [agents] if rule.per == "caller" else [[name] for name in agents]:
                 for kind in KINDS:
                     if (limit := getattr(rule, kind)) is not None:
+                        name = rule.name or f"rule-{number}"
+                        now = used.get((name, "" if rule.per == "caller" else counted[0], kind))
                         yield {
-                            "rule": rule.name or f"rule-{number}",
+                            "rule": name,
                             "per": rule.per,
                             "agents": counted,
                             "kind": kind,
                             "limit": limit,
-                            "used": None,
-                            "resetSeconds": None,
+                            "used": now.used if now is not None else None,
+                            "resetSeconds": now.reset_seconds if now is not None else None,
                             "enforced": rule.enforce,
                         }
 

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.errors import CallLimitedError, GatewayError
 from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Decision
-from pallas_gateway.workers.ledger_rows import ADMITTED, BEGIN, CHARGE, CHARGED, END, LIMITED, REFUSED, RowSender
+from pallas_gateway.workers.ledger_rows import (
+    ADMITTED,
+    ASK_USED,
+    BEGIN,
+    CHARGE,
+    CHARGED,
+    END,
+    LIMITED,
+    REFUSED,
+    USED,
+    RowSender,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,6 +81,8 @@ class CallsOfWorker:
             self._end(*values)
         elif kind == CHARGE:
             self._run(self._charge(*values))
+        elif kind == ASK_USED:
+            self._run(self._used(*values))
         else:
             self._ledger.note(Decision(*values))
 
@@ -105,6 +118,13 @@ class CallsOfWorker:
                 call.tokens += tokens
                 if (excess := await call.permit.charge(tokens)) is not None:
                     answer += astuple(excess)
+        finally:
+            self._answers.add(answer)
+
+    async def _used(self, number: int, *account: Any) -> None:
+        answer: Row = [number, USED]
+        try:
+            answer += [await self._ledger.used(*account)]
         finally:
             self._answers.add(answer)
 

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 type Row = list[Any]
 
-BEGIN, CHARGE, END, NOTE = "begin", "charge", "end", "note"
+BEGIN, CHARGE, END, NOTE, ASK_USED = "begin", "charge", "end", "note", "ask_used"
 """Kinds of requests: `number, *entry`; `number, number of the admission, tokens`; `number of the admission, *end`;
-`action, outcome, facts`."""
-ADMITTED, LIMITED, REFUSED, CHARGED = "admitted", "limited", "refused", "charged"
+`action, outcome, facts`; `number, caller, account, agents`."""
+ADMITTED, LIMITED, REFUSED, CHARGED, USED = "admitted", "limited", "refused", "charged", "used"
 """Kinds of answers: `is_charged`; message and fields of a `CallLimitedError`; message and reason; an `Excess`, or
-nothing."""
+nothing; a list of `UsedLimit`."""
 LONGEST_FACT = 10_000
 """Characters of one fact of a decision, so that its row fits into a line. The names in other rows come from the headers
 of a request, which are shorter."""

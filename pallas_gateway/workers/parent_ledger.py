@@ -8,9 +8,10 @@ from itertools import count
 from typing import TYPE_CHECKING, override
 
 from pallas_gateway.errors import STOPPING, AgentUnavailableError, CallLimitedError, CallRefusedError
-from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd, Excess, Permit
+from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd, Excess, Permit, UsedLimit
 from pallas_gateway.telemetry.audit_state import AuditState
 from pallas_gateway.workers.ledger_rows import (
+    ASK_USED,
     BEGIN,
     CHARGE,
     END,
@@ -24,7 +25,7 @@ from pallas_gateway.workers.ledger_rows import (
 from pallas_gateway.workers.worker_messages import LedgerSettings, LedgerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.ledger.protocol import CallEntry, Decision
@@ -95,6 +96,12 @@ class ParentLedger:
     def note(self, decision: Decision) -> None:
         if self._is_used:
             self._rows.add(row_of_decision(decision))
+
+    async def used(self, caller: str, account: str, agents: Sequence[str]) -> Sequence[UsedLimit]:
+        """Ask the parent; return nothing if it is gone."""
+        number = next(self._numbers)
+        answer = await self._answer(number, [ASK_USED, number, caller, account, [*agents]]) if self._is_used else None
+        return [UsedLimit(*row) for row in answer[1]] if answer is not None and len(answer) > 1 else []
 
     def ratios(self) -> Mapping[str, float]:
         """Return what the parent has reported last."""

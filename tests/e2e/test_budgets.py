@@ -408,7 +408,7 @@ class DayLedger(OwnLedger):
         super().__init__()
         self.most = most
         self.gate = gate
-        self.used: Counter[str] = Counter()
+        self.spent: Counter[str] = Counter()
         self.charges: list[tuple[str, str, int]] = []
 
     @override
@@ -426,12 +426,12 @@ class DayPermit(Permit):
     @override
     async def charge(self, tokens: int) -> Excess | None:
         ledger, account = self._ledger, self._entry.account
-        ledger.used[account] += tokens
+        ledger.spent[account] += tokens
         if tokens:
             ledger.charges.append((account, self._entry.agent, tokens))
         if ledger.gate is not None:
             await ledger.gate.enter(self._entry.agent)
-        over = ledger.used[account] >= ledger.most
+        over = ledger.spent[account] >= ledger.most
         return Excess("rule-1", "The tokens of this day are used up; call again tomorrow.", 3600) if over else None
 
 
@@ -447,10 +447,10 @@ async def test_nested_calls_of_two_callers_are_charged_to_the_outermost_of_each(
     ledger = DayLedger(1_000)
     async with stage(tmp_path, three_deep, chain_of({}, {}, {}), gateway=AUTH) as staged:
         staged.served.gateway.running.ledger = ledger
-        ledger.used["key:bob"] = 400
+        ledger.spent["key:bob"] = 400
         answers = await asyncio.gather(*(ask(staged.url("top"), bearer=key) for key in KEYS.values()))
         await until_idle(staged.served)
-        accounts = sorted(ledger.used)
+        accounts = sorted(ledger.spent)
         assert len(accounts) == 2
         by_account = [sum(tokens for account, _, tokens in ledger.charges if account == one) for one in accounts]
         assert {agent for _, agent, _ in ledger.charges} == {"top", "middle", "low"}
@@ -484,7 +484,7 @@ async def test_parallel_agents_of_a_workflow_are_charged_each(tmp_path: Path) ->
         answer = await ask(staged.url("flow"))
         await until_idle(staged.served)
         assert len(staged.llm.requests) in {2, 3}  # one turn of each agent, at most one more of the faster
-        assert sum(ledger.used.values()) == 100 * len(staged.llm.requests)
+        assert sum(ledger.spent.values()) == 100 * len(staged.llm.requests)
     assert answer.meta["stop_reason"] == "limited"
 
 

@@ -142,6 +142,42 @@ async def test_a_caller_sees_its_limits_and_no_agent_that_it_may_not_view(tmp_pa
     assert [one["rule"] for one in of_boss] == ["rule-1", "rule-1", "few", "rule-3", "rule-4"]
 
 
+@pytest.mark.parametrize("store", [{}, {"store": "database"}], ids=["memory", "database"])
+async def test_a_caller_sees_what_it_has_used_of_its_limits_and_never_the_use_of_others(
+    store: dict[str, str], tmp_path: Path
+) -> None:
+    rules = [
+        {"caller": "key:*", "calls_per_minute": 60, "tokens_per_day": 5000},
+        {"agent": "peer", "per": "caller_and_agent", "calls_at_once": 2},
+        {"agent": "root", "per": "agent", "calls_per_minute": 60},
+    ]
+    limits = {"rules": rules, **store}
+    async with company(tmp_path, auth=auth(), limits=limits, threads="sqlite:///threads.db") as staged:
+        for name, times in (("anna", 2), ("ben", 1)):
+            for _ in range(times):
+                await ask(staged.url("root"), bearer=KEYS[name])
+        anna, ben, boss = [await usage(staged, name) for name in KEYS]
+
+    def used(document: dict[str, Any]) -> dict[tuple[str, str], int | None]:
+        return {(one["rule"], one["kind"]): one["used"] for one in document["limits"]}
+
+    def tokens(document: dict[str, Any]) -> int:
+        return sum(sum(row["tokens"].values()) for row in document["own"]["today"])
+
+    assert tokens(anna) == 2 * tokens(ben) > 0
+    for document, calls in ((anna, 2), (ben, 1), (boss, 0)):
+        assert used(document) == {
+            ("rule-1", "calls_per_minute"): calls,
+            ("rule-1", "tokens_per_day"): tokens(document),
+            ("rule-2", "calls_at_once"): 0,
+            ("rule-3", "calls_per_minute"): None,
+        }
+    resets = {(one["rule"], one["kind"]): one["resetSeconds"] for one in anna["limits"]}
+    assert 0 < resets["rule-1", "calls_per_minute"] <= 60
+    assert 0 < resets["rule-1", "tokens_per_day"] <= 86_400
+    assert resets["rule-2", "calls_at_once"] is resets["rule-3", "calls_per_minute"] is None
+
+
 async def test_without_auth_every_caller_sees_the_usage_of_all(tmp_path: Path) -> None:
     async with company(tmp_path, prices={"generic.scripted": {"input": 1, "output": 1}}) as staged:
         await ask(staged.url("peer"))

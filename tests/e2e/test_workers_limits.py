@@ -127,6 +127,8 @@ async def test_two_workers_share_one_budget_of_tokens(tmp_path: Path) -> None:
     async with fleet(tmp_path, **limits(tokens_per_day=25)) as served, AsyncExitStack() as stack:
         one, other = await clients_of_each(served, stack)
         outcomes = [await outcome_of(http) for http in (one, other, one, other, one, other)]
+        shown = [(await http.get("/api/v1/usage")).json()["limits"] for http in (one, other)]
+    assert [limit["used"] >= 25 for [limit] in shown] == [True, True]
     used_up = outcomes.index(LIMITED)
     assert used_up > 0
     assert outcomes == [OK] * used_up + [LIMITED] * (6 - used_up)

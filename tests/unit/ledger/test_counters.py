@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from pallas_gateway.config.model.limits import LimitsSettings
 from pallas_gateway.errors import CallLimitedError
 from pallas_gateway.ledger.counters import Counters
-from pallas_gateway.ledger.protocol import CallEntry
+from pallas_gateway.ledger.protocol import CallEntry, UsedLimit
 from pallas_gateway.ledger.rules import Rules
 
 if TYPE_CHECKING:
@@ -192,6 +192,18 @@ def test_callers_beyond_the_limit_share_one_counter_and_an_empty_one_is_dropped_
     third.end()
     assert refusal(counted, entry("key:c")) is None
     assert refusal(counted, entry("key:c")) is not None
+
+
+def test_a_caller_that_shares_a_counter_does_not_see_it() -> None:
+    clock = Clock()
+    counted = counters(clock, {"caller": "key:*", "calls_per_minute": 9}, most=1)
+    counted.begin(entry("key:ann"))
+    clock.move(20)
+    counted.begin(entry("key:bob"))
+    assert [*counted.used("key:ann", "key:ann", ["echo", "search"])] == [
+        UsedLimit("rule-1", "", "calls_per_minute", 1, 40)
+    ]
+    assert [*counted.used("key:bob", "key:bob", ["echo"])] == []
 
 
 def test_most_callers_have_a_counter_of_their_own() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.errors import AgentUnavailableError, CallLimitedError, CallRefusedError, GatewayError
-from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd, CallEntry, Decision, Excess, Permit
+from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd, CallEntry, Decision, Excess, Permit, UsedLimit
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.workers.calls_of_worker import CallsOfWorker
 from pallas_gateway.workers.ledger_rows import LONGEST_FACT, LedgerRows
@@ -19,7 +19,7 @@ from pallas_gateway.workers.parent_ledger import ParentLedger
 from pallas_gateway.workers.worker_messages import LONGEST_LINE, LedgerSettings, WorkerMessage, line_of, message_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 ENTRY = CallEntry("00c0ffee", "root", "key:ci-1", "ci-1", "127.0.0.1", "mcp", None, "run:agents:root")
 END = CallEnd("ok", "end_turn", 1.25, 42)
@@ -75,6 +75,9 @@ class LedgerOfTest:
 
     def ratios(self) -> Mapping[str, float]:
         return {}
+
+    async def used(self, caller: str, account: str, agents: Sequence[str]) -> Sequence[UsedLimit]:
+        return [UsedLimit(caller, agent, account, 3, None) for agent in agents]
 
     def audit_state(self) -> None:
         return None
