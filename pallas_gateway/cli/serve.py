@@ -67,7 +67,11 @@ def serve(
 
         process.expect_calls()
         read = partial(read_again, config, overrides)
-        process.run(_serve(configuration, announce, read, asked_to_reload, stdout.fileno(), watch=reload))
+        try:
+            descriptor = stdout.fileno()
+        except OSError:  # replaced by an object without a descriptor
+            descriptor = 1
+        process.run(_serve(configuration, announce, read, asked_to_reload, descriptor, watch=reload))
 
 
 async def _serve(

@@ -30,7 +30,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
 HEALTH_SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}
 CALL_FACTS = {"agent", "conversation_id", "call_id", "stop_reason", "iterations", "usage", "duration_seconds"}
-TOKEN_KINDS = {"input", "output", "cache_read", "cache_write", "reasoning"}
+TOKEN_KINDS = {"input", "output", "cache_read", "cache_write", "reasoning", "estimated"}
+"""A test model reports no usage, so its tokens are estimated."""
 OPTIONAL_HEALTH_KEYS = {"downstream", "llm", "agent"}
 
 each_version = pytest.mark.parametrize("version", [*INITIALIZE_VERSIONS, MODERN_VERSION])

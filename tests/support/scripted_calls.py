@@ -213,7 +213,7 @@ class _Silent:
 
 class _ScriptedInstance:
     turns = ()
-    tools = ()
+    tool_uses = ()
     iterations = 0
 
     def __init__(self, script: ScriptedCall, agent: ScriptedAgent) -> None:
