@@ -30,7 +30,7 @@ const LATER = {
   },
   Calls: {
     files: [
-      'asked', 'call_list', 'call_nodes', 'calls', 'conversations', 'dialog', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling', 'shown_call',
+      'asked', 'call_list', 'call_nodes', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling', 'shown_call',
       'text', 'waterfall', 'views/activity', 'views/ended_call', 'views/text', 'views/waterfall',
     ],
     load: async () => (await import('./views/calls.js')).Calls,
