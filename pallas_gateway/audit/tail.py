@@ -33,18 +33,28 @@ def tail_of(descriptor: int, block_bytes: int = BLOCK_BYTES, most_bytes: int = M
         OSError: it cannot be read.
     """
     size = position = os.fstat(descriptor).st_size
-    content = b""
+    rest = b""  # of a line whose begin is not read yet
+    is_torn, has_other = False, False
     while position > 0 and size - position < most_bytes:
         start = max(0, position - block_bytes)
-        content = os.pread(descriptor, position - start, start) + content
+        content = os.pread(descriptor, position - start, start) + rest
+        is_torn = is_torn if position < size else not content.endswith(b"\n")
         position = start
-        complete = content if start == 0 else content[content.find(b"\n") + 1 :]
+        rest, complete = (b"", content) if start == 0 else _divided(content)
         for line in reversed(complete.split(b"\n")):
-            if (link := link_of(line)) is not None:
-                return Tail(Head(link.sequence, hash_of(line)), not content.endswith(b"\n"))
-    if content and (position > 0 or not all(is_cut(line) for line in content.split(b"\n") if line)):
+            # Each line is looked at once, and parsed only if it may be one: this runs in the event loop.
+            if line.startswith(b"{") and (link := link_of(line)) is not None:
+                return Tail(Head(link.sequence, hash_of(line)), is_torn)
+            has_other = has_other or (bool(line) and not is_cut(line))
+    if position > 0 or has_other:
         raise NoAuditLogError(None, "the file has other content than an audit log")
-    return Tail(None, bool(content) and not content.endswith(b"\n"))
+    return Tail(None, is_torn)
+
+
+def _divided(content: bytes) -> tuple[bytes, bytes]:
+    """Return the end of a line whose begin is not read yet, and the lines after it."""
+    end, newline, lines = content.partition(b"\n")
+    return (end, lines) if newline else (content, b"")
 
 
 def head_before(path: Path) -> Head:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import zlib
 from dataclasses import dataclass
 from io import BufferedIOBase
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 CUT = "was cut by a crash or a full disk; it is not in the chain"
 FOREIGN = "is not a line of an audit log"
+MOST_FINDINGS = 1000
+"""Findings that are kept: a file of other content may have one in each of its lines."""
 _LONGEST_READ = 4 * LONGEST_LINE
 _GZIP = ".gz"
 
@@ -32,8 +35,21 @@ class Finding:
         return f"{self.place}: {self.message}"
 
 
-def verify(files: Iterable[Path], kept: Sequence[Head] = ()) -> tuple[Head, list[Finding]]:
-    """Verify files in the order of their rotation; return the head of the last one, and all findings.
+class Findings(list[Finding]):
+    """The first `MOST_FINDINGS`; `faults` is the number of all faults, `left_out` that of the others."""
+
+    faults = left_out = 0
+
+    def add(self, finding: Finding) -> None:
+        self.faults += finding.is_fault
+        if len(self) < MOST_FINDINGS:
+            self.append(finding)
+        else:
+            self.left_out += 1
+
+
+def verify(files: Iterable[Path], kept: Sequence[Head] = ()) -> tuple[Head, Findings]:
+    """Verify files in the order of their rotation; return the head of the last one, and the findings.
 
     Args:
         files: may be compressed by gzip.
@@ -46,8 +62,11 @@ def verify(files: Iterable[Path], kept: Sequence[Head] = ()) -> tuple[Head, list
     for path in files:
         with path.open("rb") as file:
             content = gzip.GzipFile(fileobj=file) if path.suffix == _GZIP else file
-            for number, line in enumerate(_lines(content), 1):
-                verification.take(line, f"{path}:{number}")
+            try:
+                for number, line in enumerate(_lines(content), 1):
+                    verification.take(line, f"{path}:{number}")
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise OSError(None, f"the compressed file is damaged: {error}", str(path)) from error
     return verification.end(), verification.findings
 
 
@@ -55,7 +74,7 @@ class Verification:
     """The verification of one chain, line by line."""
 
     def __init__(self, kept: Sequence[Head]) -> None:
-        self.findings: list[Finding] = []
+        self.findings = Findings()
         self._kept = kept
         self._matched: set[Head] = set()
         self._head: Head | None = None
@@ -87,7 +106,7 @@ class Verification:
         return self._head or BEGIN
 
     def _take_incomplete(self, line: bytes, place: str) -> None:
-        if self._head is None and is_cut(line):
+        if self._head is None and is_cut(line) and len(self._first) < MOST_FINDINGS:
             self._first.append((place, line))
         elif self._head is not None and is_cut(line, self._head):
             self._note(place, CUT)
@@ -125,10 +144,10 @@ class Verification:
         return f"line {kept.sequence} is not the one of the kept head: it or a line before it was changed or removed"
 
     def _fault(self, place: str, message: str) -> None:
-        self.findings.append(Finding(place, message))
+        self.findings.add(Finding(place, message))
 
     def _note(self, place: str, message: str) -> None:
-        self.findings.append(Finding(place, message, is_fault=False))
+        self.findings.add(Finding(place, message, is_fault=False))
 
 
 def _break(head: Head, before: Head) -> str | None:

@@ -69,15 +69,14 @@ def verify(
         raise UsageError(f"--expect: {error}.") from error
     try:
         last, findings = verify_files(files, kept)
-    except (OSError, EOFError) as error:
-        raise AuditFileError(f"{getattr(error, 'filename', None) or 'a file'}: {error}") from error
+    except OSError as error:
+        raise AuditFileError(f"{error.filename}: {error.strerror}") from error
     for finding in findings[:MOST_FINDINGS]:
         problem(f"{'' if finding.is_fault else 'note: '}{finding}")
-    if len(findings) > MOST_FINDINGS:
-        problem(f"… and {len(findings) - MOST_FINDINGS} more")
-    faults = sum(finding.is_fault for finding in findings)
-    if faults:
-        problem(f"The audit log is not whole: {counted(faults, 'fault')}.")
+    if (more := len(findings) + findings.left_out - MOST_FINDINGS) > 0:
+        problem(f"… and {more} more")
+    if findings.faults:
+        problem(f"The audit log is not whole: {counted(findings.faults, 'fault')}.")
         raise typer.Exit(1)
     held = f", with {counted(len(kept), 'kept head')}" if kept else ""
     problem(f"Every line follows the one before it{held}. The head:")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -102,11 +103,13 @@ def test_an_audit_log_without_a_file_has_no_head_to_read(run: Command, folder: P
     [
         (("verify", "nowhere"), 1, "nowhere: "),
         (("verify", "audit.log", "--expect", "7"), 2, "--expect: a head is SEQ:HASH, with at least 12 digits"),
-        (("verify", "broken.gz"), 1, "Not a gzipped file"),
+        (("verify", "broken.gz"), 1, "broken.gz: the compressed file is damaged: Not a gzipped file"),
+        (("verify", "damaged.gz"), 1, "damaged.gz: the compressed file is damaged: Error -3"),
     ],
 )
 def test_mistakes_are_one_line(run: Command, log: Path, arguments: tuple[str, ...], code: int, message: str) -> None:
     (log.parent / "broken.gz").write_bytes(b"no gzip")
+    (log.parent / "damaged.gz").write_bytes(gzip.compress(b"")[:10] + b"\xff" * 40)
     ran = run("audit", *arguments)
     assert ran.code == code
     assert message in ran.err

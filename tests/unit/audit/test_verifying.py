@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pallas_gateway.audit.chain import BEGIN, LONGEST_LINE, Head, hash_of, next_line
-from pallas_gateway.audit.verifying import CUT, FOREIGN, Finding, Verification, verify
+from pallas_gateway.audit.verifying import CUT, FOREIGN, MOST_FINDINGS, Finding, Verification, verify
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,6 +137,18 @@ def test_a_huge_line_takes_no_memory(tmp_path: Path) -> None:
 
     assert head == HEADS[2]
     assert [one.place for one in found] == [f"{file}:2"]
+
+
+@pytest.mark.parametrize("lines", [[b""], [b"\0"], [*CHAIN, b"\0"]])
+def test_a_file_with_a_finding_in_each_line_takes_no_memory(tmp_path: Path, lines: list[bytes]) -> None:
+    file = tmp_path / "audit.log"
+    file.write_bytes(b"".join(line + b"\n" for line in lines) + b"\n\0\n" * MOST_FINDINGS)
+
+    _, found = verify([file])
+
+    assert len(found) == MOST_FINDINGS
+    assert len(found) + found.left_out == 2 * MOST_FINDINGS + 1
+    assert found.faults >= MOST_FINDINGS
 
 
 @st.composite
