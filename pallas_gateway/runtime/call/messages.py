@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.spending import Ended
 
 _SHOWN_ERROR_CHARACTERS = 300
+MOST_TOKENS = 10**12
+"""Of one kind in one turn: a provider may send any number, and sums, costs and shares of limits must fit a float."""
 _CACHED_ON_REQUEST = frozenset({UsageSchema.ANTHROPIC, UsageSchema.BEDROCK})
 """Types of usage of providers that cache only marked messages; others cache by themselves."""
 _FAILURES = {
@@ -115,15 +117,19 @@ def turn_of(turn: FastAgentTurn, estimated_output: int | None = None) -> TurnUsa
         uncached = max(0, (turn.prompt.total or 0) - cache_read - cache_write)
     output = turn.completion.total if estimated_output is None else estimated_output
     usage = Usage(
-        uncached,
-        output or 0,
-        cache_read,
-        cache_write,
-        turn.completion.reasoning or 0,
+        _cut(uncached),
+        _cut(output),
+        _cut(cache_read),
+        _cut(cache_write),
+        _cut(turn.completion.reasoning),
         estimated=estimated_output is not None,
     )
     caches_by_itself = turn.usage_schema not in _CACHED_ON_REQUEST
     return TurnUsage(model_shown(turn.model), usage, caches_by_itself, turn.provider.config_name)
+
+
+def _cut(tokens: int | None) -> int:
+    return min(tokens or 0, MOST_TOKENS)
 
 
 def model_shown(name: str) -> str:

@@ -14,7 +14,7 @@ from fast_agent.llm.usage_tracking import (
 from openai.types.completion_usage import CompletionUsage
 
 from pallas_gateway.calls.call import Usage
-from pallas_gateway.runtime.call.messages import turn_of
+from pallas_gateway.runtime.call.messages import MOST_TOKENS, turn_of
 
 
 def test_what_anthropic_reports_is_disjoint_already_and_no_cache_hit() -> None:
@@ -37,6 +37,12 @@ def test_what_openai_reports_includes_the_cache_in_the_prompt_and_is_a_cache_hit
     turn = turn_of(usage_from_openai_chat(reported, provider=Provider.OPENAI, model="gpt"))
     assert turn.usage == Usage(input=10, output=20, cache_read=300, cache_write=40, reasoning=7)
     assert turn.by_kind()["cache_hit"] == 300
+
+
+def test_a_number_that_no_turn_can_use_is_cut() -> None:
+    reported = CompletionUsage(prompt_tokens=10**400, completion_tokens=10**400, total_tokens=2 * 10**400)
+    turn = turn_of(usage_from_openai_chat(reported, provider=Provider.OPENAI, model="gpt"))
+    assert turn.usage == Usage(input=MOST_TOKENS, output=MOST_TOKENS)
 
 
 @pytest.mark.parametrize("schema", UsageSchema)
