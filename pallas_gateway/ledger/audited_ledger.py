@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, override
 
@@ -56,7 +57,10 @@ class AuditedLedger:
             raise
         try:
             await self._audit.admit({"action": "call", "outcome": "allowed", **about})
-        except BaseException:  # also a call that was cancelled while it waited for the disk
+        except asyncio.CancelledError:  # while it waited for the disk: its line is written
+            _AuditedPermit(permit, self._audit, about).end(CallEnd("error", "cancelled", 0.0))
+            raise
+        except BaseException:
             permit.end(CallEnd("error", "audit_unavailable", 0.0))
             raise
         return _AuditedPermit(permit, self._audit, about)
