@@ -11,17 +11,18 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.urls import ALL_AGENTS, CONSOLE, is_console_api
-from pallas_gateway.web import agent_routes, openai, protected_resource, refusals, registry_api, usage
+from pallas_gateway.web import agent_routes, openai, protected_resource, refusals, registry_api
 from pallas_gateway.web.access import RequestedEndpoint
 from pallas_gateway.web.bodies import AnswerAfterBody
 from pallas_gateway.web.calls import api as calls_api
+from pallas_gateway.web.calls import usage
 from pallas_gateway.web.calls.api import CallsApi
+from pallas_gateway.web.calls.usage import UsageApi
 from pallas_gateway.web.forwarded import TrustedProxies
 from pallas_gateway.web.host_check import HostCheck, cross_origin
 from pallas_gateway.web.open_endpoints import open_endpoints
 from pallas_gateway.web.switched_off import THREADS_PREFIX, reason_for, switched_off
 from pallas_gateway.web.threads.errors import error_body
-from pallas_gateway.web.usage import UsageApi
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,13 +10,11 @@ import json
 import re
 from http import HTTPStatus
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.errors import GatewayError
-from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import CANCEL_CALLS, VIEW_CALLS
 from pallas_gateway.ledger.protocol import Decision
 from pallas_gateway.questions.elsewhere import FOR_ONE_KEY
@@ -24,13 +22,11 @@ from pallas_gateway.questions.used_states import StatesUnavailableError
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import access, refusals
 from pallas_gateway.web.calls import answers
-from pallas_gateway.web.threads.errors import ThreadsApiError, error_body, response_to
+from pallas_gateway.web.calls.base import Api
+from pallas_gateway.web.threads.errors import ThreadsApiError, error_body
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
     from pallas_gateway.hosting.accounting import Account
-    from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.caller import Caller
 
 PATH = "/api/v1/calls"
@@ -49,22 +45,10 @@ def is_path(path: str) -> bool:
     return f"{path}/".startswith(f"{PATH}/")
 
 
-class CallsApi:
+class CallsApi(Api):
     """The ASGI app of this API."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        try:
-            response = await self._answer(Request(scope, receive))
-        except TokenError as error:
-            response = refusals.of_token(self._gateway, error, scope)
-        except GatewayError as error:
-            response = response_to(error)
-        await response(scope, receive, send)
-
+    @override
     async def _answer(self, request: Request) -> Response:
         call_id = request.scope["path"].removeprefix(PATH)
         method = "GET" if request.method == "HEAD" else request.method

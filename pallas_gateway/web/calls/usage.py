@@ -8,25 +8,21 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.errors import GatewayError
-from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import VIEW_CALLS
 from pallas_gateway.ledger.usage import Used
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import access, refusals
-from pallas_gateway.web.threads.errors import ThreadsApiError, error_body, response_to
+from pallas_gateway.web.calls.base import Api
+from pallas_gateway.web.threads.errors import ThreadsApiError, error_body
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from starlette.types import Receive, Scope, Send
-
-    from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.ledger.protocol import UsedLimit
     from pallas_gateway.ledger.usage import Rows
@@ -38,22 +34,10 @@ _BY = ("caller", "agent")
 type Json = dict[str, Any]
 
 
-class UsageApi:
+class UsageApi(Api):
     """The ASGI app of this path."""
 
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        try:
-            response = await self._answer(Request(scope, receive))
-        except TokenError as error:
-            response = refusals.of_token(self._gateway, error, scope)
-        except GatewayError as error:
-            response = response_to(error)
-        await response(scope, receive, send)
-
+    @override
     async def _answer(self, request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
             return JSONResponse(error_body("method_not_allowed", "Use GET, HEAD."), 405, {"Allow": "GET, HEAD"})
