@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from itertools import count
 from typing import TYPE_CHECKING, override
 
-from pallas_gateway.errors import STOPPING, AgentUnavailableError, CallLimitedError, CallRefusedError
+from pallas_gateway.errors import AgentUnavailableError, CallLimitedError, CallRefusedError
 from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd, Excess, Permit, UsedLimit
 from pallas_gateway.telemetry.audit_state import AuditState
 from pallas_gateway.workers.ledger_rows import (
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from pallas_gateway.workers.ledger_rows import LedgerRows, Row
     from pallas_gateway.workers.worker_messages import WorkerMessage
 
+ANSWER_SECONDS = 15.0
+"""The parent itself waits for the disk, with `audit_sync: line` up to 5 s."""
+_UNDECIDED = "The gateway cannot decide on this call now; try again in a moment."
+_log = logging.getLogger("pallas.workers")
 _SETTINGS = {"limits", "audit_log", "audit_names", "audit_sync", "audit_required", "state_keys"}
 
 
@@ -45,10 +50,13 @@ class ParentLedger:
 
     Args:
         send: sends a message to the parent; does nothing when the parent is gone.
+        answer_seconds: longest wait for an answer. A parent that hangs must not hold calls.
     """
 
-    def __init__(self, send: Callable[[WorkerMessage], object]) -> None:
+    def __init__(self, send: Callable[[WorkerMessage], object], answer_seconds: float = ANSWER_SECONDS) -> None:
         self._send = send
+        self._answer_seconds = answer_seconds
+        self._is_silent = False
         self._rows = RowSender(send)
         self._numbers = count(1)
         self._asked: dict[int, asyncio.Future[Row | None]] = {}
@@ -72,7 +80,7 @@ class ParentLedger:
         Raises:
             CallLimitedError: a rule refuses it.
             CallRefusedError: `audit_unavailable`.
-            AgentUnavailableError: the parent is gone, and a rule may limit the call.
+            AgentUnavailableError: the parent is gone or hangs, and a rule may limit the call.
         """
         if not self._is_used:
             return NO_PERMIT
@@ -83,6 +91,7 @@ class ParentLedger:
             self._rows.add([END, number, *values_of_end(CallEnd("error", "cancelled", 0.0))])
             raise
         if answer is None:
+            self._rows.add([END, number, *values_of_end(CallEnd("error", "cancelled", 0.0))])
             return self._without_parent(entry)
         kind, *values = answer
         if kind == LIMITED:
@@ -143,14 +152,23 @@ class ParentLedger:
                 asked.set_result(None)
 
     async def _answer(self, number: int, row: Row) -> Row | None:
-        """Send a row and return its answer; None if the parent is gone."""
+        """Send a row and return its answer; None if the parent is gone, or hangs."""
         if self._is_over:
             return None
         asked: asyncio.Future[Row | None] = asyncio.get_running_loop().create_future()
         self._asked[number] = asked
         self._rows.add(row)
         try:
-            return await asked
+            async with asyncio.timeout(self._answer_seconds):
+                answer = await asked
+            self._is_silent = False
+        except TimeoutError:
+            if not self._is_silent:
+                self._is_silent = True
+                _log.error("parent does not answer", extra={"seconds": self._answer_seconds})
+            return None
+        else:
+            return answer
         finally:
             del self._asked[number]
 
@@ -159,7 +177,7 @@ class ParentLedger:
         if self._requires_audit:
             raise CallRefusedError("The audit log is not available; try again later.", reason="audit_unavailable")
         if self._has_rules and entry.parent is None:
-            raise AgentUnavailableError(STOPPING)
+            raise AgentUnavailableError(_UNDECIDED)
         return NO_PERMIT
 
 

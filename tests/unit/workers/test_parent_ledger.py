@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, override
+from typing import TYPE_CHECKING, Any, override
 
 import pytest
 
@@ -15,7 +15,7 @@ from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd, CallEntry, Decisi
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.workers.calls_of_worker import CallsOfWorker
 from pallas_gateway.workers.ledger_rows import LONGEST_FACT, LedgerRows
-from pallas_gateway.workers.parent_ledger import ParentLedger
+from pallas_gateway.workers.parent_ledger import ANSWER_SECONDS, ParentLedger
 from pallas_gateway.workers.worker_messages import LONGEST_LINE, LedgerSettings, WorkerMessage, line_of, message_of
 
 if TYPE_CHECKING:
@@ -86,13 +86,13 @@ class LedgerOfTest:
 class Channel:
     """Both sides; every message goes through its line."""
 
-    def __init__(self, **settings: object) -> None:
+    def __init__(self, answer_seconds: float = ANSWER_SECONDS, /, **settings: object) -> None:
         self.far = LedgerOfTest()
         self.sent: list[WorkerMessage] = []
         self.answered: list[WorkerMessage] = []
         self.has_answered = asyncio.Event()
         self.calls = CallsOfWorker(self.far, self._to_worker, TaskOwner())
-        self.ledger = ParentLedger(self._to_parent)
+        self.ledger = ParentLedger(self._to_parent, answer_seconds)
         self.ledger.use(GatewaySettings.model_validate(settings))
 
     @property
@@ -169,6 +169,32 @@ async def test_a_fault_of_the_parent_refuses_the_call_and_is_logged(caplog: pyte
     assert refused.value.reason == "internal_error"
     await sent(channel)
     assert caplog.messages == ["background task failed"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "refused"),
+    [
+        (RULES, AgentUnavailableError),
+        ({"audit_log": "-", "audit_required": True}, CallRefusedError),
+        ({"audit_log": "-"}, None),
+    ],
+)
+async def test_a_parent_that_hangs_holds_no_call_and_the_call_is_ended_there(
+    settings: dict[str, Any], refused: type[GatewayError] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = Channel(0.01, **settings)
+    channel.far.may_answer.clear()
+    for _ in range(2):
+        if refused is None:
+            assert await channel.ledger.begin(ENTRY) is NO_PERMIT
+        else:
+            with pytest.raises(refused):
+                await channel.ledger.begin(ENTRY)
+    assert await channel.ledger.used("key:ci", "key:ci", []) == []  # this is answered
+    assert caplog.messages == ["parent does not answer"]
+    channel.far.may_answer.set()
+    await sent(channel)
+    assert [end.reason for end in channel.far.ended] == ["cancelled", "cancelled"]
 
 
 async def test_a_row_that_fails_is_logged_and_those_after_it_are_taken(caplog: pytest.LogCaptureFixture) -> None:
