@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING, Literal
 
@@ -47,6 +48,7 @@ class Caller:
         return f"{ANONYMOUS_NAME}:{_network_of(self.address)}"
 
 
+@lru_cache(maxsize=1024)  # each call asks several times
 def _network_of(address: str | None) -> str:
     try:
         known = ip_address(address or "")

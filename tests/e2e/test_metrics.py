@@ -50,6 +50,9 @@ TABLE = {
     "pallas_llm_tokens_total": row("counter", "agent", "model", "kind", agent="worker clerk boss lost", kind=KINDS),
     "pallas_cost_total": row("counter", "agent", "model", agent="worker boss lost"),
     "pallas_limit_used_ratio": row("gauge", "rule", rule="many"),
+    "pallas_audit_up": row("gauge", "output", output="file"),
+    "pallas_audit_sequence": row("gauge", "output", output="file"),
+    "pallas_audit_head": row("gauge", "output", output="file"),
     "pallas_tool_calls_total": row(
         "counter", "agent", "server", "operation", "outcome", operation="tool prompt resource", outcome="ok error"
     ),
