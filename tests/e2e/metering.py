@@ -155,6 +155,7 @@ async def rehearsed(path: Path, *, per_port: bool) -> AsyncGenerator[Stage]:
                 "queue_seconds": 0.05,
                 "prices": PRICES,
                 "limits": {"rules": [{"name": "many", "calls_per_minute": 10_000, "tokens_per_day": 1_000_000}]},
+                "audit_log": "audit.log",
             },
             deployment={"host": "127.0.0.1", "registry_port": ports["registry"]},
         )
