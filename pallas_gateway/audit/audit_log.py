@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SYNC_SECONDS = 1.0
 """Time between syncs, with `audit_sync: second`."""
 LONGEST_SYNC_SECONDS = 5.0
-"""How long a call waits for the disk, with `audit_sync: line`."""
+"""Seconds that a call waits for the disk at most, with `audit_sync: line`."""
 HEAD_SECONDS = 60.0
 HEAD_LINES = 1000
 """The head is in the ordinary log after so many seconds or lines."""

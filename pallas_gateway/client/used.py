@@ -28,7 +28,7 @@ _MOST_AGENTS = 5
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """What a caller has used of an agent today, and the totals."""
+    """The usage of one agent by one caller: of today, and in all."""
 
     names: tuple[str, ...]
     today: dict[str, Any]

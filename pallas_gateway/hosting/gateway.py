@@ -229,7 +229,7 @@ class Gateway:
 
     @property
     def limits_away(self) -> Literal["count_alone", "refuse"] | None:
-        """How calls are limited while the database of the limits is away; None while it is not, or not used."""
+        """The handling of calls while the database of limits is away; None while it is there, or not used."""
         limits = self.configuration.deployment.gateway.limits
         if limits.store is None or self.threads is None or self.threads.counters.is_available:
             return None

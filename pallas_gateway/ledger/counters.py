@@ -33,7 +33,7 @@ _log = logging.getLogger("pallas.limits")
 
 
 class Counting(Protocol):
-    """What a rule has counted, here or in a database."""
+    """The counter of a rule, in memory or in a database."""
 
     def tokens(self, wall: float, /) -> int: ...
 

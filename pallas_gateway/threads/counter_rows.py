@@ -38,7 +38,7 @@ _SHARED = "(others)"
 
 
 class Used(NamedTuple):
-    """What a counter has counted: calls of the minute, seconds until the oldest leaves it, calls at once, tokens."""
+    """The numbers of a counter: calls of the minute, seconds until the oldest leaves it, calls at once, tokens."""
 
     started: int
     leaves: float | None

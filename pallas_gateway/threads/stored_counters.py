@@ -63,7 +63,7 @@ class _Request:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a transaction has decided: the limit that refuses, others that are exceeded, and a lease in its counters."""
+    """The decision of a transaction: the limit that refuses, others that are exceeded, and a lease in its counters."""
 
     refused: Exceeded | None
     exceeded: Sequence[Exceeded]
@@ -303,7 +303,7 @@ class StoredCounters:
 
 @dataclass(frozen=True, slots=True)
 class _Renewal:
-    """What a process renews: the leases that it holds, with their counters."""
+    """The leases that a process holds and renews, with their counters."""
 
     seconds: float
     held: Mapping[int, Sequence[str]]

@@ -24,7 +24,7 @@ class RuleSettings(Section):
     """Glob over the agents' names."""
 
     per: Literal["caller", "agent", "caller_and_agent"] = "caller"
-    """What has a counter of its own: each caller, each agent, or each caller with each agent."""
+    """The owner of a counter: each caller, each agent, or each caller with each agent."""
 
     calls_per_minute: Count | None = None
     """Calls that may begin in any 60 seconds."""
