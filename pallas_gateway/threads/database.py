@@ -13,7 +13,10 @@ import asyncio
 import logging
 import os
 import secrets
+import sqlite3
+import time
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
@@ -26,6 +29,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import URL, delete, event, insert, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.util import await_only
 
 from pallas_gateway.tasks import TaskOwner, completed
 from pallas_gateway.telemetry.redaction import shortened
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import Gauge
     from sqlalchemy import Connection, QueuePool
-    from sqlalchemy.engine.interfaces import DBAPIConnection
+    from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 
     from pallas_gateway.identity.secret import Secret
 
@@ -52,6 +56,7 @@ IDLE_SECONDS = 20  # between two statements of a transaction, after which Postgr
 _TRY_AGAIN_SECONDS = (0.2, 1.0, 3.0)  # pauses between attempts of a transaction that must not be lost
 TRIED_BYTES = 64 * 1024  # a full disk still takes small changes
 LONGEST_REASON = 300
+_LOCKED_SECONDS = 0.01  # pause between attempts to change a file of SQLite that another process changes
 _SQLITE = "sqlite:///"
 _WRITES = {"pallas_writes": True}
 _FAILURES = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
@@ -233,17 +238,34 @@ def _sqlite_engine(path: Path, busy_seconds: float) -> AsyncEngine:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
     event.listen(engine.sync_engine, "do_connect", prepare_file)
-    event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+    event.listen(engine.sync_engine, "connect", partial(_prepare_sqlite, busy_seconds))
     event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine
 
 
-def _prepare_sqlite(connection: DBAPIConnection, _: object) -> None:
+def _prepare_sqlite(busy_seconds: float, connection: DBAPIConnection, _: object) -> None:
     cursor = connection.cursor()
-    # With a write-ahead log, readers and the writer do not wait for each other.
-    for setting in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON"):
+    _use_write_ahead_log(cursor, busy_seconds)
+    for setting in ("synchronous = NORMAL", "foreign_keys = ON"):
         cursor.execute(f"PRAGMA {setting}")
     cursor.close()
+
+
+def _use_write_ahead_log(cursor: DBAPICursor, busy_seconds: float) -> None:
+    """Set that readers and the writer do not wait for each other.
+
+    The first connection to a new file changes it for this. SQLite does not wait while several do so at once.
+    """
+    give_up_at = time.monotonic() + busy_seconds
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= give_up_at:
+                raise
+            await_only(asyncio.sleep(_LOCKED_SECONDS))
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:

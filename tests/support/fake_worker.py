@@ -43,6 +43,7 @@ class FakeWorker:
         self.channel = socket.socket(fileno=start.channel)
         self.log = LogPipe(start.log, start.worker)
         self.may_close = threading.Event()
+        self.stops = False
         if "NOTIFY_SOCKET" in os.environ:
             self.note("NOTIFY_SOCKET")
 
@@ -52,14 +53,13 @@ class FakeWorker:
 
     def serves(self) -> int:
         """Be ready, stop on SIGTERM, close when told to."""
-        stop = threading.Event()
-        signal.signal(signal.SIGTERM, lambda *_: stop.set())
+        signal.signal(signal.SIGTERM, self.stop)
         signal.signal(signal.SIGHUP, lambda *_: self.hear_hangup())
-        threading.Thread(target=self.listen, args=[stop], daemon=True).start()
+        threading.Thread(target=self.listen, daemon=True).start()
         # In one: who hears the first may kill the parent, and there would be nobody to tell the second to.
         self.tell(Ready(f"announced by {self.start.worker}\n"), Alive("2 of 2 agents ready", 0.1))
-        while not stop.wait(0.02):
-            pass
+        while not self.stops:
+            time.sleep(0.02)
         sys.stderr.write(f"{self.start.worker} stopped\n")
         self.tell(Stopped())
         while not self.may_close.wait(0.02):
@@ -140,14 +140,18 @@ class FakeWorker:
         """Say something to the parent."""
         self.channel.sendall(b"".join(line_of(message) for message in messages))  # type: ignore[arg-type]
 
-    def listen(self, stop: threading.Event) -> None:
+    def stop(self, *_: object) -> None:
+        """Stop soon. The handler of a signal may take no lock: the code that it interrupts may hold it."""
+        self.stops = True
+
+    def listen(self) -> None:
         """Write down what the parent says; stop when it is gone."""
         with contextlib.suppress(ConnectionResetError), self.channel.makefile("r") as lines:
             for line in lines:
                 self.note(json.loads(line)["is"])
                 if json.loads(line)["is"] == "Close":
                     self.may_close.set()
-        stop.set()
+        self.stop()
         self.may_close.set()
 
     def hear_hangup(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sqlite3
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +66,44 @@ async def test_any_number_may_open_an_empty_database_at_once(database_url: str) 
     finally:
         await asyncio.gather(*(threads.__aexit__() for threads in replicas))
     assert len({thread.id for thread in made}) == 8
+
+
+async def test_a_new_file_that_another_process_changes_is_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "threads.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        threads = threads_at(f"sqlite:///{file}", first_try_seconds=60, busy_seconds=60)
+        opening = asyncio.create_task(threads.__aenter__())
+        await eventually(lambda: len(open_files(file)) > 1, what="a second connection")
+        other.execute("COMMIT")
+    await opening
+    try:
+        assert (await threads.store.create("me", "solo")).agent == "solo"
+    finally:
+        await threads.__aexit__()
+
+
+async def test_a_new_file_that_another_process_holds_too_long_is_unavailable(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "threads.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        async with threads_at(f"sqlite:///{file}", busy_seconds=0.05) as threads:
+            with pytest.raises(ThreadsUnavailableError):
+                await threads.store.create("me", "solo")
+    [record] = [one for one in caplog.records if one.message == "threads database unavailable"]
+    assert record.__dict__["why"] == "OperationalError: database is locked"
+
+
+def open_files(file: Path) -> list[Path]:
+    """Return this process's open descriptors of a file."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since it was listed
+            if descriptor.readlink() == file:
+                found.append(descriptor)
+    return found
 
 
 async def test_a_database_of_a_newer_gateway_is_refused_with_what_to_do(database_url: str) -> None:
