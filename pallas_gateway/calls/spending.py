@@ -90,7 +90,8 @@ class Spending:
 
     def add(self, turn: TurnUsage, spent: Spent) -> None:
         """Add a turn that has ended, with its cost, to `spent` and to all budgets."""
-        turn = replace(turn, cost=self._prices.cost(turn.provider, turn.model, turn.usage))
+        if (price := self._prices.cost(turn.provider, turn.model, turn.usage)) is not None:
+            turn = replace(turn, cost=price)
         spent.turns += (turn,)
         tokens, cost = turn.usage.total, turn.cost or 0.0
         for one in self._with_those_above():

@@ -7,7 +7,7 @@ usage of all. Nothing of it is stored.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import time
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MOST_ACCOUNTS = 10_000
 """Accounts of one table; further ones share one row for each agent."""
 OTHERS = "(others)"
+_DAY_SECONDS = 86_400
 LONGEST_NAME = 200
 """Characters of a caller's name or account."""
 
@@ -40,12 +41,16 @@ class Used:
     cost: float = 0.0
 
     def __iadd__(self, other: Used) -> Used:
-        for name in _NUMBERS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.calls += other.calls
+        self.refused += other.refused
+        self.nested += other.nested
+        self.input += other.input
+        self.cache_read += other.cache_read
+        self.cache_write += other.cache_write
+        self.output += other.output
+        self.estimated += other.estimated
+        self.cost += other.cost
         return self
-
-
-_NUMBERS = tuple(field.name for field in fields(Used))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,42 +110,50 @@ class UsageTable:
         self._clock = clock
         self._since = clock()
         self._most = most
-        self._day = self._date()
-        self._today, self._total = _Rows(most), _Rows(most)
+        self._day = self._present_day()
+        self._today, self._before = _Rows(most), _Rows(most)
 
     def add(self, key: UsageKey, used: Used) -> None:
         """Count what a call has used at its end."""
         self._turn_day()
         self._today.add(key, used)
-        self._total.add(key, used)
 
     def add_of_day(self, day: str, rows: Iterable[tuple[UsageKey, Used]]) -> None:
         """Count what another process has counted on a day."""
         self._turn_day()
+        counted = self._today if day == _date_of(self._day) else self._before
         for key, used in rows:
-            self._total.add(key, used)
-            if day == self._day:
-                self._today.add(key, used)
+            counted.add(key, used)
 
     async def of_all(self) -> Usage:
         """Return all rows."""
         self._turn_day()
-        return Usage(self._day, self._since, self._today.all(), self._total.all())
+        return Usage(_date_of(self._day), self._since, self._today.all(), self._total().all())
 
     async def of_account(self, account: str) -> Usage:
         """Return the rows of one account."""
         self._turn_day()
         account = UsageKey.of("", account, "").account
-        today, total = self._today, self._total
-        whole = today.has_own(account) and total.has_own(account)
-        return Usage(self._day, self._since, today.of(account), total.of(account), whole)
+        today, before = self._today, self._before
+        total = _Rows(self._most)
+        for rows in (before, today):
+            total.add_all(rows.of(account))
+        whole = today.has_own(account) and before.has_own(account)
+        return Usage(_date_of(self._day), self._since, today.of(account), total.rows, whole)
+
+    def _total(self) -> _Rows:
+        total = _Rows(self._most)
+        for rows in (self._before, self._today):
+            total.add_all(rows.rows)
+        return total
 
     def _turn_day(self) -> None:
-        if (day := self._date()) != self._day:
+        if (day := self._present_day()) != self._day:
+            self._before.add_all(self._today.rows)
             self._day, self._today = day, _Rows(self._most)
 
-    def _date(self) -> str:
-        return _date_of(self._clock())
+    def _present_day(self) -> int:
+        return int(self._clock() // _DAY_SECONDS)
 
 
 class UnsentUsage:
@@ -154,11 +167,11 @@ class UnsentUsage:
     def __init__(self, clock: Callable[[], float] = time, most: int = MOST_ACCOUNTS) -> None:
         self._clock = clock
         self._most = most
-        self._days: dict[str, _Rows] = {}
+        self._days: dict[int, _Rows] = {}
 
     def add(self, key: UsageKey, used: Used) -> None:
         """Count what a call has used at its end."""
-        day = _date_of(self._clock())
+        day = int(self._clock() // _DAY_SECONDS)
         if (rows := self._days.get(day)) is None:
             rows = self._days[day] = _Rows(self._most)
         rows.add(key, used)
@@ -166,11 +179,12 @@ class UnsentUsage:
     def taken(self) -> Iterable[tuple[str, Iterable[tuple[UsageKey, Used]]]]:
         """Return the rows of each day, and begin without rows."""
         days, self._days = self._days, {}
-        return [(day, rows.rows.items()) for day, rows in days.items()]
+        return [(_date_of(day), rows.rows.items()) for day, rows in days.items()]
 
 
-def _date_of(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
+def _date_of(day: int) -> str:
+    """Return the date of a day since 1970."""
+    return datetime.fromtimestamp(day * _DAY_SECONDS, UTC).date().isoformat()
 
 
 class _Rows:
@@ -184,9 +198,14 @@ class _Rows:
     def add(self, key: UsageKey, used: Used) -> None:
         if key.account not in self._agents_of and len(self._agents_of) >= self._most:
             key = UsageKey(OTHERS, OTHERS, key.agent)
-        self._agents_of.setdefault(key.account, set()).add(key)
-        row = self.rows.setdefault(key, Used())
+        if (row := self.rows.get(key)) is None:
+            self._agents_of.setdefault(key.account, set()).add(key)
+            row = self.rows[key] = Used()
         row += used
+
+    def add_all(self, rows: Rows) -> None:
+        for key, used in rows.items():
+            self.add(key, used)
 
     def all(self) -> Rows:
         return {key: replace(used) for key, used in self.rows.items()}
