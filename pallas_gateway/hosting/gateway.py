@@ -112,7 +112,7 @@ class Gateway:
         """Start taking requests; no agent is started yet.
 
         Raises:
-            ThreadsSchemaError: a newer gateway has changed the database of `gateway.threads`.
+            DatabaseSchemaError: a newer gateway has changed the database of `gateway.threads`.
         """
         async with AsyncExitStack() as opening:
             await opening.enter_async_context(self._http)
@@ -295,7 +295,7 @@ def _threads(configuration: Configuration, limits: ThreadLimits, metrics: Metric
     settings = configuration.deployment.gateway
     if settings.threads is None:
         return None
-    from pallas_gateway.threads.records import LeaseTerms  # noqa: PLC0415  as the next line
+    from pallas_gateway.database.leases import LeaseTerms  # noqa: PLC0415  as the next line
     from pallas_gateway.threads.service import Threads  # noqa: PLC0415  an extra of two hundred modules
 
     url, folder = Secret(settings.threads), configuration.path.resolve().parent

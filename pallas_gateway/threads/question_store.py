@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, delete, exists, insert, select, update
 
 from pallas_gateway.calls.questions import Answer
+from pallas_gateway.database.tables import checkpoints, now, questions, threads, turns
 from pallas_gateway.threads.records import (
     CheckpointRecord,
     QuestionNotOpenError,
@@ -15,7 +16,6 @@ from pallas_gateway.threads.records import (
     columns_of_question,
     question_of,
 )
-from pallas_gateway.threads.tables import checkpoints, now, questions, threads, turns
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.questions import Question
-    from pallas_gateway.threads.database import Database
+    from pallas_gateway.database.connections import Database
     from pallas_gateway.threads.records import Lease
 
 type QuestionKey = tuple[str, str]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select
 
+from pallas_gateway.database.tables import threads
 from pallas_gateway.threads.records import ThreadsFullError
-from pallas_gateway.threads.tables import threads
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, ScalarSelect

@@ -15,12 +15,10 @@ from pallas_gateway.telemetry.redaction import quoted
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sqlalchemy import Row
-
     from pallas_gateway.calls.call import Role
     from pallas_gateway.calls.questions import Answer
+    from pallas_gateway.database.tables import AnyRow
 
-    type AnyRow = Row[*tuple[Any, ...]]
 
 type TurnStatus = Literal["pending", "complete", "error"]
 ABANDONED = "abandoned"
@@ -109,17 +107,6 @@ class NewThread:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseTerms:
-    """The terms of this process's leases: each ends so many seconds after it was taken or renewed.
-
-    `process` is the name of this process in them, by which others reach it.
-    """
-
-    seconds: float
-    process: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Lease:
     """The right to add to a thread; `holder` is unguessable and new for every turn."""
 
@@ -186,22 +173,6 @@ class QuestionNotOpenError(GatewayError):
             f"No question {quoted(question_id)} is open in this thread: it was answered or has expired, or its call "
             "has ended. Read the thread's messages."
         )
-
-
-class ThreadsUnavailableError(GatewayError):
-    """The database cannot be used now; an operator must repair it, callers may try again."""
-
-    reason = "threads_unavailable"
-
-    def __init__(self) -> None:
-        super().__init__("The conversations' database cannot be used now; try again in a moment.")
-
-
-class ThreadsSchemaError(GatewayError):
-    """The database's tables are newer than this version of the gateway, which must be updated."""
-
-    reason = "threads_schema_newer"
-    exit_code = 2
 
 
 def columns_of(outcome: TurnOutcome) -> dict[str, Any]:

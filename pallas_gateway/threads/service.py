@@ -13,16 +13,16 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
+from pallas_gateway.database.connections import OPERATION_SECONDS, Database, migrate
+from pallas_gateway.database.errors import DatabaseSchemaError, DatabaseUnavailableError
+from pallas_gateway.ledger.stored_counters import StoredCounters
+from pallas_gateway.ledger.stored_ledger import StoredLedger
 from pallas_gateway.limits import ThreadLimits
+from pallas_gateway.questions.stored_states import StoredStates
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.threads.database import OPERATION_SECONDS, Database, migrate
 from pallas_gateway.threads.question_store import QuestionStore
 from pallas_gateway.threads.quota import Quota
-from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.store import Store
-from pallas_gateway.threads.stored_counters import StoredCounters
-from pallas_gateway.threads.stored_ledger import StoredLedger
-from pallas_gateway.threads.stored_states import StoredStates
 from pallas_gateway.threads.thread_changes import ThreadChanges
 from pallas_gateway.threads.turns import Turns
 
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from prometheus_client import Gauge
 
     from pallas_gateway.calls.questions import Answer, Question
+    from pallas_gateway.database.leases import LeaseTerms
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.threads.question_store import QuestionKey, Waits
-    from pallas_gateway.threads.records import Lease, LeaseTerms
+    from pallas_gateway.threads.records import Lease
 
 LOOK_SECONDS = 0.5
 """Pause between two looks for answers that came to other processes, while a question is open."""
@@ -75,10 +76,10 @@ class Threads:
         """Migrate the database; while it is unavailable, keep trying in the background.
 
         Raises:
-            ThreadsSchemaError: a newer gateway has used the database.
+            DatabaseSchemaError: a newer gateway has used the database.
         """
         try:
-            with suppress(ThreadsUnavailableError):
+            with suppress(DatabaseUnavailableError):
                 await self._open(self._limits.first_try_seconds)
         except BaseException:
             await self._database.close()
@@ -103,7 +104,7 @@ class Threads:
         """The stored threads.
 
         Raises:
-            ThreadsUnavailableError: the database was not available yet.
+            DatabaseUnavailableError: the database was not available yet.
         """
         self._refuse_unless_open()
         return self._store
@@ -132,7 +133,7 @@ class Threads:
 
     def _refuse_unless_open(self) -> None:
         if not self._is_open:
-            raise ThreadsUnavailableError
+            raise DatabaseUnavailableError
 
     async def _keep(self) -> None:
         """Open the database if it is not open, try it out while it is unavailable, and remove what has expired."""
@@ -151,9 +152,9 @@ class Threads:
                     cleaned = now()
                 else:
                     await self.counters.measure()
-            except ThreadsUnavailableError:
+            except DatabaseUnavailableError:
                 continue
-            except ThreadsSchemaError as error:
+            except DatabaseSchemaError as error:
                 _log.error("threads unavailable", extra={"why": str(error)})
                 return
 
@@ -181,7 +182,7 @@ class ThreadQuestions:
         """Keep a question of the turn of a lease, and where its call waits; the answer is set when a client gives it.
 
         Raises:
-            ThreadsUnavailableError: the database cannot be used.
+            DatabaseUnavailableError: the database cannot be used.
         """
         await self._store.open(lease, question, waits)
         self._waiting[lease.thread_id, question.id] = answer
@@ -194,7 +195,7 @@ class ThreadQuestions:
         If that fails, the question is forgotten with its turn.
         """
         self._waiting.pop((lease.thread_id, question_id), None)
-        with suppress(ThreadsUnavailableError):
+        with suppress(DatabaseUnavailableError):
             await self._store.close(lease, question_id, waits)
 
     async def give(self, thread_id: str, answers: Mapping[str, Answer]) -> None:
@@ -202,7 +203,7 @@ class ThreadQuestions:
 
         Raises:
             QuestionNotOpenError: one of the questions is not open.
-            ThreadsUnavailableError: the database cannot be used.
+            DatabaseUnavailableError: the database cannot be used.
         """
         is_taken = any((thread_id, id_) in self._waiting for id_ in answers)
         await self._store.give(thread_id, answers, is_taken=is_taken)
@@ -211,7 +212,7 @@ class ThreadQuestions:
     async def _look(self) -> None:
         while self._waiting:
             await asyncio.sleep(LOOK_SECONDS)
-            with suppress(ThreadsUnavailableError):
+            with suppress(DatabaseUnavailableError):
                 given = await self._store.given({thread_id for thread_id, _ in self._waiting})
                 new = {key: answer for key, answer in given.items() if self._waits_for(key)}
                 if new:  # first of all, so that no tool runs again in another process

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, delete, func, insert, literal, or_, select, tuple_, update
 
+from pallas_gateway.database.tables import ID_CHARACTERS, now, octets, threads, turns
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads.question_store import forget_questions, has_checkpoint, unanswered, used_checkpoint
 from pallas_gateway.threads.quota import ROW_BYTES, Quota, size_of
@@ -25,7 +26,6 @@ from pallas_gateway.threads.records import (
     thread_of,
     turn_of,
 )
-from pallas_gateway.threads.tables import ID_CHARACTERS, now, octets, threads, turns
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -35,15 +35,10 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.call import Message
-    from pallas_gateway.threads.database import Database
-    from pallas_gateway.threads.records import (
-        AnyRow,
-        CheckpointRecord,
-        LeaseTerms,
-        NewThread,
-        ThreadRecord,
-        TurnOutcome,
-    )
+    from pallas_gateway.database.connections import Database
+    from pallas_gateway.database.leases import LeaseTerms
+    from pallas_gateway.database.tables import AnyRow
+    from pallas_gateway.threads.records import CheckpointRecord, NewThread, ThreadRecord, TurnOutcome
 
     type _Method[**P, T] = Callable[Concatenate[Store, AsyncConnection, P], Awaitable[T]]
     type _Transaction[**P, T] = Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]
@@ -79,7 +74,7 @@ def _reading[**P, T](work: _Method[P, T]) -> _Transaction[P, T]:
 
 
 class Store:
-    """Reads and writes threads; every method raises `ThreadsUnavailableError` if the database cannot be used.
+    """Reads and writes threads; every method raises `DatabaseUnavailableError` if the database cannot be used.
 
     Each method is one transaction, which runs to its end even if the caller is cancelled.
     """

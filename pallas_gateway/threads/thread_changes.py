@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import and_, delete, exists, func, insert, literal, select, update
 
+from pallas_gateway.database.tables import ID_CHARACTERS, now, threads, turns
 from pallas_gateway.threads.question_store import forget_questions
 from pallas_gateway.threads.quota import ROW_BYTES, Quota
 from pallas_gateway.threads.records import (
@@ -19,13 +20,12 @@ from pallas_gateway.threads.records import (
     thread_of,
 )
 from pallas_gateway.threads.store import FREED, SHOWN, SIZE, is_free, refuse_deleted
-from pallas_gateway.threads.tables import ID_CHARACTERS, now, threads, turns
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.threads.database import Database
+    from pallas_gateway.database.connections import Database
     from pallas_gateway.threads.records import ThreadRecord
 
 

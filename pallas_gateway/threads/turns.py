@@ -9,15 +9,16 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pallas_gateway.database.connections import tried_again
+from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.database.leases import RENEWALS
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.tasks import TaskOwner, completed
-from pallas_gateway.threads.database import tried_again
 from pallas_gateway.threads.records import (
     CANCELLED,
     History,
     LeaseLostError,
     ThreadBusyError,
-    ThreadsUnavailableError,
     TurnCancelledError,
     TurnOutcome,
 )
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
     type _Begin = Callable[[], Coroutine[Any, Any, Lease | None]]
 
-RENEWALS = 4  # of a lease in its lifetime, so that a short outage of the database does not lose it
 POLL_SECONDS = (0.05, 0.5)  # shortest and longest pause between two attempts to get another process's lease
 _log = logging.getLogger("pallas.threads")
 
@@ -69,7 +69,7 @@ class OpenTurn:
 
         Raises:
             LeaseLostError: another writer has taken over the thread; nothing was written.
-            ThreadsUnavailableError: the database could not be used for several seconds.
+            DatabaseUnavailableError: the database could not be used for several seconds.
         """
         self.is_ended = True
         writing = self._tasks.spawn(
@@ -84,7 +84,7 @@ class OpenTurn:
     async def leave(self) -> None:
         """Leave the turn with its open questions to another process; if that fails, it is left when the lease ends."""
         self.is_ended = True
-        with suppress(ThreadsUnavailableError):
+        with suppress(DatabaseUnavailableError):
             await self._store.leave_turn(self.lease)
 
     async def fail(self, outcome: TurnOutcome) -> None:
@@ -96,7 +96,7 @@ class OpenTurn:
             return
         try:
             await (self.end(outcome) if self._is_kept else self._forget())
-        except (LeaseLostError, ThreadsUnavailableError) as error:
+        except (LeaseLostError, DatabaseUnavailableError) as error:
             _note_not_ended(self.lease, error)
 
     async def _forget(self) -> None:
@@ -132,7 +132,7 @@ class Turns:
         Raises:
             ThreadBusyError: another turn was still running after `wait_seconds`.
             LeaseLostError: another writer has taken over the thread during the block, or cancelled the turn.
-            ThreadsUnavailableError: the database cannot be used.
+            DatabaseUnavailableError: the database cannot be used.
         """
         begin = partial(self._store.begin_turn, thread_id, question, call_id)
         return self._turn(thread_id, begin, wait_seconds=wait_seconds)
@@ -243,7 +243,7 @@ class Turns:
             try:
                 is_held = await self._store.renew(turn.lease)
                 lost = None if is_held else await _lost(self._store, turn.lease)
-            except ThreadsUnavailableError:
+            except DatabaseUnavailableError:
                 continue  # a later renewal notices if another call has taken the thread
             if lost is None:
                 continue

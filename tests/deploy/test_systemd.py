@@ -12,10 +12,10 @@ import pytest
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.config.problems import ConfigurationError
+from pallas_gateway.database.errors import DatabaseSchemaError
 from pallas_gateway.limits import LifeLimits, RuntimeLimits
 from pallas_gateway.serving.hypercorn_server import TlsError
 from pallas_gateway.serving.sockets import BindError
-from pallas_gateway.threads.records import ThreadsSchemaError
 from tests.deploy.adapting import adapted, shipped
 from tests.support_programs import program
 
@@ -55,7 +55,7 @@ def test_the_unit_is_exposed_to_little(unit: Path) -> None:
 def test_the_unit_is_not_started_again_after_an_error_that_only_an_operator_mends() -> None:
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.read_string(shipped(UNIT))
-    codes = {error.exit_code for error in (ConfigurationError, TlsError, ThreadsSchemaError, UsageError)}
+    codes = {error.exit_code for error in (ConfigurationError, TlsError, DatabaseSchemaError, UsageError)}
     assert codes == {int(parser["Service"]["RestartPreventExitStatus"])}
     assert BindError.exit_code not in codes
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Message
+from pallas_gateway.database.leases import LeaseTerms
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ThreadLimits
-from pallas_gateway.threads.records import LeaseTerms, TurnOutcome
+from pallas_gateway.threads.records import TurnOutcome
 from pallas_gateway.threads.service import Threads
 
 if TYPE_CHECKING:

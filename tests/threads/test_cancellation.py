@@ -15,10 +15,11 @@ import pytest
 from sqlalchemy import event, insert, select
 
 from pallas_gateway.calls.call import Message
+from pallas_gateway.database import tables
+from pallas_gateway.database.connections import Database
+from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.threads import tables
-from pallas_gateway.threads.database import Database
-from pallas_gateway.threads.records import NewThread, ThreadBusyError, ThreadsUnavailableError, TurnOutcome
+from pallas_gateway.threads.records import NewThread, ThreadBusyError, TurnOutcome
 from tests.support.stored_threads import opened, say, turns_of
 from tests.support.waiting import Gate, eventually
 
@@ -241,7 +242,7 @@ async def test_a_transaction_that_takes_too_long_goes_on_and_its_connection_is_u
         await gate.enter()
 
     async with opened(database_url) as threads:
-        with pytest.raises(ThreadsUnavailableError, match="try again"):
+        with pytest.raises(DatabaseUnavailableError, match="try again"):
             await database.write(write, seconds=0.05)
         gate.open()
         await eventually(lambda: threads.store.threads_of("me", "solo", limit=1, after=None), what="the late commit")

@@ -17,15 +17,16 @@ from alembic.runtime.migration import MigrationContext
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event, text
 
+from pallas_gateway.database import connections as module
+from pallas_gateway.database.connections import VERSION_TABLE, Database
+from pallas_gateway.database.errors import DatabaseSchemaError, DatabaseUnavailableError
+from pallas_gateway.database.leases import LeaseTerms
+from pallas_gateway.database.tables import METADATA
 from pallas_gateway.hosting import gateway
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.telemetry.metrics import Metrics
-from pallas_gateway.threads import database as module
-from pallas_gateway.threads.database import VERSION_TABLE, Database
-from pallas_gateway.threads.records import LeaseTerms, ThreadsSchemaError, ThreadsUnavailableError
 from pallas_gateway.threads.service import Threads
-from pallas_gateway.threads.tables import METADATA
 from tests.support.gateway import Agent, running, write_project
 from tests.support.waiting import Gate, eventually
 
@@ -90,7 +91,7 @@ async def test_a_new_file_that_another_process_holds_too_long_is_unavailable(
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         async with threads_at(f"sqlite:///{file}", busy_seconds=0.05) as threads:
-            with pytest.raises(ThreadsUnavailableError):
+            with pytest.raises(DatabaseUnavailableError):
                 await threads.store.create("me", "solo")
     [record] = [one for one in caplog.records if one.message == "threads database unavailable"]
     assert record.__dict__["why"] == "OperationalError: database is locked"
@@ -114,7 +115,7 @@ async def test_a_database_of_a_newer_gateway_is_refused_with_what_to_do(database
     await database.write(lambda connection: connection.execute(newer))
     await database.close()
 
-    with pytest.raises(ThreadsSchemaError, match=r"at version 9999, .* knows up to 0006.* update this one"):
+    with pytest.raises(DatabaseSchemaError, match=r"at version 9999, .* knows up to 0006.* update this one"):
         await threads_at(database_url).__aenter__()
 
 
@@ -136,7 +137,7 @@ async def test_a_gateway_that_cannot_use_its_database_closes_what_it_has_opened(
         tmp_path / "project", {"echo": Agent()}, gateway={"threads": f"sqlite:///{tmp_path}/threads.db"}
     )
 
-    with pytest.raises(ThreadsSchemaError):
+    with pytest.raises(DatabaseSchemaError):
         async with running(project):
             pass
     assert [client.is_closed for client in opened] == [True]
@@ -164,14 +165,14 @@ async def test_a_database_that_is_not_there_is_said_once_waited_for_and_used_whe
     server.stop()
     try:
         async with threads_at(url, try_again_seconds=0.05) as threads:
-            with pytest.raises(ThreadsUnavailableError, match="try again in a moment"):
+            with pytest.raises(DatabaseUnavailableError, match="try again in a moment"):
                 threads.store  # noqa: B018  reading it is what is refused
             server.start()
             await eventually(lambda: _is_open(threads) and threads._database.is_up, what="the database")
             thread = await threads.store.create("me", "solo")
 
             server.stop()
-            with pytest.raises(ThreadsUnavailableError):
+            with pytest.raises(DatabaseUnavailableError):
                 await threads.store.find(thread.id, "me")
             server.start()
             assert (await threads.store.find(thread.id, "me")).id == thread.id
@@ -198,7 +199,7 @@ async def test_a_database_that_reads_and_cannot_write_is_said_once_and_used_when
         shown = [up_of(metrics)]
         await _switch(server, url, "SET default_transaction_read_only = on")
         for _ in range(3):
-            with pytest.raises(ThreadsUnavailableError):
+            with pytest.raises(DatabaseUnavailableError):
                 await threads.store.create("me", "solo")
             assert (await threads.store.find(thread.id, "me")).id == thread.id
         shown.append(up_of(metrics))
@@ -241,7 +242,7 @@ async def test_a_full_disk_is_an_outage_until_a_message_fits_again(
         thread = await threads.store.create("me", "solo")
         limit = 1  # SQLite keeps to the present size
         for _ in range(3):
-            with pytest.raises(ThreadsUnavailableError):
+            with pytest.raises(DatabaseUnavailableError):
                 await threads.store.create("me", "solo", "x" * 1_000_000)
             await threads.changes.rename(thread.id, "small")
         limit = 1 << 30
@@ -292,14 +293,14 @@ async def test_a_transaction_of_a_process_that_stands_still_is_ended_by_the_serv
         await gate.wait_for_entered()
         await other.store.create("me", "solo")
         gate.open()
-        with pytest.raises(ThreadsUnavailableError):
+        with pytest.raises(DatabaseUnavailableError):
             await holding
 
 
 def _is_open(threads: Threads) -> bool:
     try:
         return threads.store is not None
-    except ThreadsUnavailableError:
+    except DatabaseUnavailableError:
         return False
 
 
@@ -307,7 +308,7 @@ async def test_nothing_that_is_said_of_a_database_holds_its_password(caplog: pyt
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     async with threads_at(f"postgresql://gateway:{PASSWORD}@127.0.0.1:{port}/pallas?sslmode=disable") as threads:
-        with pytest.raises(ThreadsUnavailableError) as refused:
+        with pytest.raises(DatabaseUnavailableError) as refused:
             threads.store  # noqa: B018
     [record] = [record for record in caplog.records if record.name == "pallas.threads"]
     assert "Connect" in str(record.__dict__["why"])

@@ -11,9 +11,9 @@ from sqlalchemy import text
 
 from pallas_gateway.calls.call import Message
 from pallas_gateway.calls.questions import Question
+from pallas_gateway.database import connections
+from pallas_gateway.database.connections import Database
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.threads import database
-from pallas_gateway.threads.database import Database
 from pallas_gateway.threads.question_store import Waits
 from pallas_gateway.threads.records import CheckpointRecord, NewThread, TurnOutcome
 from tests.support.stored_threads import SHORT, opened, turns_of
@@ -92,7 +92,7 @@ async def test_a_turn_that_was_begun_before_the_update_of_the_tables_goes_on_aft
     older = Database(Secret(database_url), Path("/"))
 
     def to_older(connection: Connection) -> None:
-        command.upgrade(database._config(connection), "0003")
+        command.upgrade(connections._config(connection), "0003")
 
     await older.write(lambda connection: connection.run_sync(to_older))
     await executed(older, *OLDER_BEGINS)

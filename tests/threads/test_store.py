@@ -13,15 +13,15 @@ from sqlalchemy import select, update
 
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.calls.questions import Question
+from pallas_gateway.database import tables
+from pallas_gateway.database.connections import Database
+from pallas_gateway.database.leases import LeaseTerms
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.threads import tables
-from pallas_gateway.threads.database import Database
 from pallas_gateway.threads.question_store import QuestionStore, Waits
 from pallas_gateway.threads.records import (
     CheckpointRecord,
     History,
     LeaseLostError,
-    LeaseTerms,
     NewThread,
     ThreadBusyError,
     ThreadNotFoundError,

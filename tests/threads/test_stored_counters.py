@@ -16,15 +16,15 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from sqlalchemy import event, func, select, text
 
 from pallas_gateway.config.model.limits import LimitsSettings
+from pallas_gateway.database import connections, tables
+from pallas_gateway.database.connections import Database, migrate
+from pallas_gateway.database.errors import DatabaseSchemaError, DatabaseUnavailableError
 from pallas_gateway.errors import CallLimitedError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.ledger.counters import Counters
 from pallas_gateway.ledger.protocol import CallEntry
 from pallas_gateway.ledger.rules import Rules
-from pallas_gateway.threads import database, tables
-from pallas_gateway.threads.database import Database, migrate
-from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
-from pallas_gateway.threads.stored_counters import StoredCounters
+from pallas_gateway.ledger.stored_counters import StoredCounters
 from tests.support.stored_threads import opened, say, turns_of
 from tests.support.waiting import eventually
 
@@ -204,7 +204,7 @@ async def test_what_a_process_holds_is_what_the_database_has_after_an_outage(dat
         assert running is not None
         assert ended is not None
         one.database.is_up = False
-        with pytest.raises(ThreadsUnavailableError):
+        with pytest.raises(DatabaseUnavailableError):
             await one.begin(entry())
         one.counters.end(ended)
         alone = one.counters.hold(one.rules.all, entry())
@@ -233,10 +233,10 @@ async def test_a_transaction_that_hangs_is_given_up_and_never_counts(database_ur
         await locked.wait()
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with pytest.raises(ThreadsUnavailableError):
+        with pytest.raises(DatabaseUnavailableError):
             await one.begin(entry("key:bob"))
         took = loop.time() - began
-        with pytest.raises(ThreadsUnavailableError):  # at once
+        with pytest.raises(DatabaseUnavailableError):  # at once
             await one.begin(entry("key:bob"))
         release.set()
         await holding
@@ -315,9 +315,9 @@ async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "migrations"
-    shutil.copytree(Path(database.__file__).with_name("migrations"), folder)
+    shutil.copytree(Path(connections.__file__).with_name("migrations"), folder)
     (folder / "versions" / "v0006_counters.py").unlink()
-    config = database._config
+    config = connections._config
 
     def older_config(connection: Connection) -> Config:
         changed = config(connection)
@@ -325,7 +325,7 @@ async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
         return changed
 
     with monkeypatch.context() as older:
-        older.setattr(database, "_config", older_config)
+        older.setattr(connections, "_config", older_config)
         async with opened(database_url) as threads:
             thread = await threads.store.create("me", "solo")
             await say(threads, thread.id, "hello")
@@ -337,8 +337,8 @@ async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
         assert await threads.counters.begin(limits.all, entry()) is None
         with pytest.raises(CallLimitedError):
             await threads.counters.begin(limits.all, entry())
-    monkeypatch.setattr(database, "_config", older_config)
-    with pytest.raises(ThreadsSchemaError, match=r"at version 0006, this gateway knows up to 0005"):
+    monkeypatch.setattr(connections, "_config", older_config)
+    with pytest.raises(DatabaseSchemaError, match=r"at version 0006, this gateway knows up to 0005"):
         async with opened(database_url):
             pass
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pallas_gateway.ledger.protocol import Decision, Permit
+    from pallas_gateway.ledger.stored_ledger import StoredLedger
     from pallas_gateway.threads.service import Threads
-    from pallas_gateway.threads.stored_ledger import StoredLedger
 
 ENDED = CallEnd("ok", "endTurn", 0.1, 5)
 

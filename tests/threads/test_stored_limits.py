@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from sqlalchemy import select, text
 
+from pallas_gateway.database import tables
+from pallas_gateway.database.connections import Database
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.threads import tables
-from pallas_gateway.threads.database import Database
 from tests.e2e.fleet import fleet
 from tests.support.askable_callers import asked_at
 from tests.support.asking import asking_downstream

@@ -6,12 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING, Self, override
 
 from pallas_gateway.calls.questions import MODES, UNASKABLE
+from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.events.answer_text import LIVE_SECONDS
 from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.questions.call_client import CallClient
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.threads.question_store import Waits
-from pallas_gateway.threads.records import CheckpointRecord, ThreadsUnavailableError
+from pallas_gateway.threads.records import CheckpointRecord
 
 if TYPE_CHECKING:
     from pallas_gateway.calls.call import Reply
@@ -83,7 +84,7 @@ class TurnClient(CallClient):
                 return False
             try:
                 await self._run.services.threads.questions.open(self._lease, question, answer, self._waits())
-            except ThreadsUnavailableError:
+            except DatabaseUnavailableError:
                 return False
         return True
 

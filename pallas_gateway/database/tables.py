@@ -24,7 +24,10 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 if TYPE_CHECKING:
+    from sqlalchemy import Row
     from sqlalchemy.sql.compiler import SQLCompiler
+
+    type AnyRow = Row[*tuple[Any, ...]]
 
 ID_CHARACTERS = 32
 METADATA = MetaData()

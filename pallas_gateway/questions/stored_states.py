@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, delete, select
 from sqlalchemy.dialects.postgresql import insert
 
+from pallas_gateway.database.connections import tried_again
+from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.database.tables import now, used_states
 from pallas_gateway.questions.used_states import StatesUnavailableError, UsedStates
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.threads.database import tried_again
-from pallas_gateway.threads.records import ThreadsUnavailableError
-from pallas_gateway.threads.tables import now, used_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.threads.database import Database
+    from pallas_gateway.database.connections import Database
 
 USE_SECONDS = 3.0
 """A request's longest wait for one attempt to use its state."""
@@ -58,7 +58,7 @@ class StoredStates:
         except asyncio.CancelledError:
             self._tasks.spawn(self._taken_back(using, ticket), name="return of a state")
             raise
-        except ThreadsUnavailableError:
+        except DatabaseUnavailableError:
             self._here.give_back(ticket)
             raise StatesUnavailableError from None
         if not is_first:
@@ -68,7 +68,7 @@ class StoredStates:
     async def give_back(self, ticket: str) -> None:
         """Accept the state again; if the database is away for some seconds, only at this process."""
         mine = and_(used_states.c.ticket == ticket, used_states.c.process == self._process)
-        with suppress(ThreadsUnavailableError):
+        with suppress(DatabaseUnavailableError):
             await tried_again(lambda: self._database.write(lambda sql: sql.execute(delete(used_states).where(mine))))
         self._here.give_back(ticket)
 
@@ -80,7 +80,7 @@ class StoredStates:
     async def _stored(self, ticket: str, seconds: float) -> bool:
         """Add the row of a state; return whether it is one of this process."""
         if not self._is_open():
-            raise ThreadsUnavailableError
+            raise DatabaseUnavailableError
         values = {"ticket": ticket, "process": self._process, "valid_until": now() + int(seconds * 1000)}
         added = insert(used_states).values(values).on_conflict_do_nothing()  # SQLite writes it in the same way
 

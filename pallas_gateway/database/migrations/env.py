@@ -1,9 +1,9 @@
-"""Alembic's environment; `threads/database.py` passes it a connection that holds the lock."""
+"""Alembic's environment; `database/connections.py` passes it a connection that holds the lock."""
 
 from alembic import context
 
-from pallas_gateway.threads.database import VERSION_TABLE
-from pallas_gateway.threads.tables import METADATA
+from pallas_gateway.database.connections import VERSION_TABLE
+from pallas_gateway.database.tables import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],

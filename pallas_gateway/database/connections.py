@@ -31,10 +31,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
+from pallas_gateway.database.errors import DatabaseSchemaError, DatabaseUnavailableError
+from pallas_gateway.database.tables import ID_CHARACTERS, now, threads
 from pallas_gateway.tasks import TaskOwner, completed
 from pallas_gateway.telemetry.redaction import shortened
-from pallas_gateway.threads.records import ThreadsSchemaError, ThreadsUnavailableError
-from pallas_gateway.threads.tables import ID_CHARACTERS, now, threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -104,7 +104,7 @@ class Database:
         """Run `work` in a transaction that may write, to its end even if the caller is cancelled.
 
         Raises:
-            ThreadsUnavailableError: the database cannot be reached, refused a statement, or did not answer within
+            DatabaseUnavailableError: the database cannot be reached, refused a statement, or did not answer within
                 `seconds`; in the last case the transaction may still be committed.
         """
         return await self._completed(self._written(work), seconds)
@@ -117,7 +117,7 @@ class Database:
         """Write and delete a row of the size of a message; the database is available if this succeeds.
 
         Raises:
-            ThreadsUnavailableError: as `write`.
+            DatabaseUnavailableError: as `write`.
         """
         id_, title = secrets.token_hex(ID_CHARACTERS // 2), secrets.token_hex(TRIED_BYTES // 2)
         row = {"id": id_, "title": title, "owner": "", "agent": "", "turns": 0}
@@ -179,7 +179,7 @@ class Database:
             result = await completed(self._transactions.spawn(transaction, name="transaction"), seconds=seconds)
         except _FAILURES as error:
             self._note(error)
-            raise ThreadsUnavailableError from None  # the libraries' errors may quote the URL
+            raise DatabaseUnavailableError from None  # the libraries' errors may quote the URL
         return result
 
     def _note(self, error: BaseException) -> None:
@@ -197,12 +197,12 @@ async def tried_again[T](transaction: Callable[[], Awaitable[T]]) -> T:
     """Return the result of a transaction that may run more than once; it is tried for some seconds.
 
     Raises:
-        ThreadsUnavailableError: of the last attempt.
+        DatabaseUnavailableError: of the last attempt.
     """
     for seconds in _TRY_AGAIN_SECONDS:
         try:
             return await transaction()
-        except ThreadsUnavailableError:
+        except DatabaseUnavailableError:
             await asyncio.sleep(seconds)
     return await transaction()
 
@@ -297,7 +297,7 @@ def migrate(connection: Connection) -> None:
     """Migrate the tables in the transaction of `connection`, while no other process can.
 
     Raises:
-        ThreadsSchemaError: a newer version has migrated them.
+        DatabaseSchemaError: a newer version has migrated them.
     """
     script = ScriptDirectory.from_config(config := _config(connection))
     if _present(connection) == script.get_current_head():
@@ -312,7 +312,7 @@ def migrate(connection: Connection) -> None:
             f"gateway.threads: the database's tables are at version {present}, this gateway knows up to "
             f"{script.get_current_head()}: it was used by a newer gateway; update this one"
         )
-        raise ThreadsSchemaError(message)
+        raise DatabaseSchemaError(message)
     command.upgrade(config, "head")
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import and_, bindparam, case, delete, exists, func, literal, or_, select, text, union_all, update
 from sqlalchemy.dialects.postgresql import insert
 
+from pallas_gateway.database.tables import ID_CHARACTERS, call_leases, counted_calls, counters, now, processes
 from pallas_gateway.ledger.counters import DAY_SECONDS, WINDOW_SECONDS
-from pallas_gateway.threads.tables import ID_CHARACTERS, call_leases, counted_calls, counters, now, processes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Subquery
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.ledger.protocol import CallEntry
     from pallas_gateway.ledger.rules import Rule
-    from pallas_gateway.threads.records import AnyRow
 
     type LeaseRow = dict[str, Any]
 

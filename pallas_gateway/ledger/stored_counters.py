@@ -19,22 +19,22 @@ from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
+from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.database.leases import RENEWALS
+from pallas_gateway.ledger import counter_rows
 from pallas_gateway.ledger.counters import MOST_COUNTERS, charged, limits_without_room, report, used_limits
 from pallas_gateway.ledger.rules import tightest
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.threads import counter_rows
-from pallas_gateway.threads.records import ThreadsUnavailableError
-from pallas_gateway.threads.turns import RENEWALS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from pallas_gateway.database.connections import Database
+    from pallas_gateway.ledger.counter_rows import LeaseRow, StoredCounter
     from pallas_gateway.ledger.protocol import CallEntry, Excess, UsedLimit
     from pallas_gateway.ledger.rules import Exceeded, Rule, Rules
-    from pallas_gateway.threads.counter_rows import LeaseRow, StoredCounter
-    from pallas_gateway.threads.database import Database
 
 ANSWER_SECONDS = {"postgresql": 1.5, "sqlite": 5.0}
 """Longest wait for one transaction; after that the database is not asked until it has been tried out. Writers of SQLite
@@ -118,7 +118,7 @@ class StoredCounters:
         await self._renewing.cancel_all()
         await self._tasks.__aexit__()
         if self._has_leases and self.is_available:
-            with suppress(ThreadsUnavailableError):
+            with suppress(DatabaseUnavailableError):
                 await self._database.write(partial(counter_rows.forget_process, process=self._process))
 
     @property
@@ -134,7 +134,7 @@ class StoredCounters:
 
         Raises:
             CallLimitedError: by the rule with the longest wait; nothing was counted.
-            ThreadsUnavailableError: the database is away, or did not answer in time.
+            DatabaseUnavailableError: the database is away, or did not answer in time.
         """
         answer = await self._answer(_Request(rules, entry))
         if answer.refused is not None and answer.refused.measure == "calls at once":
@@ -150,7 +150,7 @@ class StoredCounters:
         """Charge tokens by rules that limit them; return the excess of one that is used up.
 
         Raises:
-            ThreadsUnavailableError: as `begin`.
+            DatabaseUnavailableError: as `begin`.
         """
         answer = await self._answer(_Request(rules, entry, tokens))
         for one in answer.exceeded:
@@ -185,10 +185,10 @@ class StoredCounters:
         """Return what an account has used of rules, each given with an agent of its counter.
 
         Raises:
-            ThreadsUnavailableError: the database is away.
+            DatabaseUnavailableError: the database is away.
         """
         if not self.is_available:
-            raise ThreadsUnavailableError
+            raise DatabaseUnavailableError
         ids = {counter_rows.id_of(rule, account, agent): (rule, agent) for rule, agent in rules}
         used, wall = await self._database.read(partial(counter_rows.used_of, ids=[*ids]))
         nothing = counter_rows.Used(0, None, 0, 0)
@@ -220,7 +220,7 @@ class StoredCounters:
 
     async def _answer(self, request: _Request) -> _Answer:
         if not self.is_available:
-            raise ThreadsUnavailableError
+            raise DatabaseUnavailableError
         self._asked.append(request)
         self._wake()
         try:
@@ -241,14 +241,14 @@ class StoredCounters:
                 self._unanswered = batch = [one for one in batch if not one.answer.done()]
                 for request, answer in zip(batch, await self._decided(batch), strict=True):
                     self._give(request, answer)
-        except ThreadsUnavailableError:  # the database has logged it
+        except DatabaseUnavailableError:  # the database has logged it
             self._renew_at = -math.inf  # the transaction may be committed: the leases are compared
             self._ended = []
         finally:
             left, self._unanswered, self._asked = [*self._unanswered, *self._asked], [], []
             for request in left:
                 if not request.answer.done():
-                    request.answer.set_exception(ThreadsUnavailableError())
+                    request.answer.set_exception(DatabaseUnavailableError())
 
     def _give(self, request: _Request, answer: _Answer) -> None:
         if answer.lease is not None:
@@ -276,7 +276,7 @@ class StoredCounters:
             while await self._database.write(transaction.run, seconds=latest - clock()):
                 added = partial(counter_rows.add, wanted=transaction.missing, most=self._most)
                 transaction.shared |= await self._database.write(added, seconds=latest - clock())
-        except ThreadsUnavailableError:
+        except DatabaseUnavailableError:
             transaction.is_given_up = True
             raise
         if renews:
@@ -338,7 +338,7 @@ class _Transaction:
         if self.requests:
             await self._count(sql)
         if self.is_given_up:
-            raise ThreadsUnavailableError
+            raise DatabaseUnavailableError
         return bool(self.missing)
 
     async def _count(self, sql: AsyncConnection) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, override
 
+from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallLimitedError
 from pallas_gateway.ledger.protocol import Decision, Permit
 from pallas_gateway.ledger.rules import Rules
-from pallas_gateway.threads.records import ThreadsUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Excess, Ledger, UsedLimit
     from pallas_gateway.ledger.rules import Rule
+    from pallas_gateway.ledger.stored_counters import StoredCounters
     from pallas_gateway.telemetry.audit_state import AuditState
-    from pallas_gateway.threads.stored_counters import StoredCounters
 
 
 class StoredLedger:
@@ -56,7 +56,7 @@ class StoredLedger:
             return await self.inner.begin(entry)
         try:
             lease = await self.counters.begin(rules, entry)
-        except ThreadsUnavailableError:
+        except DatabaseUnavailableError:
             return await self._begun_alone(rules, entry, is_charged=bool(charging))
         except CallLimitedError as refused:
             self._note(entry, refused)
@@ -79,7 +79,7 @@ class StoredLedger:
             return await self.inner.used(caller, account, agents)
         try:
             return await self.counters.used([*self._rules.own(caller, agents)], account)
-        except ThreadsUnavailableError:
+        except DatabaseUnavailableError:
             return []
 
     def ratios(self) -> Mapping[str, float]:
@@ -133,7 +133,7 @@ class _StoredPermit(Permit):
         if rules:
             try:
                 return await self._ledger.counters.charge(rules, self._entry, tokens)
-            except ThreadsUnavailableError:
+            except DatabaseUnavailableError:
                 pass  # counted by this gateway alone, also where calls are refused: this one is running
         return await (await self.inner()).charge(tokens)
 

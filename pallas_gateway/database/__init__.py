@@ -1,0 +1,1 @@
+"""The gateway's database (`gateway.threads`): connections, tables, migrations. Imported only where one is set."""

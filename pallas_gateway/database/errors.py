@@ -1,0 +1,21 @@
+"""Errors of the gateway's database."""
+
+from __future__ import annotations
+
+from pallas_gateway.errors import GatewayError
+
+
+class DatabaseUnavailableError(GatewayError):
+    """The database cannot be used now; an operator must repair it, callers may try again."""
+
+    reason = "threads_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__("The conversations' database cannot be used now; try again in a moment.")
+
+
+class DatabaseSchemaError(GatewayError):
+    """The database's tables are newer than this version of the gateway, which must be updated."""
+
+    reason = "threads_schema_newer"
+    exit_code = 2
