@@ -1,0 +1,65 @@
+"""Agents of the database as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+type Definition = Mapping[str, Any]
+"""An agent as stored: the keys of a declared agent in `agents.yaml` that agents of the database may have, without its
+name; `params` stands for `default_params`. Values are JSON, and keys without a value are absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAgent:
+    """An agent of the database at its latest version.
+
+    Attributes:
+        id: never used again, also if the name returns.
+        name: unique among the agents of the database that were not deleted.
+        owner: the `Caller.owner` that it belongs to.
+        owner_name: the owner's name, for people.
+        version: 1, 2, …; goes on if a deleted name returns.
+        definition: of that version.
+        created_at: the time of the first version of this id.
+        updated_at: the time of this version.
+    """
+
+    id: str
+    name: str
+    owner: str
+    owner_name: str
+    version: int
+    definition: Definition
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AgentVersion:
+    """One version of an agent; `editor` is the name of the caller that made it."""
+
+    version: int
+    editor: str
+    updated_at: datetime
+    definition: Definition
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All agents of the database, by name, at one time; `number` counts the changes before it."""
+
+    number: int
+    agents: tuple[StoredAgent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A problem of a definition: the path of the value, such as `servers.0`, and what is wrong with it."""
+
+    path: str
+    message: str
