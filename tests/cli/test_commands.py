@@ -3,11 +3,15 @@
 import os
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 import pytest
 
 from pallas_gateway import __version__
-from tests.support.commands import GATEWAY, PALLAS, Command
+from tests.support.commands import GATEWAY, PALLAS, PALLAS_MODULE, Command
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_help_names_every_command(run: Command) -> None:
@@ -35,10 +39,32 @@ def test_a_commands_help_names_its_options(run: Command, command: str, options: 
     assert [option for option in options if option not in ran.out] == []
 
 
-def test_help_of_pallas_shows_the_command_that_works() -> None:
-    ran = subprocess.run([sys.executable, *PALLAS, "--help"], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("command", [PALLAS, PALLAS_MODULE])
+def test_help_of_pallas_shows_the_command_that_works(command: tuple[str, ...]) -> None:
+    ran = subprocess.run([sys.executable, *command, "--help"], capture_output=True, text=True, check=True)
     assert "Usage: pallas [OPTIONS]" in ran.stdout
     assert "pallas serve" not in ran.stdout.replace("pallas-gateway serve", "")
+
+
+def test_the_wheel_has_the_module_that_older_service_files_name(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, capture_output=True, check=True)
+    [wheel] = tmp_path.glob("*.whl")
+    installed = tmp_path / "installed"
+    zipfile.ZipFile(wheel).extractall(installed)
+    assert sorted(one.name for one in installed.iterdir() if one.suffix != ".dist-info") == ["pallas", "pallas_gateway"]
+
+    (tmp_path / "project" / "pallas").mkdir(parents=True)  # a folder of the project, which must not hide the module
+    ran = subprocess.run(
+        [sys.executable, "-m", "pallas.server", "--agent", "echo"],
+        cwd=tmp_path / "project",
+        env={**os.environ, "PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "agents.yaml: no such file" in ran.stderr
 
 
 def test_the_shell_completes_commands() -> None:

@@ -15,7 +15,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.commands import PALLAS, Command, Program, started
+from tests.support.commands import PALLAS, PALLAS_MODULE, Command, Program, started
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Say, hang, scripted_llm
@@ -179,15 +179,16 @@ def test_pallas_serves_every_agent_on_its_own_port_and_ends_with_0_on_sigterm(
     assert ran.err.count("LISTENING BEYOND THIS MACHINE WITHOUT AUTHENTICATION") == 1
 
 
+@pytest.mark.parametrize("command", [PALLAS, PALLAS_MODULE])
 def test_pallas_with_an_agent_serves_that_agent_alone_and_ends_with_0_on_sigint(
-    tmp_path: Path, ports: list[int]
+    tmp_path: Path, ports: list[int], command: tuple[str, ...]
 ) -> None:
     agents = {
         "echo": Agent(source=NOISY, settings={"port": ports[0], "depends_on": ["other"]}),
         "other": Agent(source="raise SystemExit('must not be imported')", settings={"port": ports[1]}),
     }
     project = write_project(tmp_path / "project", agents, deployment={"registry_port": ports[2]})
-    with started(["--agent", "echo", "--host", "127.0.0.1"], project.path, command=PALLAS) as program:
+    with started(["--agent", "echo", "--host", "127.0.0.1"], project.path, command=command) as program:
         program.wait_for("ready   http")
         assert httpx.get(f"http://127.0.0.1:{ports[0]}/livez").status_code == 200
         assert httpx.get(f"http://127.0.0.1:{ports[0]}/.well-known/mcp/server.json").status_code == 404

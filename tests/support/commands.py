@@ -18,6 +18,7 @@ from pallas_gateway.cli.app import main
 
 GATEWAY = ("-m", "pallas_gateway")
 PALLAS = ("-c", "from pallas_gateway.cli.app import pallas_main; pallas_main()")
+PALLAS_MODULE = ("-m", "pallas.server")
 READY_SECONDS = 60
 """A machine busy with other suites takes that long to import everything."""
 
