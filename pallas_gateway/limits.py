@@ -100,6 +100,25 @@ class ConnectionLimits:
 
 
 @dataclass(slots=True, kw_only=True)
+class DatabaseLimits:
+    """Of the gateway's database.
+
+    Attributes:
+        first_try_seconds: A start waits so long for the database; agents do not need it.
+        try_again_seconds: Pause between further tries.
+        busy_seconds: A writer waits so long for another one of the same SQLite file.
+        expired_seconds: What calls of killed processes have left is deleted so long after it expired,
+        clean_seconds: and looked for so often.
+    """
+
+    first_try_seconds: float = 10.0
+    try_again_seconds: float = 3.0
+    busy_seconds: float = 10.0
+    expired_seconds: float = 600.0
+    clean_seconds: float = 60.0
+
+
+@dataclass(slots=True, kw_only=True)
 class ThreadLimits:
     """Of threads.
 
@@ -108,22 +127,12 @@ class ThreadLimits:
         replayed_turns: Turns of a thread that a model is sent at most.
         replayed_bytes: Most bytes of these turns, with their images as Base64; older turns are left out.
         page_bytes: Most bytes of the turns of one page; a page has at least one turn.
-        first_try_seconds: A start waits so long for the database; agents do not need it.
-        try_again_seconds: Pause between further tries.
-        busy_seconds: A writer waits so long for another one of the same SQLite file.
-        expired_seconds: What calls of killed processes have left is deleted so long after it expired,
-        clean_seconds: and looked for so often.
     """
 
     copied_bytes: int = 64 * 1024 * 1024
     replayed_turns: int = 1000
     replayed_bytes: int = 16 * 1024 * 1024
     page_bytes: int = 8 * 1024 * 1024
-    first_try_seconds: float = 10.0
-    try_again_seconds: float = 3.0
-    busy_seconds: float = 10.0
-    expired_seconds: float = 600.0
-    clean_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +164,7 @@ class GatewayLimits:
     health: HealthLimits = field(default_factory=HealthLimits)
     bodies: BodyLimits = field(default_factory=BodyLimits)
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
+    database: DatabaseLimits = field(default_factory=DatabaseLimits)
     threads: ThreadLimits = field(default_factory=ThreadLimits)
     questions: QuestionLimits = field(default_factory=QuestionLimits)
 

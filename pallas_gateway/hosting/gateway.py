@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from pallas_gateway.health.verdict import Verdict
     from pallas_gateway.hosting.agent_set import AgentServers, Changes
     from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.stored_services import StoredServices
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.limits import ThreadLimits
     from pallas_gateway.runtime.protocols import LlmProvider, Runtime
     from pallas_gateway.threads.live_turns import LiveTurns
     from pallas_gateway.threads.service import Threads
@@ -86,9 +86,9 @@ class Gateway:
         )
         self._open = AsyncExitStack()
         self.authenticator = self._authenticator()
-        self.threads = _threads(configuration, limits.threads, self.metrics, self.running.elsewhere.process)
-        if self.threads is not None:
-            self.running.ledger = self.threads.ledger_around(self.running.ledger)
+        self.stored = _stored(configuration, limits, self.metrics, self.running.elsewhere.process)
+        if self.stored is not None:
+            self.running.ledger = self.stored.ledger_around(self.running.ledger)
         self.metrics.limit_ratios = self.running.ledger.ratios
         self.metrics.audit_state = self.running.ledger.audit_state
         tasks = (self._calls, self._background)
@@ -96,6 +96,11 @@ class Gateway:
         shared = GatewayServices(runtime, self.metrics, self.running, *tasks, self._http, self._preflight, limits)
         self._agent_set = AgentSet(configuration, addresses, shared)
         self._note_load(successful=True)
+
+    @property
+    def threads(self) -> Threads | None:
+        """The threads of its database; None without one."""
+        return self.stored.threads if self.stored is not None else None
 
     @cached_property
     def live_turns(self) -> LiveTurns[Any]:
@@ -116,8 +121,8 @@ class Gateway:
         """
         async with AsyncExitStack() as opening:
             await opening.enter_async_context(self._http)
-            if self.threads is not None:  # closed last, because the answers of ended calls are written
-                await opening.enter_async_context(self.threads)
+            if self.stored is not None:  # closed last, because the answers of ended calls are written
+                await opening.enter_async_context(self.stored)
             await opening.enter_async_context(self.answers)
             await opening.enter_async_context(self._agent_set.servers)
             await opening.enter_async_context(self._background)
@@ -177,10 +182,10 @@ class Gateway:
         keys = gateway.auth.tokens if gateway.auth is not None else ()
         self.metrics.set_keys({key.name: key.not_after.timestamp() for key in keys if key.not_after is not None})
         self.metrics.expect_rules(gateway.limits.rule_names)
-        states = self.threads.states if self.threads is not None else None
+        states = self.stored.states if self.stored is not None else None
         self.running.waiting_calls.seal_with(gateway.state_keys, gateway.ask_seconds, states)
-        if self.threads is not None:
-            self.threads.quota.max_bytes = gateway.threads_max_bytes
+        if self.stored is not None:
+            self.stored.threads.quota.max_bytes = gateway.threads_max_bytes
 
     def note_reload(self, problems: Sequence[str] = ()) -> None:
         """Count a reload; it was successful if it had no problems."""
@@ -231,7 +236,7 @@ class Gateway:
     def limits_away(self) -> Literal["count_alone", "refuse"] | None:
         """The handling of calls while the database of limits is away; None while it is there, or not used."""
         limits = self.configuration.deployment.gateway.limits
-        if limits.store is None or self.threads is None or self.threads.counters.is_available:
+        if limits.store is None or self.stored is None or self.stored.counters.is_available:
             return None
         return limits.when_store_is_away
 
@@ -291,16 +296,18 @@ class Gateway:
         return self._background.spawn(self._preflight.run(self._providers), name="preflight", report=True)
 
 
-def _threads(configuration: Configuration, limits: ThreadLimits, metrics: Metrics, process: str) -> Threads | None:
+def _stored(
+    configuration: Configuration, limits: GatewayLimits, metrics: Metrics, process: str
+) -> StoredServices | None:
     settings = configuration.deployment.gateway
     if settings.threads is None:
         return None
     from pallas_gateway.database.leases import LeaseTerms  # noqa: PLC0415  as the next line
-    from pallas_gateway.threads.service import Threads  # noqa: PLC0415  an extra of two hundred modules
+    from pallas_gateway.hosting.stored_services import StoredServices  # noqa: PLC0415  an extra of two hundred modules
 
     url, folder = Secret(settings.threads), configuration.path.resolve().parent
     leases = LeaseTerms(settings.threads_lease_seconds, process)
-    return Threads(url, folder, leases, limits=limits, up=metrics.threads_database_up)
+    return StoredServices(url, folder, leases, limits=limits, up=metrics.threads_database_up)
 
 
 def http_client() -> httpx.AsyncClient:

@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Message
 from pallas_gateway.database.leases import LeaseTerms
+from pallas_gateway.hosting.stored_services import StoredServices
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.limits import ThreadLimits
+from pallas_gateway.limits import GatewayLimits
 from pallas_gateway.threads.records import TurnOutcome
-from pallas_gateway.threads.service import Threads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
+    from prometheus_client import Gauge
+
     from pallas_gateway.threads.records import TurnRecord
+    from pallas_gateway.threads.service import Threads
 
 
 LONG, SHORT = 60.0, 0.4
@@ -26,10 +29,24 @@ LONG, SHORT = 60.0, 0.4
 async def opened(
     url: str, lease_seconds: float = LONG, *, process: str | None = None, **limits: Any
 ) -> AsyncGenerator[Threads]:
-    leases = LeaseTerms(lease_seconds, process)
-    threads = Threads(Secret(url), Path("/"), leases, limits=ThreadLimits(**limits))
-    async with threads:
-        yield threads
+    async with services(url, lease_seconds, process=process, **limits) as stored:
+        yield stored.threads
+
+
+def services(
+    url: str,
+    lease_seconds: float = LONG,
+    *,
+    folder: Path = Path("/"),
+    process: str | None = None,
+    up: Gauge | None = None,
+    **limits: Any,
+) -> StoredServices:
+    """Return everything that is in a database, not open yet; `limits` are those of the database and of threads."""
+    of_gateway = GatewayLimits()
+    for name, value in limits.items():
+        setattr(of_gateway.database if hasattr(of_gateway.database, name) else of_gateway.threads, name, value)
+    return StoredServices(Secret(url), folder, LeaseTerms(lease_seconds, process), limits=of_gateway, up=up)
 
 
 async def say(threads: Threads, thread_id: str, text: str, *, wait_seconds: float = 30) -> int:

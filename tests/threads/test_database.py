@@ -20,14 +20,12 @@ from sqlalchemy import event, text
 from pallas_gateway.database import connections as module
 from pallas_gateway.database.connections import VERSION_TABLE, Database
 from pallas_gateway.database.errors import DatabaseSchemaError, DatabaseUnavailableError
-from pallas_gateway.database.leases import LeaseTerms
 from pallas_gateway.database.tables import METADATA
 from pallas_gateway.hosting import gateway
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.telemetry.metrics import Metrics
-from pallas_gateway.threads.service import Threads
 from tests.support.gateway import Agent, running, write_project
+from tests.support.stored_threads import services
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -35,17 +33,18 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from pallas_gateway.hosting.stored_services import StoredServices
     from tests.support.postgresql import PostgreSql
 
 PASSWORD = "correct-horse-battery"
 
 
-def threads_at(url: str, folder: Path = Path("/"), *, up: Gauge | None = None, **limits: Any) -> Threads:
-    return Threads(Secret(url), folder, LeaseTerms(30), limits=ThreadLimits(**limits), up=up)
+def services_at(url: str, folder: Path = Path("/"), *, up: Gauge | None = None, **limits: Any) -> StoredServices:
+    return services(url, 30, folder=folder, up=up, **limits)
 
 
 async def test_migrations_make_exactly_the_tables_that_are_declared(database_url: str) -> None:
-    async with threads_at(database_url):
+    async with services_at(database_url):
         pass
     database = Database(Secret(database_url), Path("/"))
     differences = await database.read(lambda connection: connection.run_sync(_differences))
@@ -60,12 +59,12 @@ def _differences(connection: Connection) -> list[object]:
 
 async def test_any_number_may_open_an_empty_database_at_once(database_url: str) -> None:
     # Each waits for the others, on a machine that may be busy.
-    replicas = [threads_at(database_url, first_try_seconds=60, busy_seconds=60) for _ in range(8)]
-    opened = await asyncio.gather(*(threads.__aenter__() for threads in replicas))
+    replicas = [services_at(database_url, first_try_seconds=60, busy_seconds=60) for _ in range(8)]
+    opened = await asyncio.gather(*(one.__aenter__() for one in replicas))
     try:
-        made = await asyncio.gather(*(threads.store.create("me", "solo") for threads in opened))
+        made = await asyncio.gather(*(stored.threads.store.create("me", "solo") for stored in opened))
     finally:
-        await asyncio.gather(*(threads.__aexit__() for threads in replicas))
+        await asyncio.gather(*(one.__aexit__() for one in replicas))
     assert len({thread.id for thread in made}) == 8
 
 
@@ -73,15 +72,15 @@ async def test_a_new_file_that_another_process_changes_is_waited_for(tmp_path: P
     file = tmp_path / "threads.db"
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        threads = threads_at(f"sqlite:///{file}", first_try_seconds=60, busy_seconds=60)
-        opening = asyncio.create_task(threads.__aenter__())
+        stored = services_at(f"sqlite:///{file}", first_try_seconds=60, busy_seconds=60)
+        opening = asyncio.create_task(stored.__aenter__())
         await eventually(lambda: len(open_files(file)) > 1, what="a second connection")
         other.execute("COMMIT")
     await opening
     try:
-        assert (await threads.store.create("me", "solo")).agent == "solo"
+        assert (await stored.threads.store.create("me", "solo")).agent == "solo"
     finally:
-        await threads.__aexit__()
+        await stored.__aexit__()
 
 
 async def test_a_new_file_that_another_process_holds_too_long_is_unavailable(
@@ -90,9 +89,9 @@ async def test_a_new_file_that_another_process_holds_too_long_is_unavailable(
     file = tmp_path / "threads.db"
     with closing(sqlite3.connect(file, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        async with threads_at(f"sqlite:///{file}", busy_seconds=0.05) as threads:
+        async with services_at(f"sqlite:///{file}", busy_seconds=0.05) as stored:
             with pytest.raises(DatabaseUnavailableError):
-                await threads.store.create("me", "solo")
+                await stored.threads.store.create("me", "solo")
     [record] = [one for one in caplog.records if one.message == "threads database unavailable"]
     assert record.__dict__["why"] == "OperationalError: database is locked"
 
@@ -108,7 +107,7 @@ def open_files(file: Path) -> list[Path]:
 
 
 async def test_a_database_of_a_newer_gateway_is_refused_with_what_to_do(database_url: str) -> None:
-    async with threads_at(database_url):
+    async with services_at(database_url):
         pass
     database = Database(Secret(database_url), Path("/"))
     newer = text("UPDATE pallas_threads_version SET version_num = '9999'")
@@ -116,7 +115,7 @@ async def test_a_database_of_a_newer_gateway_is_refused_with_what_to_do(database
     await database.close()
 
     with pytest.raises(DatabaseSchemaError, match=r"at version 9999, .* knows up to 0006.* update this one"):
-        await threads_at(database_url).__aenter__()
+        await services_at(database_url).__aenter__()
 
 
 async def test_a_gateway_that_cannot_use_its_database_closes_what_it_has_opened(
@@ -144,14 +143,14 @@ async def test_a_gateway_that_cannot_use_its_database_closes_what_it_has_opened(
 
 
 async def test_a_relative_path_is_below_the_folder_of_the_configuration(tmp_path: Path) -> None:
-    async with threads_at("sqlite:///my%20threads.db", tmp_path):
+    async with services_at("sqlite:///my%20threads.db", tmp_path):
         pass
     assert (tmp_path / "my threads.db").exists()
 
 
 async def test_what_was_said_is_readable_by_the_gateways_user_alone(tmp_path: Path) -> None:
-    async with threads_at("sqlite:///threads.db", tmp_path) as threads:
-        await threads.store.create("me", "solo")
+    async with services_at("sqlite:///threads.db", tmp_path) as stored:
+        await stored.threads.store.create("me", "solo")
         modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
     assert modes["threads.db"] == 0o600
     assert set(modes.values()) == {0o600}
@@ -164,19 +163,19 @@ async def test_a_database_that_is_not_there_is_said_once_waited_for_and_used_whe
     url = server.new_database()
     server.stop()
     try:
-        async with threads_at(url, try_again_seconds=0.05) as threads:
+        async with services_at(url, try_again_seconds=0.05) as stored:
             with pytest.raises(DatabaseUnavailableError, match="try again in a moment"):
-                threads.store  # noqa: B018  reading it is what is refused
+                stored.threads.store  # noqa: B018  reading it is what is refused
             server.start()
-            await eventually(lambda: _is_open(threads) and threads._database.is_up, what="the database")
-            thread = await threads.store.create("me", "solo")
+            await eventually(lambda: _is_open(stored) and stored.database.connections.is_up, what="the database")
+            thread = await stored.threads.store.create("me", "solo")
 
             server.stop()
             with pytest.raises(DatabaseUnavailableError):
-                await threads.store.find(thread.id, "me")
+                await stored.threads.store.find(thread.id, "me")
             server.start()
-            assert (await threads.store.find(thread.id, "me")).id == thread.id
-            await eventually(lambda: threads._database.is_up, what="the end of the outage")
+            assert (await stored.threads.store.find(thread.id, "me")).id == thread.id
+            await eventually(lambda: stored.database.connections.is_up, what="the end of the outage")
     finally:
         if not server.is_up:
             server.start()
@@ -194,20 +193,22 @@ async def test_a_database_that_reads_and_cannot_write_is_said_once_and_used_when
     caplog.set_level(logging.INFO, "pallas.threads")
     metrics = Metrics(CollectorRegistry())
     url = server.new_database()
-    async with threads_at(url, try_again_seconds=0.05, up=metrics.threads_database_up) as threads:
-        thread = await threads.store.create("me", "solo")
+    async with services_at(url, try_again_seconds=0.05, up=metrics.threads_database_up) as stored:
+        thread = await stored.threads.store.create("me", "solo")
         shown = [up_of(metrics)]
         await _switch(server, url, "SET default_transaction_read_only = on")
         for _ in range(3):
             with pytest.raises(DatabaseUnavailableError):
-                await threads.store.create("me", "solo")
-            assert (await threads.store.find(thread.id, "me")).id == thread.id
+                await stored.threads.store.create("me", "solo")
+            assert (await stored.threads.store.find(thread.id, "me")).id == thread.id
         shown.append(up_of(metrics))
         await _switch(server, url, "RESET default_transaction_read_only")
-        await eventually(lambda: threads._database.is_up, what="the end of the outage")
+        await eventually(lambda: stored.database.connections.is_up, what="the end of the outage")
         shown.append(up_of(metrics))
-        assert [one.id for one in await threads.store.threads_of("me", "solo", limit=9, after=None)] == [thread.id]
-        assert await threads.store.threads_of("", "", limit=9, after=None) == []
+        assert [one.id for one in await stored.threads.store.threads_of("me", "solo", limit=9, after=None)] == [
+            thread.id
+        ]
+        assert await stored.threads.store.threads_of("", "", limit=9, after=None) == []
     said = [record for record in caplog.records if record.name == "pallas.threads"]
     assert [one.message for one in said] == ["threads database unavailable", "threads database available again"]
     assert "read-only transaction" in said[0].__dict__["why"]
@@ -236,17 +237,17 @@ async def test_a_full_disk_is_an_outage_until_a_message_fits_again(
         connection.execute(f"{pages} = {limit}")
 
     limit = 1 << 30
-    async with threads_at("sqlite:///threads.db", tmp_path, try_again_seconds=0.05) as threads:
-        engine = threads._database._engine
+    async with services_at("sqlite:///threads.db", tmp_path, try_again_seconds=0.05) as stored:
+        engine = stored.database.connections._engine
         event.listen(engine.sync_engine, "checkout", limited)
-        thread = await threads.store.create("me", "solo")
+        thread = await stored.threads.store.create("me", "solo")
         limit = 1  # SQLite keeps to the present size
         for _ in range(3):
             with pytest.raises(DatabaseUnavailableError):
-                await threads.store.create("me", "solo", "x" * 1_000_000)
-            await threads.changes.rename(thread.id, "small")
+                await stored.threads.store.create("me", "solo", "x" * 1_000_000)
+            await stored.threads.changes.rename(thread.id, "small")
         limit = 1 << 30
-        await eventually(lambda: threads._database.is_up, what="the end of the outage")
+        await eventually(lambda: stored.database.connections.is_up, what="the end of the outage")
     said = [record for record in caplog.records if record.name == "pallas.threads"]
     assert [one.message for one in said] == ["threads database unavailable", "threads database available again"]
     assert "database or disk is full" in said[0].__dict__["why"]
@@ -264,15 +265,15 @@ async def test_at_the_roles_connection_limit_requests_wait_for_connections_of_th
         await sql.execute(text("SELECT 1"))
         await gate.enter()
 
-    async with threads_at(f"postgresql://few_{name}@/{name}?host={server.folder}") as threads:
-        holding = [asyncio.create_task(threads._database.read(held)) for _ in range(2)]
+    async with services_at(f"postgresql://few_{name}@/{name}?host={server.folder}") as stored:
+        holding = [asyncio.create_task(stored.database.connections.read(held)) for _ in range(2)]
         await gate.wait_for_entered(2)
-        waiting = [asyncio.create_task(threads.store.create("me", "solo")) for _ in range(20)]
+        waiting = [asyncio.create_task(stored.threads.store.create("me", "solo")) for _ in range(20)]
         await asyncio.sleep(0)
         gate.open()
         made = await asyncio.gather(*waiting)
         await asyncio.gather(*holding)
-        assert threads._database.is_up
+        assert stored.database.connections.is_up
     assert len({thread.id for thread in made}) == 20
 
 
@@ -288,18 +289,18 @@ async def test_a_transaction_of_a_process_that_stands_still_is_ended_by_the_serv
         await sql.execute(text("SELECT 1"))
 
     url = server.new_database()
-    async with threads_at(url) as lost, threads_at(url) as other:
-        holding = asyncio.create_task(lost._database.write(held, seconds=60))
+    async with services_at(url) as lost, services_at(url) as other:
+        holding = asyncio.create_task(lost.database.connections.write(held, seconds=60))
         await gate.wait_for_entered()
-        await other.store.create("me", "solo")
+        await other.threads.store.create("me", "solo")
         gate.open()
         with pytest.raises(DatabaseUnavailableError):
             await holding
 
 
-def _is_open(threads: Threads) -> bool:
+def _is_open(stored: StoredServices) -> bool:
     try:
-        return threads.store is not None
+        return stored.threads.store is not None
     except DatabaseUnavailableError:
         return False
 
@@ -307,19 +308,19 @@ def _is_open(threads: Threads) -> bool:
 async def test_nothing_that_is_said_of_a_database_holds_its_password(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
-    async with threads_at(f"postgresql://gateway:{PASSWORD}@127.0.0.1:{port}/pallas?sslmode=disable") as threads:
+    async with services_at(f"postgresql://gateway:{PASSWORD}@127.0.0.1:{port}/pallas?sslmode=disable") as stored:
         with pytest.raises(DatabaseUnavailableError) as refused:
-            threads.store  # noqa: B018
+            stored.threads.store  # noqa: B018
     [record] = [record for record in caplog.records if record.name == "pallas.threads"]
     assert "Connect" in str(record.__dict__["why"])
     assert PASSWORD not in f"{[vars(one) for one in caplog.records]}{refused.value!r}{refused.value.__context__!r}"
-    assert PASSWORD not in repr(vars(threads))
+    assert PASSWORD not in repr(vars(stored))
 
 
 async def test_a_database_that_cannot_be_made_is_said_with_the_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with threads_at("sqlite:///no/such/folder/threads.db", tmp_path):
+    async with services_at("sqlite:///no/such/folder/threads.db", tmp_path):
         pass
     [record] = [record for record in caplog.records if record.name == "pallas.threads"]
     assert record.__dict__["why"] == f"FileNotFoundError: no folder {tmp_path}/no/such/folder"

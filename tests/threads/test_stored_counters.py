@@ -25,7 +25,7 @@ from pallas_gateway.ledger.counters import Counters
 from pallas_gateway.ledger.protocol import CallEntry
 from pallas_gateway.ledger.rules import Rules
 from pallas_gateway.ledger.stored_counters import StoredCounters
-from tests.support.stored_threads import opened, say, turns_of
+from tests.support.stored_threads import say, services, turns_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -326,20 +326,20 @@ async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
 
     with monkeypatch.context() as older:
         older.setattr(connections, "_config", older_config)
-        async with opened(database_url) as threads:
-            thread = await threads.store.create("me", "solo")
-            await say(threads, thread.id, "hello")
-            assert await threads.states.use("ticket", 600)
-    async with opened(database_url) as threads:
-        assert [turn.question.text for turn in await turns_of(threads, thread.id)] == ["hello"]
-        assert not await threads.states.use("ticket", 600)
+        async with services(database_url) as stored:
+            thread = await stored.threads.store.create("me", "solo")
+            await say(stored.threads, thread.id, "hello")
+            assert await stored.states.use("ticket", 600)
+    async with services(database_url) as stored:
+        assert [turn.question.text for turn in await turns_of(stored.threads, thread.id)] == ["hello"]
+        assert not await stored.states.use("ticket", 600)
         limits = rules({"calls_per_minute": 1})
-        assert await threads.counters.begin(limits.all, entry()) is None
+        assert await stored.counters.begin(limits.all, entry()) is None
         with pytest.raises(CallLimitedError):
-            await threads.counters.begin(limits.all, entry())
+            await stored.counters.begin(limits.all, entry())
     monkeypatch.setattr(connections, "_config", older_config)
     with pytest.raises(DatabaseSchemaError, match=r"at version 0006, this gateway knows up to 0005"):
-        async with opened(database_url):
+        async with services(database_url):
             pass
 
 

@@ -11,16 +11,16 @@ from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.errors import CallLimitedError, CallRefusedError
 from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.ledger.protocol import CallEnd, CallEntry
-from tests.support.stored_threads import opened
+from tests.support.stored_threads import services
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
+    from pallas_gateway.hosting.stored_services import StoredServices
     from pallas_gateway.ledger.protocol import Decision, Permit
     from pallas_gateway.ledger.stored_ledger import StoredLedger
-    from pallas_gateway.threads.service import Threads
 
 ENDED = CallEnd("ok", "endTurn", 0.1, 5)
 
@@ -47,17 +47,17 @@ class NotingLedger(OwnLedger):
 
 
 class Stage:
-    def __init__(self, threads: Threads) -> None:
-        self.threads = threads
+    def __init__(self, stored: StoredServices) -> None:
+        self.stored = stored
         self.inner = NotingLedger()
-        self.ledger: StoredLedger = threads.ledger_around(self.inner)
+        self.ledger: StoredLedger = stored.ledger_around(self.inner)
 
     def use(self, *rules: dict[str, Any], audit: str | None = None, **limits: Any) -> None:
         limits = {"store": "database", "rules": rules, **limits}
         self.ledger.use(GatewaySettings.model_validate({"limits": limits, "audit_log": audit}))
 
     def is_away(self, away: bool) -> None:
-        self.threads._database.is_up = not away
+        self.stored.database.connections.is_up = not away
 
     async def begin(self, **of: Any) -> Permit:
         return await self.ledger.begin(entry(**of))
@@ -70,8 +70,8 @@ def entry(caller: str = "key:ann", agent: str = "echo", parent: str | None = Non
 @asynccontextmanager
 async def stage_at(path: Path, *rules: dict[str, Any], **settings: Any) -> AsyncGenerator[Stage]:
     # Without tries: only the test decides when the database is away.
-    async with opened(f"sqlite:///{path}/threads.db", try_again_seconds=3600) as threads:
-        stage = Stage(threads)
+    async with services(f"sqlite:///{path}/threads.db", try_again_seconds=3600) as stored:
+        stage = Stage(stored)
         stage.use(*rules, **settings)
         yield stage
 
@@ -94,7 +94,7 @@ async def test_the_gateways_ledger_writes_the_lines_of_a_call_and_counts_nothing
             await stage.begin()
         assert [one.is_decided for one in stage.inner.begun] == [True, True]
         assert stage.inner.ratios() == {"rule-1": 0}
-        await stage.threads.counters.measure()
+        await stage.stored.counters.measure()
         assert stage.ledger.ratios() == {"rule-1": 1}
 
 
@@ -165,8 +165,11 @@ async def test_a_nested_call_is_refused_by_a_used_up_budget_only(tmp_path: Path)
 
 
 async def test_calls_of_an_outage_are_counted_here_and_hold_leases_when_it_has_ended(tmp_path: Path) -> None:
-    async with stage_at(tmp_path, {"calls_at_once": 2}) as stage, opened(f"sqlite:///{tmp_path}/threads.db") as threads:
-        other = Stage(threads)
+    async with (
+        stage_at(tmp_path, {"calls_at_once": 2}) as stage,
+        services(f"sqlite:///{tmp_path}/threads.db") as stored,
+    ):
+        other = Stage(stored)
         other.use({"calls_at_once": 2})
         stage.is_away(True)
         alone = [await stage.begin() for _ in range(2)]

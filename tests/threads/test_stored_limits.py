@@ -62,7 +62,7 @@ class World:
         async with AsyncExitStack() as stack:
             projects = [self.project(f"gateway-{number}", *rules, **settings) for number in range(count)]
             with limited() as limits:
-                limits.gateway.threads.try_again_seconds = 0.1
+                limits.gateway.database.try_again_seconds = 0.1
                 yield [await stack.enter_async_context(running(project)) for project in projects]
 
     async def begun(self) -> list[int]:
@@ -243,7 +243,7 @@ async def test_a_database_that_hangs_delays_calls_for_two_seconds_at_most(tmp_pa
             later = clock() - began - first
         await eventually(lambda: is_up(one), 60, what="the end of the outage")
         assert await outcome(one.url("echo")) == "fine"
-        database = one.gateway.threads.counters._database if one.gateway.threads else None
+        database = one.gateway.stored.counters._database if one.gateway.stored else None
         assert database is not None
         await eventually(lambda: no_lease(database), what="the end of all leases")
     # The bound is 1.5 s; the rest is for a busy machine.

@@ -24,7 +24,7 @@ from tests.support.calling import answer_of, ask
 from tests.support.commands import started
 from tests.support.gateway import Agent, limited, running, until_idle
 from tests.support.scripted_llm import hang, say, scripted_llm
-from tests.support.stored_threads import opened
+from tests.support.stored_threads import services
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ async def test_a_state_is_good_for_one_request_if_the_database_stops_while_it_is
 async def test_a_locked_sqlite_file_uses_up_no_state(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/threads.db"
     with limited() as limits:
-        limits.gateway.threads.busy_seconds = 0.05
+        limits.gateway.database.busy_seconds = 0.05
         async with world_at(tmp_path, url) as world, world.replicas("one", "two") as (one, two):
             asked = await asked_at(one.url("user"), "wipe")
             locked, release = asyncio.Event(), asyncio.Event()
@@ -296,8 +296,8 @@ async def test_a_client_that_leaves_while_its_state_is_used_ends_its_call(tmp_pa
 
 async def test_a_request_that_ends_while_its_state_is_used_gives_it_back(database_url: str) -> None:
     async with (
-        opened(database_url, process="a") as a,
-        opened(database_url, process="b") as b,
+        services(database_url, process="a") as a,
+        services(database_url, process="b") as b,
         database_of(database_url) as other,
     ):
         locked, release = asyncio.Event(), asyncio.Event()
@@ -328,11 +328,11 @@ async def test_a_request_that_ends_while_its_state_is_used_gives_it_back(databas
 
 async def test_used_states_are_forgotten_after_they_have_expired(tmp_path: Path, database_url: str) -> None:
     limits: dict[str, Any] = {"try_again_seconds": 0.05, "clean_seconds": 0, "expired_seconds": 0}
-    async with world_at(tmp_path, database_url) as world, opened(database_url, process="a") as a:
+    async with world_at(tmp_path, database_url) as world, services(database_url, process="a") as a:
         assert await a.states.use("expired", 0.001)
         assert await a.states.use("valid", 60)
         assert await world.used() == {"expired", "valid"}
-        async with opened(database_url, process="b", **limits):
+        async with services(database_url, process="b", **limits):
 
             async def removed() -> bool:
                 return await world.used() == {"valid"}
@@ -341,10 +341,10 @@ async def test_used_states_are_forgotten_after_they_have_expired(tmp_path: Path,
 
 
 async def test_a_database_that_was_never_there_accepts_no_state(tmp_path: Path) -> None:
-    async with opened(f"sqlite:///{tmp_path}/no/such/folder.db", process="a") as threads:
-        assert not threads.states.is_available
+    async with services(f"sqlite:///{tmp_path}/no/such/folder.db", process="a") as stored:
+        assert not stored.states.is_available
         with pytest.raises(StatesUnavailableError, match="in a moment, with the same requestState"):
-            await threads.states.use("one", 60)
+            await stored.states.use("one", 60)
 
 
 async def test_a_call_continues_without_a_transaction_where_no_other_gateway_could_continue_it(

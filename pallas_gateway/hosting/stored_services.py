@@ -1,0 +1,62 @@
+"""What the gateway keeps in its database, and the database. Imported only where `gateway.threads` is set."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Self
+
+from pallas_gateway.database.service import GatewayDatabase
+from pallas_gateway.ledger.stored_counters import StoredCounters
+from pallas_gateway.ledger.stored_ledger import StoredLedger
+from pallas_gateway.limits import GatewayLimits
+from pallas_gateway.questions.stored_states import StoredStates
+from pallas_gateway.threads.service import Threads
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from prometheus_client import Gauge
+
+    from pallas_gateway.database.leases import LeaseTerms
+    from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.ledger.protocol import Ledger
+
+
+class StoredServices:
+    """An async context manager around the database and its parts."""
+
+    def __init__(
+        self,
+        url: Secret,
+        folder: Path,
+        leases: LeaseTerms,
+        *,
+        limits: GatewayLimits | None = None,
+        up: Gauge | None = None,
+    ) -> None:
+        """Not open yet; `up` shows whether the database is available."""
+        limits = limits or GatewayLimits()
+        self.database = GatewayDatabase(url, folder, limits=limits.database, up=up)
+        connections, process = self.database.connections, leases.process or secrets.token_hex(4)
+        self.threads = Threads(self.database, leases, limits.threads)
+        self.states = StoredStates(connections, process, is_open=lambda: self.database.is_open)
+        self.counters = StoredCounters(connections, leases.seconds, is_open=lambda: self.database.is_open)
+        self.database.add(self.threads, self.states, self.counters)
+        self.database.measure_by(self.counters.measure)
+
+    async def __aenter__(self) -> Self:
+        """Open the database, now or when it is available.
+
+        Raises:
+            DatabaseSchemaError: a newer gateway has used the database.
+        """
+        await self.database.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Wait (bounded) for running writes, and close every connection."""
+        await self.database.__aexit__()
+
+    def ledger_around(self, inner: Ledger) -> StoredLedger:
+        """Return a ledger that counts in the database where that is set, else by `inner`."""
+        return StoredLedger(inner, self.counters)
