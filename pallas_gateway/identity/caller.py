@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING, Literal
 
-from pallas_gateway.identity.grants import EVERYTHING, Grants
+from pallas_gateway.identity.grants import CREATE_AGENTS, EVERYTHING, Grants
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pallas_gateway.identity.secret import Secret
 
 ANONYMOUS_NAME = "anonymous"
@@ -22,9 +24,9 @@ class Caller:
     """The identity and the grants of a caller.
 
     `name` is the static key's name or the token's subject. `bearer` is the request's token, for servers that opted in;
-    None for a static key, which is the gateway's own. `owner` identifies the owner of stored threads: unlike a name it
-    is unique; None if the token has no subject. Without authentication every caller is anonymous and has all grants.
-    `kind` is what has identified the caller. `address` is that of the client, as `trusted_proxies` give it.
+    None for a static key, which is the gateway's own. `owner` identifies the owner of stored threads and agents: unlike
+    a name it is unique; None if the token has no subject. Without authentication every caller is anonymous and has all
+    grants. `kind` is what has identified the caller. `address` is that of the client, as `trusted_proxies` give it.
     """
 
     name: str = ANONYMOUS_NAME
@@ -46,6 +48,18 @@ class Caller:
         if self.kind != "anonymous":
             return self.owner or self.principal
         return f"{ANONYMOUS_NAME}:{_network_of(self.address)}"
+
+    def among(self, owners: Mapping[str, str]) -> Caller:
+        """Return the caller with its rights on the agents of the database, given the owner of each.
+
+        With `auth`, callers without a token own agents only if they may create some: otherwise agents that were made
+        before `auth` was set would belong to everybody.
+        """
+        if self.grants.everything or not (owners or self.grants.stored):
+            return self
+        may_own = self.authenticated or self.grants.has(CREATE_AGENTS)
+        owned = [name for name, owner in owners.items() if may_own and owner == self.owner]
+        return replace(self, grants=self.grants.with_own(owned, owners))
 
 
 @lru_cache(maxsize=1024)  # each call asks several times

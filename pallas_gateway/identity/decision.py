@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pallas_gateway.identity.grants import Grants
+from pallas_gateway.identity.grants import CREATE_AGENTS, Grants
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,6 +19,11 @@ class Action(StrEnum):
     VIEW = "view"
     RUN = "run"
     READ_INSTRUCTION = "read_instruction"
+    CREATE = "create"
+    EDIT = "edit"
+    HAND_OVER = "hand_over"
+    DELETE = "delete"
+    DELETE_THREADS = "delete_threads"
 
 
 class Decision(StrEnum):
@@ -34,10 +39,13 @@ def decide(caller: Caller, agent: str | None, action: Action, *, exists: bool) -
     """Return what a caller may do with an agent; None names no agent.
 
     A caller with all grants is allowed everything, also for an agent that does not exist: the route answers that.
+    `Action.CREATE` concerns no agent.
     """
     grants = caller.grants
-    if grants.everything:
+    if grants.everything or (action is Action.CREATE and grants.has(CREATE_AGENTS)):
         return Decision.ALLOWED
+    if action is Action.CREATE:
+        return Decision.NO_GRANT if caller.authenticated else Decision.TOKEN_NEEDED
     if agent is None or not exists or not grants.may_view(agent):
         return Decision.HIDDEN if caller.authenticated else Decision.TOKEN_NEEDED
     if not _GRANTED[action](grants, agent):
@@ -57,4 +65,8 @@ _GRANTED = {
     Action.VIEW: Grants.may_view,
     Action.RUN: Grants.may_run,
     Action.READ_INSTRUCTION: Grants.may_view_instruction,
+    Action.EDIT: Grants.may_edit,
+    Action.HAND_OVER: Grants.may_hand_over,
+    Action.DELETE: Grants.may_delete,
+    Action.DELETE_THREADS: Grants.may_delete_threads,
 }

@@ -1,11 +1,12 @@
 """Grants of callers: `view:agents`, `run:agents`, `view:instructions`, each also with `:NAME`, and others. Pure.
 
-The grant to run an agent includes the grant to view it, because a client can only call tools that it can list.
+The grant to run an agent includes the grant to view it, because a client can only call tools that it can list. Agents
+of the database have an owner, who may make every use of them without a grant, and editors, who may view and run them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.config.model.values import GRANT
@@ -15,27 +16,49 @@ if TYPE_CHECKING:
 
 VIEW_AGENTS = "view:agents"
 RUN_AGENTS = "run:agents"
+CREATE_AGENTS = "create:agents"
+EDIT_AGENTS = "edit:agents"
+DELETE_AGENTS = "delete:agents"
 VIEW_METRICS = "view:metrics"
 VIEW_INSTRUCTIONS = "view:instructions"
 VIEW_GATEWAY = "view:gateway"
 VIEW_CALLS = "view:calls"
 CANCEL_CALLS = "cancel:calls"
+OWNER = "owner"
+"""Stands for ownership where a decision names the grant that has allowed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """A set of grants; `everything` stands for all of them, as without authentication."""
+    """A set of grants; `everything` stands for all of them, as without authentication.
+
+    Attributes:
+        names: the grants.
+        everything: true without authentication.
+        owned: the agents of the database that the caller owns.
+        edited: those that it may edit, its own among them.
+        stored: all agents of the database; grants to edit and delete are for these only.
+    """
 
     names: frozenset[str] = frozenset()
     everything: bool = False
+    owned: frozenset[str] = frozenset()
+    edited: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, words: Iterable[str]) -> Self:
         """The grants among `words`; other words, as in an OAuth scope for several programs, are ignored."""
         return cls(frozenset(word for word in words if GRANT.fullmatch(word)))
 
+    def with_own(self, owned: Iterable[str], stored: Iterable[str]) -> Self:
+        """Return these grants for the present agents `stored` of the database, of which the caller owns `owned`."""
+        own, all_stored = frozenset(owned), frozenset(stored)
+        edited = own.union(name for name in all_stored if self._has(EDIT_AGENTS, name))
+        return replace(self, owned=own, edited=edited, stored=all_stored)
+
     def may_run(self, agent: str) -> bool:
-        return self._has(RUN_AGENTS, agent)
+        return self._has(RUN_AGENTS, agent) or agent in self.edited
 
     def may_view(self, agent: str) -> bool:
         """Return true if the agent's tools, health and registry entry may be read."""
@@ -43,20 +66,42 @@ class Grants:
 
     def may_view_instruction(self, agent: str) -> bool:
         """Return true if the agent's instruction may be read, by a caller that may view the agent."""
-        return self._has(VIEW_INSTRUCTIONS, agent)
+        return self._has(VIEW_INSTRUCTIONS, agent) or agent in self.edited
+
+    def may_edit(self, agent: str) -> bool:
+        """Return true if the agent, one of the database, may be changed."""
+        return self.everything or agent in self.edited
+
+    def may_hand_over(self, agent: str) -> bool:
+        """Return true if the agent, one of the database, may be given to another owner."""
+        return self.everything or agent in self.owned
+
+    def may_delete(self, agent: str) -> bool:
+        """Return true if the agent, one of the database, may be deleted by a caller that may view it."""
+        return self.may_hand_over(agent) or (agent in self.stored and self._has(DELETE_AGENTS, agent))
+
+    def may_delete_threads(self, agent: str) -> bool:
+        """Return true if the threads of all callers may be deleted with the agent."""
+        return self.may_hand_over(agent) or (agent in self.stored and self.has(DELETE_AGENTS))
 
     def has(self, grant: str) -> bool:
-        """Return true if a grant that concerns no agent is among these."""
+        """Return true if a grant that concerns no agent, or all agents, is among these."""
         return self.everything or grant in self.names
 
     def deciding(self, what: str, agent: str) -> str | None:
         """Return the grant by which a caller may make a use of an agent; None without authentication."""
         if self.everything:
             return None
-        return what if what in self.names else f"{what}:{agent}"
+        if self._has(what, agent):
+            return _written(self.names, what, agent)
+        return OWNER if agent in self.owned else _written(self.names, EDIT_AGENTS, agent)
 
     def _has(self, what: str, agent: str) -> bool:
         return self.everything or what in self.names or f"{what}:{agent}" in self.names
+
+
+def _written(names: frozenset[str], what: str, agent: str) -> str:
+    return what if what in names else f"{what}:{agent}"
 
 
 EVERYTHING = Grants(everything=True)

@@ -120,7 +120,7 @@ def _refusal_to_run(gateway: Gateway, name: str | None, request: McpRequest) -> 
 
 
 async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None) -> Caller:
-    """Return the caller of a request.
+    """Return the caller of a request, with its rights on the agents of the database.
 
     Args:
         gateway: has the authentication.
@@ -137,7 +137,8 @@ async def caller_of(gateway: Gateway, scope: Scope, *, agent: str | None = None)
     if len(headers.getlist("authorization")) > 1:
         raise TokenRejectedError("the request has more than one Authorization header")
     audiences = protected_resource.audiences(gateway.addresses, agent)
-    return replace(await gateway.authenticator.identify(bearer, audiences=audiences), address=address)
+    caller = replace(await gateway.authenticator.identify(bearer, audiences=audiences), address=address)
+    return caller.among(gateway.configuration.stored_owners)
 
 
 def _address_of(scope: Scope) -> str | None:

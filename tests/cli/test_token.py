@@ -50,8 +50,9 @@ def test_no_two_keys_are_the_same_and_each_may_run_every_agent_unless_told_other
         (["c i"], "NAME: 'c i' may hold only letters, digits, '_', '.', '@' and '-'.\n"),
         (
             ["ci", "--grant", "admin"],
-            "--grant: 'admin' is no grant; grants are view:agents, run:agents and view:instructions, each alone or "
-            "with :NAME, view:metrics, view:gateway, view:calls and cancel:calls.\n",
+            "--grant: 'admin' is no grant; grants are view:agents, run:agents, view:instructions, edit:agents and "
+            "delete:agents, each alone or with :NAME, create:agents, view:metrics, view:gateway, view:calls and "
+            "cancel:calls.\n",
         ),
         (
             ["ci", "--not-after", "soon"],

@@ -1,7 +1,8 @@
 """The loaded configuration and the addresses that follow from it; reading and checking files is the loader's work."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from glob import iglob
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,23 @@ LOCAL_ONLY = "127.0.0.1"
 EVERYWHERE = "0.0.0.0"  # noqa: S104 - the documented default of per-port mode
 
 
+@dataclass(frozen=True, slots=True)
+class StoredIdentity:
+    """What a configuration knows of an agent of the database besides its settings.
+
+    Attributes:
+        id: never used again, also if the name returns.
+        version: of the definition.
+        owner: the `Caller.owner` that the agent belongs to.
+        refused: why it may not run; None if it may.
+    """
+
+    id: str
+    version: int
+    owner: str
+    refused: str | None = None
+
+
 @dataclass(frozen=True)
 class Configuration:
     """Everything that was read for one start.
@@ -28,6 +46,7 @@ class Configuration:
         fastagent: What the gateway needs of fast-agent's own file.
         only_agent: The one agent to serve (`--agent`), else None.
         bound_port: The port that was really bound, once it is known.
+        stored: The agents of the database among the agents, by name. One whose name a file has is not an agent here.
     """
 
     deployment: Deployment
@@ -36,6 +55,7 @@ class Configuration:
     fastagent: FastAgentFile
     only_agent: str | None = None
     bound_port: int | None = None
+    stored: Mapping[str, StoredIdentity] = field(default_factory=dict)
 
     def with_bound_port(self, port: int) -> "Configuration":
         """Return the configuration with the port that was bound, for `gateway.port: 0`."""
@@ -55,6 +75,11 @@ class Configuration:
     def hosted_agents(self) -> Mapping[str, AgentSettings]:
         agents = self.deployment.agents
         return agents if self.only_agent is None else {self.only_agent: agents[self.only_agent]}
+
+    @cached_property
+    def stored_owners(self) -> Mapping[str, str]:
+        """The owner of each agent of the database."""
+        return {name: one.owner for name, one in self.stored.items()}
 
     @property
     def per_port(self) -> bool:

@@ -151,7 +151,7 @@ def _key_names(deployment: Deployment) -> Iterator[Finding]:
 
 def _granted_agents(deployment: Deployment) -> Iterator[Finding]:
     auth = deployment.gateway.auth
-    if auth is None:
+    if auth is None or deployment.gateway.threads is not None:  # the agent may be one of the database
         return
     granted = {f"gateway.auth.tokens.{index}.grants": key.grants for index, key in enumerate(auth.tokens)}
     for path, grants in {**granted, "gateway.auth.anonymous": auth.anonymous}.items():

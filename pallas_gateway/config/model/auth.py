@@ -31,8 +31,9 @@ class StaticKeySettings(Section):
 
     grants: tuple[Grant, ...] = ()
     """Grants of the caller that sends it: `view:agents`, `run:agents` (which includes viewing) and \
-`view:instructions`, each also for one agent as in `run:agents:research`; `view:metrics`, `view:gateway`, \
-`view:calls` and `cancel:calls`. See [security.md](security.md#access)."""
+`view:instructions`, and for agents of the database `edit:agents` and `delete:agents`, each also for one agent \
+as in `run:agents:research`; `create:agents`, `view:metrics`, `view:gateway`, `view:calls` and `cancel:calls`. See \
+[security.md](security.md#access)."""
 
     not_after: NotAfter | None = None
     """The last moment at which the key is accepted: a date (until its end, UTC), or a date and time with a zone \

@@ -18,8 +18,8 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_LEEWAY_SECONDS = 300  # more would extend the life of every token
 MAX_HISTORY_ENTRIES = 50_000  # each is at least 3 of the 500,000 JSON values that a body may hold
 GRANT = re.compile(
-    r"(?:view:agents|run:agents|view:instructions)(?::(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]*))?"
-    r"|view:metrics|view:gateway|view:calls|cancel:calls"
+    r"(?:view:agents|run:agents|view:instructions|edit:agents|delete:agents)(?::(?P<agent>[A-Za-z0-9][A-Za-z0-9_.-]*))?"
+    r"|create:agents|view:metrics|view:gateway|view:calls|cancel:calls"
 )
 ALGORITHMS = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "Ed25519",
@@ -265,8 +265,8 @@ TraceUrl = Annotated[Text, AfterValidator(_trace_url)]
 ThreadsUrl = Annotated[Text, AfterValidator(_threads_url)]
 AuthorizationUrl = Annotated[Text, AfterValidator(_authorization_url)]
 _GRANTS = (
-    "view:agents, run:agents and view:instructions, each alone or with :NAME, view:metrics, view:gateway, view:calls "
-    "and cancel:calls"
+    "view:agents, run:agents, view:instructions, edit:agents and delete:agents, each alone or with :NAME, "
+    "create:agents, view:metrics, view:gateway, view:calls and cancel:calls"
 )
 Grant = Annotated[Text, _fits(GRANT, f"'VALUE' is no grant; grants are {_GRANTS}")]
 _HASH = "must be a SHA-256 hash of 64 hexadecimal digits; 'pallas-gateway token new NAME' makes one"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
-from pallas_gateway.config.loading.configuration import Configuration
+from pallas_gateway.config.loading.configuration import Configuration, StoredIdentity
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.deployment import Deployment
 from pallas_gateway.hosting.gateway import Gateway
@@ -298,3 +299,15 @@ async def get(
     await app(scope, receive, send)
     told = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
     return sent[0]["status"], told, b"".join(message.get("body", b"") for message in sent[1:])
+
+
+async def test_owners_and_editors_of_an_agent_of_the_database_pass_without_a_grant_to_run_it() -> None:
+    gateway = with_keys()
+    gateway.configuration = replace(gateway.configuration, stored={"echo": StoredIdentity("1", 1, "key:nobody")})
+    owner = await ask(gateway, bearer="nobody")
+    assert owner.caller is not None
+    assert owner.caller.grants.deciding("run:agents", "echo") == "owner"
+    seen = [(await ask(gateway, path=f"/agents/{name}/mcp", bearer="nobody")).status for name in ("echo", "other")]
+    assert (owner.status, seen) == (200, [200, 404])
+    gateway.configuration = replace(gateway.configuration, stored={})  # a file has claimed the name
+    assert (await ask(gateway, bearer="nobody")).status == 404

@@ -313,3 +313,10 @@ def test_agents_that_depend_on_one_another_without_a_circle_load() -> None:
         "name: d\nagents:\n  a: {module: m, depends_on: [b, c]}\n  b: {module: m, depends_on: [c]}\n  c: {module: m}\n"
     )
     assert len(load(text).deployment.agents) == 3
+
+
+def test_grants_may_name_agents_of_the_database() -> None:
+    granted = "  auth:\n    anonymous: [run:agents:poet, edit:agents:poet]\n"
+    auth = load(f"{SMALL}gateway:\n  threads: sqlite:///pallas.db\n{granted}").deployment.gateway.auth
+    assert auth is not None
+    assert auth.anonymous == ("run:agents:poet", "edit:agents:poet")

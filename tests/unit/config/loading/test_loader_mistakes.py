@@ -472,8 +472,8 @@ MISTAKES = [
         GATEWAY + "  auth:\n    anonymous: [run:agent]\n",
         [
             "agents.yaml:7: gateway.auth.anonymous.0: 'run:agent' is no grant; grants are view:agents, "
-            "run:agents and view:instructions, each alone or with :NAME, view:metrics, view:gateway, view:calls "
-            "and cancel:calls"
+            "run:agents, view:instructions, edit:agents and delete:agents, each alone or with :NAME, create:agents, "
+            "view:metrics, view:gateway, view:calls and cancel:calls"
         ],
     ),
     Mistake(
