@@ -25,6 +25,7 @@ from pallas_gateway.config.model.parameters import (
     CallParameters,
     DefaultParameters,
     is_sampling_value,
+    parameter_name,
 )
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted, shortened
@@ -102,6 +103,7 @@ def parse(asked: object, settings: AgentSettings) -> Parameters:
         return NO_PARAMETERS
     if not isinstance(asked, dict):
         raise _refused("Argument 'params' must be an object.", settings)
+    asked = _by_own_names(asked, settings)
     for name in asked:
         if name not in settings.caller_params.allowed:
             raise _refused(_why_not(str(name)), settings, str(name))
@@ -194,6 +196,23 @@ def schemas_by_name() -> JsonObject:
 
 def _shown(schema: JsonObject) -> JsonObject:
     return {key: value for key, value in schema.items() if key not in {"title", "default"}}
+
+
+def _by_own_names(asked: JsonObject, settings: AgentSettings) -> JsonObject:
+    """Return parameters by their own names, without the camelCase ones.
+
+    Raises:
+        BadParametersError: both names of one parameter are given.
+    """
+    named: JsonObject = {}
+    for key, value in asked.items():
+        name = parameter_name(key)
+        if name in named:
+            other = key if name != key else next(one for one in asked if one != name and parameter_name(one) == name)
+            why = f"Parameters '{name}' and '{other}' are two names of one parameter; send one of them."
+            raise _refused(why, settings, name)
+        named[name] = value
+    return named
 
 
 def _refused(why: str, settings: AgentSettings, parameter: str | None = None) -> BadParametersError:

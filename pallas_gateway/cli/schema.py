@@ -8,6 +8,7 @@ from typing import Any
 from pallas_gateway.client.output import result
 from pallas_gateway.config.loading.cross_checks import AGENT_NAME
 from pallas_gateway.config.model.deployment import Deployment
+from pallas_gateway.config.model.parameters import OTHER_NAMES
 from pallas_gateway.config.yaml.source import FREE_PREFIX
 
 type JsonObject = dict[str, Any]
@@ -24,6 +25,8 @@ def schema() -> None:
 def json_schema() -> JsonObject:
     """Return the JSON Schema (2020-12) of `agents.yaml`; it accepts placeholders and bare keys like the loader."""
     schema = Deployment.model_json_schema()
+    parameters = schema["$defs"]["DefaultParameters"]["properties"]
+    parameters |= {camel: parameters[name] for camel, name in OTHER_NAMES.items() if name in parameters}
     sections = [schema, *schema["$defs"].values()]
     for section in sections:
         section["patternProperties"] = {f"^{FREE_PREFIX}": {}}

@@ -14,10 +14,11 @@ import typer
 
 from pallas_gateway.calls.parameters import schemas_by_name
 from pallas_gateway.client.usage import UsageError
+from pallas_gateway.config.model.parameters import parameter_name
 from pallas_gateway.config.problems import did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
 SettingsOption = Annotated[
     list[str] | None, typer.Option("--set", help="NAME=VALUE: a parameter of the call; may be repeated.")
@@ -64,13 +65,22 @@ def values_of(settings: Iterable[str], offered: Schemas) -> dict[str, Any]:
     Raises:
         UsageError: a text has another form, or a value cannot be used.
     """
-    values = {}
+    values: dict[str, Any] = {}
+    spelt: dict[str, str] = {}
     for setting in settings:
         name, has_value, text = setting.partition("=")
         if not has_value:
             raise UsageError(f"--set {setting}: write NAME=VALUE.")
-        values[name] = value_of(name, text, offered)
+        own_name = name_in(offered, name)
+        if spelt.setdefault(own_name, name) != name:
+            raise UsageError(f"--set {spelt[own_name]} and --set {name} are one parameter; give one of them.")
+        values[own_name] = value_of(own_name, text, offered)
     return values
+
+
+def name_in(offered: Container[str], name: str) -> str:
+    """Return the name under which a parameter is offered; callers may write its camelCase name."""
+    return name if name in offered else parameter_name(name)
 
 
 def value_of(name: str, text: str, offered: Schemas) -> Any:

@@ -170,6 +170,11 @@ def test_what_the_model_cannot_read_any_more_is_left_out_and_told(run: Command) 
         (["echo", "-m", "hi", "--set", "temperature"], "--set temperature: write NAME=VALUE."),
         (["echo", "-m", "hi", "--set", "temperature=9"], "temperature takes a number from 0 to 2, not 9."),
         (["echo", "-m", "hi", "--set", "top_k=0"], "top_k takes a whole number, at least 1, not 0."),
+        (["echo", "-m", "hi", "--set", "topK=0"], "top_k takes a whole number, at least 1, not 0."),
+        (
+            ["echo", "-m", "hi", "--set", "topK=1", "--set", "top_k=2"],
+            "--set topK and --set top_k are one parameter; give one of them.",
+        ),
         (
             ["echo", "-m", "hi", "--set", "tool_choice=some"],
             "tool_choice takes one of auto, none, required or a JSON object, not some.",
@@ -303,6 +308,9 @@ async def test_parameters_are_set_shown_and_taken_back(capsys: pytest.CaptureFix
             assert await says("/set temperature 0.2") == "temperature = 0.2"
             assert await says("/set stop END, or so") == 'stop = "END, or so"'
             assert await says("/set tools_allowlist a, b") == 'tools_allowlist = ["a", "b"]'
+            assert await says("/set toolsAllowlist a, b") == 'tools_allowlist = ["a", "b"]'
+            assert await says("/set systemAppend x") == 'system_append = "x"'
+            assert (await says("/unset systemAppend")).endswith('tools_allowlist = ["a", "b"]')
             assert await says("/set temperature") == "temperature = 0.2. It takes a number from 0 to 2. Heat."
             assert await says("/set system_append") == "system_append is not set. It takes a text."
             assert (await says("/set")).splitlines() == [

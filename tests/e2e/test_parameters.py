@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, Script, Turn
     from tests.support.watching import Stage
 
-DEFAULTS = {"temperature": 0.5, "seed": 7, "system_append": "Be kind.", "extra": {"min_p": 1, "top_a": 2}}
+DEFAULTS = {"temperature": 0.5, "seed": 7, "systemAppend": "Be kind.", "extra": {"min_p": 1, "top_a": 2}}
 MODELS = ["generic.test-model", "generic.other-model"]
 AGENTS = {
     "solo": Agent(servers=["tools"], settings={"default_params": DEFAULTS}),
@@ -95,7 +95,7 @@ async def test_the_request_counts_before_the_agents_defaults_and_nothing_stays_f
                 "temperature": 1,
                 "stop": "END",
                 "extra": {"top_a": None, "min_tokens": 3},
-                "system_append": "Sing.",
+                "systemAppend": "Sing.",
             },
         )
         await ask(url, params={"temperature": None, "seed": None, "extra": None, "system_append": None})

@@ -15,6 +15,7 @@ from pallas_gateway.client.attachments import image_of
 from pallas_gateway.client.call_settings import (
     SYSTEM_PARAMETERS,
     described,
+    name_in,
     schema_of,
     system_parameter,
     table_of,
@@ -91,6 +92,7 @@ def read(line: str) -> tuple[Command, str] | tuple[None, str]:
 async def _set(conversation: Conversation, rest: str) -> None:
     name, value = _first_word(rest)
     offered, chosen = conversation.capabilities.parameters, conversation.parameters
+    name = name_in(offered, name)
     if not name:
         rows = table_of(chosen, offered)
         if not rows:
@@ -108,9 +110,10 @@ async def _set(conversation: Conversation, rest: str) -> None:
 @_command("/unset [NAME]", "take a parameter back; alone: all", "parameter")
 async def _unset(conversation: Conversation, rest: str) -> None:
     chosen = conversation.parameters
-    if rest and rest not in chosen:
+    wanted = name_in(chosen, rest)
+    if wanted and wanted not in chosen:
         raise UsageError(f"'{rest}' is not set. Set are: {', '.join(chosen) or 'none'}.")
-    for name in [rest] if rest else [*chosen]:
+    for name in [wanted] if wanted else [*chosen]:
         del chosen[name]
     conversation.screen.note(f"Set now: {_shown(chosen) or 'nothing'}")
 

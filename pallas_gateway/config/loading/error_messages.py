@@ -1,6 +1,6 @@
 """Translates pydantic's errors into this project's messages."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pallas_gateway.config.model.agents import MAKINGS
+from pallas_gateway.config.model.parameters import OTHER_NAMES
 from pallas_gateway.config.problems import did_you_mean
 
 type Location = Sequence[int | str]
@@ -81,16 +82,24 @@ def located(model: type[BaseModel], errors: Sequence[ErrorDetails]) -> Iterator[
 
 def _sentence(model: type[BaseModel], error: ErrorDetails) -> str:
     if error["type"] == "extra_forbidden":
-        return f"unknown key{_hint(model, error['loc'])}"
+        return _of_unknown_key(model, error["loc"])
     sentence = SENTENCES.get(error["type"])
     return sentence(error.get("ctx", {})) if sentence else error["msg"]
 
 
-def _hint(model: type[BaseModel], location: Location) -> str:
-    """Suggest a key: one of another section, or a similar one of this section."""
+def _of_unknown_key(model: type[BaseModel], location: Location) -> str:
     *around, last = location
     key, sections = str(last), dict(_sections(model))
     here = next(path for path in sections if _is_at(path, around))
+    if (name := OTHER_NAMES.get(key)) in sections[here].model_fields:
+        return f"is another name of '{name}', which is given as well; keep one of them"
+    return f"unknown key{_hint(key, around, here, sections)}"
+
+
+def _hint(
+    key: str, around: Location, here: tuple[str, ...], sections: Mapping[tuple[str, ...], type[BaseModel]]
+) -> str:
+    """Suggest a key: one of another section, or a similar one of this section."""
     if key in FOR_A_HASH and "sha256" in sections[here].model_fields:
         return "; only its hash stands here, as sha256: 'pallas-gateway token new NAME' makes both"
     homes = [path for path, section in sections.items() if key in section.model_fields]

@@ -5,11 +5,14 @@ The docstring under each field is its meaning in `docs/configuration.md` and in 
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, override
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
+    AliasGenerator,
     BeforeValidator,
+    ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     Strict,
@@ -18,6 +21,8 @@ from pydantic import (
     WithJsonSchema,
     WrapValidator,
 )
+from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 
 from pallas_gateway.config.model.section import Section
 from pallas_gateway.config.model.values import Count, Text
@@ -44,6 +49,8 @@ ParameterName = Literal[
 PARAMETERS: tuple[ParameterName, ...] = get_args(ParameterName)
 CALLER_PARAMETERS = PARAMETERS[:-2]
 """Parameters that callers may set by default: not the model and not another system prompt."""
+OTHER_NAMES: Mapping[str, ParameterName] = {camel: name for name in PARAMETERS if (camel := to_camel(name)) != name}
+"""Parameters by their camelCase names, which are accepted wherever parameters are given."""
 SAMPLING_KEYS = frozenset({
     "min_p", "top_a", "typical_p", "tfs_z", "epsilon_cutoff", "eta_cutoff", "dynatemp_range", "dynatemp_exponent",
     "repetition_penalty", "repeat_penalty", "repeat_last_n", "no_repeat_ngram_size", "length_penalty", "min_tokens",
@@ -75,6 +82,19 @@ _FORMAT_EXAMPLE = '{"type": "json_schema", "json_schema": {"name": …, "schema"
 _TOOL_EXAMPLE = '{"type": "function", "function": {"name": …}}'
 _SCHEMA_KEYS = {"name", "description", "schema", "strict"}
 _SCHEMA_NAME = "[a-zA-Z0-9_-]{1,64}"  # OpenAI's, which others have adopted
+
+
+def parameter_name(name: str) -> str:
+    """Return a parameter's own name for its camelCase name; other texts unchanged."""
+    return OTHER_NAMES.get(name, name)
+
+
+def _parameter_name(value: object) -> object:
+    return parameter_name(value) if isinstance(value, str) else value
+
+
+def _names(name: str) -> AliasChoices:
+    return AliasChoices(name, to_camel(name))
 
 
 def _stops(value: object) -> object:
@@ -219,10 +239,17 @@ def _extra_key(value: str) -> str:
     return value
 
 
+CallerParameterName = Annotated[
+    ParameterName,
+    BeforeValidator(_parameter_name),
+    WithJsonSchema({"type": "string", "enum": [*PARAMETERS, *OTHER_NAMES]}),
+]
+
+
 class CallerParameters(Section):
     """Parameters that callers may set in `params`."""
 
-    names: tuple[ParameterName, ...] = CALLER_PARAMETERS
+    names: tuple[CallerParameterName, ...] = CALLER_PARAMETERS
     """The parameters; `[]` for none."""
 
     extra: tuple[Annotated[Text, AfterValidator(_extra_key)], ...] = ()
@@ -239,7 +266,7 @@ class CallerParameters(Section):
         return SAMPLING_KEYS.union(self.extra)
 
 
-_NAMES: TypeAdapter[tuple[ParameterName, ...]] = TypeAdapter(tuple[ParameterName, ...])
+_NAMES: TypeAdapter[tuple[ParameterName, ...]] = TypeAdapter(tuple[CallerParameterName, ...])
 
 
 def _caller_params(value: object, validate: ModelWrapValidatorHandler[CallerParameters]) -> CallerParameters:
@@ -250,12 +277,16 @@ def _caller_params(value: object, validate: ModelWrapValidatorHandler[CallerPara
 
 
 CallerParams = Annotated[
-    CallerParameters, WrapValidator(_caller_params, json_schema_input_type=tuple[ParameterName, ...] | CallerParameters)
+    CallerParameters,
+    WrapValidator(_caller_params, json_schema_input_type=tuple[CallerParameterName, ...] | CallerParameters),
 ]
 
 
 class DefaultParameters(Section):
     """Parameters of a call; the provider's defaults apply to others."""
+
+    # With both names of a parameter, pydantic uses the first and reports the second as an unknown key.
+    model_config = ConfigDict(alias_generator=AliasGenerator(validation_alias=_names), populate_by_name=True)
 
     temperature: Temperature | None = None
     """Sampling temperature, 0 to 2."""
@@ -298,6 +329,11 @@ class DefaultParameters(Section):
 
     system_override: Words | None = None
     """Takes the place of the agent's instruction."""
+
+    @classmethod
+    @override
+    def _field(cls, key: str) -> FieldInfo | None:
+        return super()._field(parameter_name(key))
 
 
 class CallParameters(DefaultParameters):

@@ -4,6 +4,7 @@ from types import NoneType
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic.fields import FieldInfo
 
 from pallas_gateway.config.yaml.expansion import ExpandedText, parse_scalar
 
@@ -23,17 +24,21 @@ class Section(BaseModel):
 
     @classmethod
     def _read_placeholder(cls, key: str, value: object) -> object:
-        if not isinstance(value, ExpandedText) or key not in cls.model_fields:
+        if not isinstance(value, ExpandedText) or (field := cls._field(key)) is None:
             return value
-        annotation = cls.model_fields[key].annotation
+        annotation = field.annotation
         if not value.strip() and _mentions(annotation, NoneType):
             return None
         return str(value) if _mentions(annotation, str) else parse_scalar(value)
 
     @classmethod
+    def _field(cls, key: str) -> FieldInfo | None:
+        return cls.model_fields.get(key)
+
+    @classmethod
     def _may_be_blank(cls, key: str) -> bool:
         """Return True for lists and sections: a bare key (all entries are commented out) means the default."""
-        known = cls.model_fields.get(key)
+        known = cls._field(key)
         return known is not None and (known.default_factory is not None or isinstance(known.default, tuple))
 
 

@@ -9,9 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic.alias_generators import to_camel
 
 from pallas_gateway.calls.call import Reply
-from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, clamped, params_schema, parse, resolved
+from pallas_gateway.calls.parameters import (
+    NO_PARAMETERS,
+    BadParametersError,
+    Parameters,
+    clamped,
+    params_schema,
+    parse,
+    resolved,
+)
 from pallas_gateway.config.loading.error_messages import validated
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.parameters import (
@@ -31,6 +40,17 @@ JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"t
 EVERYTHING = CallerParameters(names=PARAMETERS, extra=("a", "user"))
 ALL = AgentSettings(module="agents.jarvis", caller_params=EVERYTHING, models=("openai.gpt-4.1",))
 USUAL = AgentSettings(module="agents.jarvis")
+
+
+VALUES: dict[str, Any] = {
+    "stop": "END",
+    "response_format": JSON_SCHEMA,
+    "tool_choice": ONE_TOOL,
+    "tools_allowlist": ["a/b"],
+    "system_append": "x",
+    "system_override": "x",
+    "extra": {"min_p": 0.5},
+}
 
 
 def a_format(**changes: object) -> dict[str, object]:
@@ -190,6 +210,32 @@ FOREIGN = (
 def test_extra_takes_no_key_that_does_more_than_sample(key: str) -> None:
     with pytest.raises(CallRefusedError, match=f"^params.extra must not hold '{key}'; it takes dry_allowed_length, "):
         parse({"extra": {"min_p": 0.1, key: True}}, USUAL)
+
+
+@pytest.mark.parametrize("name", [name for name in PARAMETERS if name != "model"])
+def test_each_parameter_has_a_camel_case_name_in_calls_and_defaults(name: str) -> None:
+    camel = to_camel(name)
+    value = VALUES.get(name, 1)
+    assert parse({camel: value}, ALL) == parse({name: value}, ALL)
+    assert parse({camel: None}, ALL).cleared == parse({name: None}, ALL).cleared
+    assert DefaultParameters.model_validate({camel: value}) == DefaultParameters.model_validate({name: value})
+    one = AgentSettings.model_validate({"module": "agents.jarvis", "caller_params": [camel]})
+    assert one.caller_params.names == (name,)
+
+
+@pytest.mark.parametrize("asked", [{"max_tokens": 1, "maxTokens": 1}, {"maxTokens": None, "max_tokens": 1}])
+def test_both_names_of_one_parameter_are_refused(asked: dict[str, Any]) -> None:
+    message = (
+        "Parameters 'max_tokens' and 'maxTokens' are two names of one parameter; send one of them. Callers of this"
+    )
+    with pytest.raises(BadParametersError, match=message) as refusal:
+        parse(asked, ALL)
+    assert refusal.value.parameter == "max_tokens"
+
+
+def test_a_camel_case_name_opens_nothing_that_callers_may_not_set() -> None:
+    with pytest.raises(BadParametersError, match="Parameter 'system_override' is not for callers of this agent"):
+        parse({"systemOverride": "x"}, USUAL)
 
 
 def test_extra_takes_every_key_that_samples_and_those_that_the_agent_names() -> None:

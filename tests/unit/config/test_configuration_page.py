@@ -28,6 +28,8 @@ agents:
     icons: [{src: a.png, sizes: 48x48}, {src: b.svg, sizes: [any]}]
     max_in_flight: null
     x-owner: me
+    default_params: {max_tokens: 1, topP: 0.5, tools_allowlist: [a/b]}
+    caller_params: [temperature, maxTokens]
   helper:
     instruction: You are helper.
     model: ${MODEL:-passthrough}

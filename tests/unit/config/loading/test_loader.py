@@ -291,7 +291,7 @@ agents:
     title: ${TITLE:-}
     call_timeout_seconds: "${SECONDS:-2.5}"
     depends_on: ["${OTHER}"]
-  research: {module: agents.research, description: "costs $$5 or $${STAGE}"}
+  research: {module: agents.research, description: "costs $$5 or $${STAGE}", default_params: {maxTokens: "${PORT}"}}
 gateway: {per_port: "${PER_PORT}"}
 """
     environ = {"STAGE": "test", "V": "1.0", "HOST": "", "PORT": "8200", "OTHER": "research", "PER_PORT": "no"}
@@ -302,6 +302,7 @@ gateway: {per_port: "${PER_PORT}"}
     assert (jarvis.module, jarvis.max_in_flight, jarvis.title) == ("agents.jarvis", None, None)
     assert (jarvis.call_timeout_seconds, jarvis.depends_on) == (2.5, ("research",))
     assert deployment.agents["research"].description == "costs $$5 or $test"
+    assert deployment.agents["research"].default_params.max_tokens == 8200
 
 
 def test_a_file_with_a_byte_order_mark_loads() -> None:

@@ -151,6 +151,16 @@ MISTAKES = [
         ],
     ),
     Mistake(
+        "camelCase defaults, one out of range and one given twice",
+        ONE + "    default_params:\n      topP: 3\n      max_tokens: 1\n      maxTokens: 1\n      topk: 1\n",
+        [
+            "agents.yaml:6: agents.jarvis.default_params.topP: must be at most 1",
+            "agents.yaml:8: agents.jarvis.default_params.maxTokens: is another name of 'max_tokens', which is given as "
+            "well; keep one of them",
+            "agents.yaml:9: agents.jarvis.default_params.topk: unknown key (did you mean 'top_k'?)",
+        ],
+    ),
+    Mistake(
         "no such parameter for callers, in a mapping",
         ONE + "    caller_params: {names: [messages], extras: [enable_search]}\n",
         [
