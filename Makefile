@@ -10,10 +10,11 @@ OLDER := tests/older_sdk
 READERS := tests/registry_clients
 MODELS := tests/model_server
 PROGRAMS := $(SUITE)/node_modules/.package-lock.json $(CONSOLE)/node_modules/.package-lock.json $(OLDER)/.venv/.ready $(READERS)/.venv/.ready $(MODELS)/.venv/.ready
+SUPPLY := .ci/supply_chain
 BENCHES := benchmarks/.venv/.ready benchmarks/agno/.venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test branches drift soak bench bench-soak bench-profile lint types floors check lock docs programs vendor screenshots conformance clean
+.PHONY: help setup serve test branches drift soak bench bench-soak bench-profile lint types floors check lock docs release sbom audit programs vendor screenshots conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -82,6 +83,7 @@ lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions
 	@$(LOCK) $(OLDER)/requirements.in $(FLAGS) --output-file $(OLDER)/requirements.lock
 	@$(LOCK) $(READERS)/requirements.in $(FLAGS) --output-file $(READERS)/requirements.lock
 	@$(LOCK) $(MODELS)/requirements.in $(FLAGS) --output-file $(MODELS)/requirements.lock
+	@$(LOCK) $(SUPPLY)/requirements.in $(FLAGS) --output-file $(SUPPLY)/requirements.lock
 
 docs: $(READY) ## write docs/configuration.md from the schema, docs/upstream.md from repairs and fast paths, docs/providers.md from the tables of the tests, docs/connect.md
 	@$(BIN)/python -m tests.unit.config.configuration_page > .venv/configuration.md
@@ -92,6 +94,21 @@ docs: $(READY) ## write docs/configuration.md from the schema, docs/upstream.md 
 	@mv .venv/providers.md docs/providers.md
 	@$(BIN)/python -m pallas_gateway.client.programs > .venv/connect.md
 	@mv .venv/connect.md docs/connect.md
+
+release: $(SUPPLY)/.venv/.ready ## build sdist and wheel into dist/, twice and the same; install the wheel and call an agent
+	@sh $(SUPPLY)/release.sh
+
+sbom: $(SUPPLY)/.venv/.ready ## write dist/sbom.json, the locked dependencies for scanners (CycloneDX); it names package hosts, so do not commit it
+	@mkdir -p dist
+	@$(SUPPLY)/.venv/bin/cyclonedx-py requirements --output-reproducible --output-format JSON --output-file dist/sbom.json requirements.lock
+
+# `--strict`: a package that could not be looked up is no package without advisories.
+audit: $(SUPPLY)/.venv/.ready ## advisories about the locked dependencies (without a network: make audit ADVISORIES=FILE, an export of osv.dev)
+ifdef ADVISORIES
+	@$(SUPPLY)/.venv/bin/python $(SUPPLY)/advisories.py requirements.lock '$(ADVISORIES)'
+else
+	@$(SUPPLY)/.venv/bin/pip-audit --strict --require-hashes --disable-pip --requirement requirements.lock
+endif
 
 programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite, the TypeScript SDK, axe, release 1 of the Python SDK, two clients of the MCP registry, llama.cpp's server
 
@@ -110,5 +127,5 @@ conformance: $(READY) $(PROGRAMS) ## run the MCP conformance suite against the g
 	@PALLAS_CI=1 $(BIN)/pytest $(SUITE)
 
 clean: ## remove .venv, caches and installed programs
-	@rm -rf .venv $(dir $(BENCHES)) $(SUITE)/node_modules $(CONSOLE)/node_modules $(OLDER)/.venv $(READERS)/.venv $(MODELS)/.venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
+	@rm -rf .venv dist $(SUPPLY)/.venv $(dir $(BENCHES)) $(SUITE)/node_modules $(CONSOLE)/node_modules $(OLDER)/.venv $(READERS)/.venv $(MODELS)/.venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
 	@find pallas_gateway tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

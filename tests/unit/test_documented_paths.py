@@ -11,7 +11,7 @@ from pallas_gateway.changes.versions import SETTINGS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pallas_gateway"
-DOCUMENTS = (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md")
+DOCUMENTS = (*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"))
 FOLDERS = {one.name for one in PACKAGE.iterdir() if one.is_dir()} - {"agents"}  # projects have that folder, too
 OWN_PATH = re.compile(rf"`((?:{'|'.join(sorted(FOLDERS))})/[\w/]+\.py)[`:]")
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
