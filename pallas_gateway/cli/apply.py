@@ -9,7 +9,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,8 +22,17 @@ from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
 from pallas_gateway.config.loading.loader import check_deployment
 from pallas_gateway.config.problems import ConfigurationError
-from pallas_gateway.config.yaml.definitions import Definitions, defined_in, read_definitions, same
+from pallas_gateway.config.yaml.definitions import (
+    Definitions,
+    defined_in,
+    left_out_lines,
+    read_definitions,
+    same,
+)
 from pallas_gateway.config.yaml.editing import with_agents
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 STDIN = "-"
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
@@ -34,22 +43,30 @@ def apply(
     config: ConfigOption = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show and check the changes, write nothing.")] = False,
 ) -> None:
     """Add and change agents of agents.yaml as in FILE, after showing a diff; comments and formatting stay."""
     load_dotenv_file(Path.cwd(), os.environ)
     wanted = _wanted(file)
     path = config_path(os.environ, config)
     content, before = text_of(path)
-    after = with_agents(before, str(path), wanted.agents)
+    present = defined_in(before, str(path)).agents
+    agents = wanted.completed(present)
+    after = with_agents(before, str(path), agents)
+    for line in left_out_lines(wanted):
+        problem(line)
     if after == before:
         result(f"{path}: nothing changes")
         return
     _check(after, path, wanted)
     _show(before, after, path)
+    if dry_run:
+        problem("nothing was written: --dry-run")
+        return
     if not yes and not _is_wanted(path, file):
         raise typer.Exit(1)
     _write(path, content, after)
-    result(f"{path}: {_summary(defined_in(before, str(path)), wanted)}")
+    result(f"{path}: {_summary(present, agents)}")
 
 
 def _wanted(file: str) -> Definitions:
@@ -116,10 +133,8 @@ def _take_over_permissions(of: Path, number: int) -> None:
     os.fchmod(number, status.st_mode & 0o7777)
 
 
-def _summary(before: Definitions, wanted: Definitions) -> str:
-    added = [name for name in wanted.agents if name not in before.agents]
-    changed = [
-        name for name, agent in wanted.agents.items() if name in before.agents and not same(before.agents[name], agent)
-    ]
+def _summary(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    added = [name for name in wanted if name not in before]
+    changed = [name for name, agent in wanted.items() if name in before and not same(before[name], agent)]
     groups = [("added", added), ("changed", changed)]
     return "; ".join(f"{word} {', '.join(names)}" for word, names in groups if names)

@@ -1,4 +1,7 @@
-"""Agent definitions as raw data, for `export` and `apply`; the meaning of their keys is not known here."""
+"""Agent definitions as raw data, for `export` and `apply`; the meaning of their keys is not known here.
+
+Documents of another platform are converted, see `agent_documents.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.problems import ConfigurationError, Problem
+from pallas_gateway.config.yaml.agent_documents import (
+    COUNTERPARTS,
+    ITEMS,
+    Converted,
+    converted,
+    is_of_another_platform,
+    items_of,
+)
 from pallas_gateway.config.yaml.source import FREE_PREFIX, Document, parse_document, parse_documents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence, Set
+
+    from pallas_gateway.config.yaml.agent_documents import LeftOut
 
 AGENTS = "agents"
 _SHAPE = "must be a mapping with 'agents:', as 'pallas-gateway export' prints it"
@@ -23,6 +36,13 @@ class Definitions:
     file: str
     agents: Mapping[str, Any] = field(repr=False)
     lines: Mapping[str, int] = field(repr=False)
+    left_out: Sequence[LeftOut] = ()
+    converted: Set[str] = frozenset()
+    """Agents from documents of another platform, which can describe only some keys."""
+
+    def completed(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the agents; converted ones keep the keys that they have in `before` and no document describes."""
+        return {**self.agents, **{name: {**_kept(before.get(name)), **self.agents[name]} for name in self.converted}}
 
     def mended(self, problem: Problem) -> Problem:
         """Move a problem of the resulting file to its place here, if it is about one of these agents."""
@@ -53,22 +73,41 @@ def read_definitions(text: str, file: str) -> Definitions:
     documents = parse_documents(text, file)
     if problems := [one for document in documents for one in (*document.problems, *document.duplicates)]:
         raise ConfigurationError(problems)
-    parts = [part for document in documents if document.data is not None for part in _parts(document)]
-    problems = [problem for part in parts for problem in _problems(part)]
+    found = [part for document in documents if document.data is not None for part in _parts(document)]
+    conversions = [converted(part) if is_of_another_platform(part.data) else Converted(part) for part in found]
+    parts = [one.document for one in conversions if not one.problems]
+    problems = [problem for one in conversions for problem in one.problems or _problems(one.document)]
     agents: dict[str, Any] = {}
     lines: dict[str, int] = {}
     for part in parts:
-        found = _agents(part) if isinstance(part.data, dict) else {}
-        for name in found.keys() & agents.keys():
+        of_part = _agents(part) if isinstance(part.data, dict) else {}
+        for name in of_part.keys() & agents.keys():
             message = f"this agent is already on line {lines[f'{AGENTS}.{name}']}; keep one of them"
             problems.append(part.problem(f"{AGENTS}.{name}", message))
-        agents |= found
+        agents |= of_part
         lines |= {path: line for path, line in part.lines.items() if path.startswith(f"{AGENTS}.")}
     if not agents and not problems:
         problems = [Problem(file, None, "", f"defines no agent; it {_SHAPE}")]
     if problems:
         raise ConfigurationError(problems)
-    return Definitions(file, agents, lines)
+    left_out = tuple(one for conversion in conversions for one in conversion.left_out)
+    foreign = [one.document for part, one in zip(found, conversions, strict=True) if one.document is not part]
+    return Definitions(file, agents, lines, left_out, frozenset(name for one in foreign for name in _agents(one)))
+
+
+def _kept(before: Any) -> dict[str, Any]:
+    agent = before if isinstance(before, dict) else {}
+    return {key: value for key, value in agent.items() if key not in COUNTERPARTS.values()}
+
+
+def left_out_lines(definitions: Definitions) -> Iterator[str]:
+    """Yield one line for each field of documents of another platform that has no counterpart."""
+    fields: dict[tuple[str, str], list[LeftOut]] = {}
+    for one in definitions.left_out:
+        fields.setdefault((one.path, one.why), []).append(one)
+    for (path, why), (first, *others) in fields.items():
+        agents = ", ".join([first.agent, *(f"{one.agent} (line {one.line})" for one in others)])
+        yield f"{definitions.file}:{first.line}: {path}: left out, it has no counterpart here ({why}); agents: {agents}"
 
 
 def same(one: object, other: object) -> bool:
@@ -82,13 +121,19 @@ def _canonical(data: object) -> str:
 
 def _parts(document: Document) -> Iterator[Document]:
     """Yield the document, or each entry if it is a list, with paths relative to the entry."""
-    if not isinstance(document.data, list):
+    items = items_of(document.data)
+    entries, place = (document.data, "") if isinstance(document.data, list) else (items, ITEMS)
+    if entries is None:
         yield document
         return
-    for index, entry in enumerate(document.data):
-        prefix = f".{index}."
-        lines = {path.removeprefix(prefix): line for path, line in document.lines.items() if path.startswith(prefix)}
-        yield Document(document.file, entry, {"": document.lines[f".{index}"], **lines})
+    for index, entry in enumerate(entries):
+        prefix = f"{place}.{index}"
+        inner = {
+            path.removeprefix(f"{prefix}."): line
+            for path, line in document.lines.items()
+            if path.startswith(f"{prefix}.")
+        }
+        yield Document(document.file, entry, {"": document.lines[prefix], **inner})
 
 
 def _problems(part: Document) -> Iterator[Problem]:
