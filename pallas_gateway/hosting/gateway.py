@@ -117,7 +117,7 @@ class Gateway:
         """Start taking requests; no agent is started yet.
 
         Raises:
-            DatabaseSchemaError: a newer gateway has changed the database of `gateway.threads`.
+            DatabaseSchemaError: a newer gateway has changed the database of `gateway.database`.
         """
         async with AsyncExitStack() as opening:
             await opening.enter_async_context(self._http)
@@ -300,12 +300,12 @@ def _stored(
     configuration: Configuration, limits: GatewayLimits, metrics: Metrics, process: str
 ) -> StoredServices | None:
     settings = configuration.deployment.gateway
-    if settings.threads is None:
+    if settings.database is None:
         return None
     from pallas_gateway.database.leases import LeaseTerms  # noqa: PLC0415  as the next line
     from pallas_gateway.hosting.stored_services import StoredServices  # noqa: PLC0415  an extra of two hundred modules
 
-    url, folder = Secret(settings.threads), configuration.path.resolve().parent
+    url, folder = Secret(settings.database), configuration.path.resolve().parent
     leases = LeaseTerms(settings.threads_lease_seconds, process)
     return StoredServices(url, folder, leases, limits=limits, up=metrics.threads_database_up)
 
