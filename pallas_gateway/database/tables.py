@@ -151,6 +151,42 @@ call_leases = Table(
 """Running calls, numbered by their process, with the counters that count them."""
 
 
+agents = Table(
+    "pallas_agents",
+    METADATA,
+    Column("id", String(ID_CHARACTERS), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("owner_name", Text, nullable=False),
+    Column("sub_agents", JSON, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("deleted_at", BigInteger),
+)
+"""Agents of the database. Names with one `key` are taken by each other; a deleted agent keeps its row, so that its id,
+and the version numbers of its name, are not used again."""
+
+_is_living = agents.c.deleted_at.is_(None)
+Index("pallas_agents_key", agents.c.key, unique=True, sqlite_where=_is_living, postgresql_where=_is_living)
+
+
+agent_versions = Table(
+    "pallas_agent_versions",
+    METADATA,
+    Column("agent_id", ForeignKey("pallas_agents.id", ondelete="CASCADE"), primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("editor", Text, nullable=False),
+    Column("definition", JSON, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+
+
+agent_changes = Table("pallas_agent_changes", METADATA, Column("number", BigInteger, nullable=False))
+"""One row, which each transaction that changes agents updates first; other processes read it to notice changes."""
+
+
 class now(FunctionElement[int]):  # noqa: N801  named like the SQL function it stands for
     """The present time by the database's clock, also in a transaction that has waited for a lock."""
 

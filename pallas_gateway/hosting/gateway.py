@@ -86,7 +86,7 @@ class Gateway:
         )
         self._open = AsyncExitStack()
         self.authenticator = self._authenticator()
-        self.stored = _stored(configuration, limits, self.metrics, self.running.elsewhere.process)
+        self.stored = _stored(self, self.running.elsewhere.process)
         if self.stored is not None:
             self.running.ledger = self.stored.ledger_around(self.running.ledger)
         self.metrics.limit_ratios = self.running.ledger.ratios
@@ -117,7 +117,7 @@ class Gateway:
         """Start taking requests; no agent is started yet.
 
         Raises:
-            DatabaseSchemaError: a newer gateway has changed the database of `gateway.database`.
+            DatabaseSchemaError: a newer gateway has changed the database of `gateway.threads`.
         """
         async with AsyncExitStack() as opening:
             await opening.enter_async_context(self._http)
@@ -296,18 +296,20 @@ class Gateway:
         return self._background.spawn(self._preflight.run(self._providers), name="preflight", report=True)
 
 
-def _stored(
-    configuration: Configuration, limits: GatewayLimits, metrics: Metrics, process: str
-) -> StoredServices | None:
+def _stored(gateway: Gateway, process: str) -> StoredServices | None:
+    configuration = gateway.configuration
     settings = configuration.deployment.gateway
-    if settings.database is None:
+    if settings.threads is None:
         return None
-    from pallas_gateway.database.leases import LeaseTerms  # noqa: PLC0415  as the next line
+    from pallas_gateway.database.leases import LeaseTerms  # noqa: PLC0415  as the last one
+    from pallas_gateway.database.service import GatewayDatabase  # noqa: PLC0415  as the next line
     from pallas_gateway.hosting.stored_services import StoredServices  # noqa: PLC0415  an extra of two hundred modules
 
-    url, folder = Secret(settings.database), configuration.path.resolve().parent
+    url, folder = Secret(settings.threads), configuration.path.resolve().parent
     leases = LeaseTerms(settings.threads_lease_seconds, process)
-    return StoredServices(url, folder, leases, limits=limits, up=metrics.threads_database_up)
+    up, limits = gateway.metrics.threads_database_up, gateway.limits
+    database = GatewayDatabase(url, folder, limits=limits.database, up=up)
+    return StoredServices(database, leases, lambda: gateway.configuration, limits.threads)
 
 
 def http_client() -> httpx.AsyncClient:

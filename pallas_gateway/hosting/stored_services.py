@@ -1,25 +1,24 @@
-"""What the gateway keeps in its database, and the database. Imported only where `gateway.database` is set."""
+"""What the gateway keeps in its database, and the database. Imported only where `gateway.threads` is set."""
 
 from __future__ import annotations
 
 import secrets
 from typing import TYPE_CHECKING, Self
 
-from pallas_gateway.database.service import GatewayDatabase
+from pallas_gateway.definitions.service import Definitions
 from pallas_gateway.ledger.stored_counters import StoredCounters
 from pallas_gateway.ledger.stored_ledger import StoredLedger
-from pallas_gateway.limits import GatewayLimits
 from pallas_gateway.questions.stored_states import StoredStates
 from pallas_gateway.threads.service import Threads
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
-    from prometheus_client import Gauge
-
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.database.leases import LeaseTerms
-    from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.database.service import GatewayDatabase
     from pallas_gateway.ledger.protocol import Ledger
+    from pallas_gateway.limits import ThreadLimits
 
 
 class StoredServices:
@@ -27,20 +26,18 @@ class StoredServices:
 
     def __init__(
         self,
-        url: Secret,
-        folder: Path,
+        database: GatewayDatabase,
         leases: LeaseTerms,
-        *,
-        limits: GatewayLimits | None = None,
-        up: Gauge | None = None,
+        configuration: Callable[[], Configuration],
+        limits: ThreadLimits | None = None,
     ) -> None:
-        """Not open yet; `up` shows whether the database is available."""
-        limits = limits or GatewayLimits()
-        self.database = GatewayDatabase(url, folder, limits=limits.database, up=up)
+        """Take the database, which is not open yet, and what returns the present configuration."""
+        self.database = database
         connections, process = self.database.connections, leases.process or secrets.token_hex(4)
-        self.threads = Threads(self.database, leases, limits.threads)
+        self.threads = Threads(database, leases, limits)
         self.states = StoredStates(connections, process, is_open=lambda: self.database.is_open)
         self.counters = StoredCounters(connections, leases.seconds, is_open=lambda: self.database.is_open)
+        self.definitions = Definitions(self.database, configuration)
         self.database.add(self.threads, self.states, self.counters)
         self.database.measure_by(self.counters.measure)
 

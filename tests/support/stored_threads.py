@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Message
 from pallas_gateway.database.leases import LeaseTerms
+from pallas_gateway.database.service import GatewayDatabase
 from pallas_gateway.hosting.stored_services import StoredServices
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import GatewayLimits
 from pallas_gateway.threads.records import TurnOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from prometheus_client import Gauge
 
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.threads.records import TurnRecord
     from pallas_gateway.threads.service import Threads
 
@@ -40,13 +42,20 @@ def services(
     folder: Path = Path("/"),
     process: str | None = None,
     up: Gauge | None = None,
+    configuration: Callable[[], Configuration] | None = None,
     **limits: Any,
 ) -> StoredServices:
     """Return everything that is in a database, not open yet; `limits` are those of the database and of threads."""
     of_gateway = GatewayLimits()
     for name, value in limits.items():
         setattr(of_gateway.database if hasattr(of_gateway.database, name) else of_gateway.threads, name, value)
-    return StoredServices(Secret(url), folder, LeaseTerms(lease_seconds, process), limits=of_gateway, up=up)
+    database = GatewayDatabase(Secret(url), folder, limits=of_gateway.database, up=up)
+    leases = LeaseTerms(lease_seconds, process)
+    return StoredServices(database, leases, configuration or _unconfigured, of_gateway.threads)
+
+
+def _unconfigured() -> Configuration:
+    raise AssertionError("only agents of the database require a configuration")
 
 
 async def say(threads: Threads, thread_id: str, text: str, *, wait_seconds: float = 30) -> int:

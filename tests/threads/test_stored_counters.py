@@ -316,7 +316,9 @@ async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
 ) -> None:
     folder = tmp_path / "migrations"
     shutil.copytree(Path(connections.__file__).with_name("migrations"), folder)
-    (folder / "versions" / "v0006_counters.py").unlink()
+    for newer in folder.glob("versions/v*.py"):
+        if newer.name > "v0006":
+            newer.unlink()
     config = connections._config
 
     def older_config(connection: Connection) -> Config:
@@ -338,7 +340,7 @@ async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
         with pytest.raises(CallLimitedError):
             await stored.counters.begin(limits.all, entry())
     monkeypatch.setattr(connections, "_config", older_config)
-    with pytest.raises(DatabaseSchemaError, match=r"at version 0006, this gateway knows up to 0005"):
+    with pytest.raises(DatabaseSchemaError, match=r"at version \d+, this gateway knows up to 0005"):
         async with services(database_url):
             pass
 

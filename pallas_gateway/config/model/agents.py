@@ -87,6 +87,9 @@ else the only agent that no other one uses."""
     """Agents of this file that it can call as sub-agents, by their message tools; they are started first. A `module` \
 or `card` must name them in its own `servers` as well."""
 
+    human_input: Flag = False
+    """With an instruction: the model gets a tool by which it asks the caller; see [asking.md](asking.md)."""
+
     watch: tuple[Text, ...] = ()
     """Other files that the agent reads, such as prompts: paths or patterns (`prompts/**/*.md`), relative to this \
 file. A reload starts the agent again if one of them changed. Modules that it imports are known."""
@@ -100,6 +103,10 @@ which other agents know this one."""
 
     description: Text | None = None
     """One line about the agent for the registry. Default: the title."""
+
+    examples: tuple[Text, ...] = ()
+    """Messages that people may send to the agent, such as `What changed in the archive this week?`; clients and the \
+console show them."""
 
     depends_on: tuple[Text, ...] = ()
     """Agents that are started first. Each can be used as an MCP server of its name."""

@@ -142,6 +142,14 @@ def _approval_glob(value: str) -> str:
     return value
 
 
+def _released_server(value: str) -> str:
+    if re.search(r"[*?\[\]]", value):
+        raise ValueError("must be the name of one server; patterns are for its tools")
+    if "__" in value:  # tools are named server__tool, so this one's could pass for those of another server
+        raise ValueError("has '__' in its name, which separates servers and tools; rename the server")
+    return value
+
+
 def _state_key(value: str) -> str:
     if len(value.encode()) < SHORTEST_STATE_KEY:
         raise ValueError(f"must have at least {SHORTEST_STATE_KEY} bytes, such as those of `openssl rand -hex 32`")
@@ -161,7 +169,7 @@ def _trace_url(value: str) -> str:
     return value
 
 
-def _database_url(value: str) -> str:
+def _threads_url(value: str) -> str:
     """Check the URL of a database. The message never contains the value, which holds a password."""
     try:
         parts = urlsplit(value)
@@ -260,9 +268,10 @@ ToolGlob = Annotated[
     Text,
     _fits("[^/]+/.+", "must be a glob over `server/tool`, such as `search/*`; `local/tool` for functions of the agent"),
 ]
+ReleasedServer = Annotated[Text, AfterValidator(_released_server)]
 StateKey = Annotated[Text, AfterValidator(_state_key)]
 TraceUrl = Annotated[Text, AfterValidator(_trace_url)]
-DatabaseUrl = Annotated[Text, AfterValidator(_database_url)]
+ThreadsUrl = Annotated[Text, AfterValidator(_threads_url)]
 AuthorizationUrl = Annotated[Text, AfterValidator(_authorization_url)]
 _GRANTS = (
     "view:agents, run:agents, view:instructions, edit:agents and delete:agents, each alone or with :NAME, "

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from pallas_gateway.config.model.agents import AgentSettings, IconSettings, ModelCapabilities
+from pallas_gateway.config.model.agents_may_use import AgentsMayUseSettings, MostSettings
 from pallas_gateway.config.model.auth import AuthSettings, JwtSettings, StaticKeySettings
 from pallas_gateway.config.model.deployment import Deployment, GatewaySettings, TlsSettings
 from pallas_gateway.config.model.parameters import DefaultParameters
@@ -24,6 +25,8 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`agents.<name>.default_params`", DefaultParameters),
     ("`gateway`", GatewaySettings),
     ("`gateway.tls`", TlsSettings),
+    ("`gateway.agents_may_use`", AgentsMayUseSettings),
+    ("`gateway.agents_may_use.most`", MostSettings),
     ("`gateway.auth`", AuthSettings),
     ("`gateway.auth.tokens`, each entry", StaticKeySettings),
     ("`gateway.auth.jwt`", JwtSettings),

@@ -1,0 +1,69 @@
+"""`gateway.agents_may_use` as frozen models: what agents of the database may have. Empty by default.
+
+The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
+"""
+
+from typing import Annotated
+
+from pydantic import Field, ModelWrapValidatorHandler, WrapValidator
+
+from pallas_gateway.config.model.section import Section
+from pallas_gateway.config.model.values import ApprovalGlob, Count, CountOrZero, Flag, ReleasedServer, Seconds, Text
+
+
+class ServerRelease(Section):
+    """What agents of the database may use of one server."""
+
+    tools: tuple[Text, ...]
+    """Its tools, with `*` and `?`; `[]` for none."""
+
+    forwards: Flag = False
+    """Required for a server that receives callers' tokens (`forward_inbound_auth`): the owner of an agent decides \
+what the agent does there in the name of each caller."""
+
+
+def _release(value: object, validate: ModelWrapValidatorHandler[ServerRelease]) -> ServerRelease:
+    """Accept a list as short for `tools`."""
+    if value is None:
+        raise ValueError('is empty; list its tools, such as ["*"], or remove it')
+    return validate({"tools": value} if isinstance(value, (list, tuple)) else value)
+
+
+Release = Annotated[ServerRelease, WrapValidator(_release, json_schema_input_type=tuple[Text, ...] | ServerRelease)]
+
+
+class MostSettings(Section):
+    """Upper bounds for agents of the database; an agent that does not set one of these has at most the bound."""
+
+    max_iterations: Count | None = None
+    """LLM turns in one call."""
+
+    call_timeout_seconds: Seconds | None = None
+    """Duration of a call."""
+
+    max_tokens_per_call: Count | None = None
+    """Tokens of one call."""
+
+
+class AgentsMayUseSettings(Section):
+    """What agents of the database may use; see [agents-as-data.md](agents-as-data.md)."""
+
+    models: tuple[Text, ...] = ()
+    """Globs over models, as definitions write them (`anthropic.*`, `openai.gpt-5-mini`); `default_model` is one of \
+these too. Without any, no agent can be created."""
+
+    servers: dict[ReleasedServer, Release] = Field(default_factory=dict)
+    """Servers under `mcp.servers` by name, each with globs over its tools: `notes: ["get_*", search]`, or a mapping \
+of `tools` and `forwards`."""
+
+    agents: tuple[Text, ...] = ()
+    """Globs over agents, of this file and of the database, that they may have as sub-agents."""
+
+    approve: tuple[ApprovalGlob, ...] = ()
+    """Added to `approve` of each of them."""
+
+    most_agents: CountOrZero = 100
+    """Agents that the database may have."""
+
+    most: MostSettings = Field(default_factory=MostSettings)
+    """Upper bounds."""

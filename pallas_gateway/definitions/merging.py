@@ -1,0 +1,93 @@
+"""The configuration of the file with the agents of the database. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from pallas_gateway.config.loading.configuration import StoredIdentity
+from pallas_gateway.config.model.agents import AgentSettings
+from pallas_gateway.definitions import rules
+from pallas_gateway.definitions.definition import parsed, settings_of
+from pallas_gateway.definitions.names import taker_of, why_no_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.definitions.records import Snapshot, StoredAgent
+
+
+def merged(configuration: Configuration, snapshot: Snapshot) -> Configuration:
+    """Return the configuration of a file with the agents of the database.
+
+    An agent that may not run is there with the reason. One whose name belongs to an agent of the file is only among
+    `shadowed`. With agents on ports of their own there are none of the database.
+    """
+    if configuration.per_port:
+        return configuration
+    of_file = configuration.deployment.agents
+    claimed = {one.name: taker_of(one.name, of_file) for one in snapshot.agents}
+    stored = {one.name: one for one in snapshot.agents if claimed[one.name] is None}
+    refused = _refused(configuration, stored)
+    settings = {name: _settings(configuration, one, refused.get(name)) for name, one in stored.items()}
+    shadowed = {
+        one.name: _described(one, f"the name belongs to agent '{claimed[one.name]}' of agents.yaml")
+        for one in snapshot.agents
+        if claimed[one.name] is not None
+    }
+    deployment = configuration.deployment.model_copy(update={"agents": {**of_file, **settings}})
+    described = {name: _described(one, refused.get(name)) for name, one in stored.items()}
+    return replace(
+        configuration,
+        deployment=deployment,
+        stored=MappingProxyType(described),
+        shadowed=MappingProxyType(shadowed),
+    )
+
+
+def _refused(configuration: Configuration, stored: Mapping[str, StoredAgent]) -> dict[str, str]:
+    """Return why agents may not run: their own reasons, else a sub-agent that may not run."""
+    around = rules.Surroundings.of(configuration, {*configuration.deployment.agents, *stored})
+    named = {name: tuple(one.definition.get("agents", ())) for name, one in stored.items()}
+    refused = {name: why for name, one in stored.items() if (why := _why_refused(configuration, one, around, named))}
+    waiting = [*refused]
+    while waiting:
+        down = waiting.pop()
+        for name in (one for one, subs in named.items() if down in subs and one not in refused):
+            refused[name] = f"its sub-agent '{down}' may not run"
+            waiting.append(name)
+    return refused
+
+
+def _why_refused(
+    configuration: Configuration,
+    agent: StoredAgent,
+    around: rules.Surroundings,
+    named: Mapping[str, tuple[str, ...]],
+) -> str | None:
+    definition = parsed(dict(agent.definition))
+    why = why_no_name(agent.name, configuration.deployment)
+    found = [f"name: {why}"] if why is not None else []
+    wrong = (
+        *definition.problems,
+        *rules.problems(agent.name, definition.definition, around),
+        *rules.circle(agent.name, definition.definition, named, around.agents),
+    )
+    return "; ".join([*found, *(f"{one.path}: {one.message}" for one in wrong)]) or None
+
+
+def _settings(configuration: Configuration, agent: StoredAgent, refused: str | None) -> AgentSettings:
+    """Return the settings that an agent runs with; of one that may not run those that are shown."""
+    if refused is None:
+        return settings_of(rules.effective(agent.definition, configuration.deployment.gateway.agents_may_use))
+    known = parsed(dict(agent.definition)).definition
+    shown = {key: value for key, value in known.items() if key != "agents"}  # they may be missing, or go in a circle
+    return settings_of({"instruction": "-", **shown})
+
+
+def _described(agent: StoredAgent, refused: str | None) -> StoredIdentity:
+    return StoredIdentity(
+        agent.id, agent.version, agent.owner, refused, agent.owner_name, agent.created_at, agent.updated_at
+    )

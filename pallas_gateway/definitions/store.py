@@ -1,0 +1,129 @@
+"""Agents of the database, with their SQL statements. Each function runs in the transaction that it is given."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import and_, func, insert, select, update
+
+from pallas_gateway.database.tables import ID_CHARACTERS, agent_changes, agent_versions, agents, now
+from pallas_gateway.definitions.names import key_of
+from pallas_gateway.definitions.records import AgentVersion, Snapshot, StoredAgent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from pallas_gateway.database.tables import AnyRow
+    from pallas_gateway.definitions.records import Definition
+
+_IS_LIVING = agents.c.deleted_at.is_(None)
+_PRESENT = (
+    select(
+        *(agents.c[key] for key in ("id", "name", "owner", "owner_name", "version", "created_at", "updated_at")),
+        agent_versions.c.definition,
+    )
+    .join(agent_versions, and_(agent_versions.c.agent_id == agents.c.id, agent_versions.c.version == agents.c.version))
+    .where(_IS_LIVING)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """What a change writes."""
+
+    owner: str
+    owner_name: str
+    editor: str
+    definition: Definition
+
+
+async def number(sql: AsyncConnection) -> int:
+    """Return how many changes were made."""
+    return int((await sql.execute(select(agent_changes.c.number))).scalar_one())
+
+
+async def count_change(sql: AsyncConnection) -> None:
+    """Count a change. First in each writing transaction: the others wait here until it has ended."""
+    await sql.execute(update(agent_changes).values(number=agent_changes.c.number + 1))
+
+
+async def snapshot(sql: AsyncConnection) -> Snapshot:
+    # The number first: agents may be newer than it, and are read once more then.
+    present = await number(sql)
+    rows = (await sql.execute(_PRESENT.order_by(agents.c.name))).all()
+    return Snapshot(present, tuple(map(_agent_of, rows)))
+
+
+async def find(sql: AsyncConnection, name: str) -> StoredAgent | None:
+    is_it = and_(agents.c.key == key_of(name), agents.c.name == name)  # by the index of keys
+    row = (await sql.execute(_PRESENT.where(is_it))).one_or_none()
+    return None if row is None else _agent_of(row)
+
+
+async def sub_agents(sql: AsyncConnection) -> Mapping[str, Sequence[str]]:
+    """Return all agents with their sub-agents."""
+    rows = await sql.execute(select(agents.c.name, agents.c.sub_agents).where(_IS_LIVING).order_by(agents.c.name))
+    return {row.name: tuple(row.sub_agents) for row in rows}
+
+
+async def versions(sql: AsyncConnection, agent_id: str) -> Sequence[AgentVersion]:
+    """Return the versions of an agent, the newest first."""
+    found = select(agent_versions).where(agent_versions.c.agent_id == agent_id)
+    rows = await sql.execute(found.order_by(agent_versions.c.version.desc()))
+    return [_version_of(row) for row in rows]
+
+
+async def version(sql: AsyncConnection, agent_id: str, wanted: int) -> AgentVersion | None:
+    found = select(agent_versions).where(agent_versions.c.agent_id == agent_id, agent_versions.c.version == wanted)
+    row = (await sql.execute(found)).one_or_none()
+    return None if row is None else _version_of(row)
+
+
+async def add(sql: AsyncConnection, name: str, new: NewVersion) -> StoredAgent:
+    """Add an agent; its version follows those of deleted agents of the name."""
+    id_, key = secrets.token_hex(ID_CHARACTERS // 2), key_of(name)
+    earlier = (await sql.execute(select(func.max(agents.c.version)).where(agents.c.key == key))).scalar_one()
+    values = {"id": id_, "name": name, "key": key, "version": (earlier or 0) + 1, **_columns(new)}
+    await sql.execute(insert(agents).values(**values, created_at=now(), updated_at=now()))
+    return await _with_version(sql, id_, new)
+
+
+async def change(sql: AsyncConnection, agent: StoredAgent, new: NewVersion) -> StoredAgent:
+    """Add a version to an agent."""
+    values = {"version": agent.version + 1, **_columns(new)}
+    await sql.execute(update(agents).where(agents.c.id == agent.id).values(**values, updated_at=now()))
+    return await _with_version(sql, agent.id, new)
+
+
+async def remove(sql: AsyncConnection, agent: StoredAgent) -> None:
+    await sql.execute(update(agents).where(agents.c.id == agent.id).values(deleted_at=now()))
+
+
+async def _with_version(sql: AsyncConnection, id_: str, new: NewVersion) -> StoredAgent:
+    row = (await sql.execute(select(agents.c.version, agents.c.updated_at).where(agents.c.id == id_))).one()
+    values = {"editor": new.editor, "definition": dict(new.definition), "created_at": row.updated_at}
+    await sql.execute(insert(agent_versions).values(agent_id=id_, version=row.version, **values))
+    return _agent_of((await sql.execute(_PRESENT.where(agents.c.id == id_))).one())
+
+
+def _columns(new: NewVersion) -> dict[str, Any]:
+    named = list(new.definition.get("agents", ()))
+    return {"owner": new.owner, "owner_name": new.owner_name, "sub_agents": named}
+
+
+def _agent_of(row: AnyRow) -> StoredAgent:
+    values = dict(row._mapping)
+    return StoredAgent(**{**values, "created_at": _time(row.created_at), "updated_at": _time(row.updated_at)})
+
+
+def _version_of(row: AnyRow) -> AgentVersion:
+    return AgentVersion(row.version, row.editor, _time(row.created_at), row.definition)
+
+
+def _time(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

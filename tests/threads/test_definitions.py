@@ -1,0 +1,413 @@
+"""Agents of the database: changes, versions, and many writers at once, on each kind of database."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pallas_gateway.database import connections
+from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.definitions.errors import (
+    AgentInUseError,
+    AgentNotFoundError,
+    InvalidDefinitionError,
+    NameTakenError,
+    VersionConflictError,
+)
+from pallas_gateway.definitions.records import Place
+from pallas_gateway.definitions.service import Owner
+from pallas_gateway.errors import GatewayError
+from tests.support.definers import RELEASED, SIMPLE, configured, definitions, editor
+from tests.support.stored_threads import say, services, turns_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from alembic.config import Config
+    from sqlalchemy import Connection
+
+    from pallas_gateway.definitions.records import Definition, StoredAgent
+
+ANN, BOB = editor("ann"), editor("bob")
+
+
+def with_(**keys: Any) -> dict[str, Any]:
+    return {**SIMPLE, **keys}
+
+
+async def refusal(change: Any) -> list[Place]:
+    with pytest.raises(InvalidDefinitionError) as refused:
+        await change
+    return list(refused.value.problems)
+
+
+async def test_an_agent_is_stored_as_its_owner_has_written_it(database_url: str) -> None:
+    written = with_(maxIterations=3, params={"maxTokens": 100, "top_p": 0.5}, tools=["notes__get_*"], servers=["notes"])
+    async with definitions(database_url) as made:
+        agent = await made.create("helper", written, ANN)
+        assert (agent.name, agent.owner, agent.owner_name, agent.version) == ("helper", "key:ann", "ann", 1)
+        assert agent.created_at == agent.updated_at
+        assert agent.definition == {
+            **SIMPLE,
+            "max_iterations": 3,
+            "params": {"max_tokens": 100, "top_p": 0.5},
+            "servers": ["notes"],
+            "tools": ["notes__get_*"],
+        }
+        assert await made.find("helper") == agent
+        snapshot = await made.snapshot()
+        assert (snapshot.number, snapshot.agents) == (1, (agent,))
+        with pytest.raises(AgentNotFoundError):
+            await made.find("other")
+
+
+async def test_each_change_is_a_version_with_its_editor_and_earlier_ones_are_restored(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        await made.create("helper", SIMPLE, ANN)
+        await made.replace("helper", with_(title="Second"), BOB, expected=1)
+        await made.patch("helper", {"title": None, "maxIterations": 4}, ANN, expected=2)
+        present = await made.restore("helper", 2, BOB, expected=3)
+        assert (present.version, present.definition, present.owner) == (4, with_(title="Second"), "key:ann")
+        versions = await made.versions("helper")
+        assert [(one.version, one.editor) for one in versions] == [(4, "bob"), (3, "ann"), (2, "bob"), (1, "ann")]
+        assert (await made.version("helper", 3)).definition == with_(max_iterations=4)
+        assert present.created_at <= versions[-1].updated_at <= present.updated_at
+        assert await made.number() == 4
+        for wanted in (0, 5, 2**40):
+            with pytest.raises(AgentNotFoundError, match=f"no version {wanted}"):
+                await made.version("helper", wanted)
+
+
+async def test_a_change_that_changes_nothing_is_no_version_but_a_restored_one_is(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        await made.create("helper", SIMPLE, ANN)
+        for unchanged in (
+            await made.replace("helper", SIMPLE, BOB, expected=1),
+            await made.patch("helper", {}, BOB, expected=1),
+        ):
+            assert unchanged.version == 1
+        assert await made.number() == 1
+        assert (await made.restore("helper", 1, BOB, expected=1)).version == 2
+
+
+async def test_a_change_of_another_version_than_the_present_one_is_refused(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        await made.create("helper", SIMPLE, ANN)
+        await made.patch("helper", {"title": "Two"}, ANN, expected=1)
+        for change in (
+            made.replace("helper", SIMPLE, ANN, expected=1),
+            made.patch("helper", {"title": "Three"}, ANN, expected=3),
+            made.restore("helper", 1, ANN, expected=1),
+            made.remove("helper", ANN, expected=1),
+        ):
+            with pytest.raises(VersionConflictError) as conflict:
+                await change
+            assert conflict.value.version == 2
+        assert (await made.replace("helper", SIMPLE, ANN, expected=None)).version == 3
+        assert await made.number() == 3
+
+
+async def test_a_dry_run_finds_all_and_writes_nothing(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        assert (await made.create("helper", SIMPLE, ANN, dry_run=True)).version == 1
+        assert await made.snapshot() == await made.snapshot()
+        assert (await made.snapshot()).agents == ()
+        await made.create("helper", SIMPLE, ANN)
+        would = await made.replace("helper", with_(title="T"), ANN, expected=1, dry_run=True)
+        assert (would.version, would.definition) == (2, with_(title="T"))
+        assert (await made.remove("helper", ANN, expected=1, dry_run=True)).name == "helper"
+        with pytest.raises(NameTakenError):
+            await made.create("Helper", SIMPLE, ANN, dry_run=True)
+        with pytest.raises(VersionConflictError):
+            await made.patch("helper", {}, ANN, expected=2, dry_run=True)
+        assert (await made.find("helper")).version == 1
+        assert await made.number() == 1
+
+
+async def test_version_numbers_go_on_when_a_name_returns_with_another_id_and_without_its_history(
+    database_url: str,
+) -> None:
+    async with definitions(database_url) as made:
+        first = await made.create("my_helper", SIMPLE, ANN)
+        await made.patch("my_helper", {"title": "Two"}, ANN, expected=1)
+        removed = await made.remove("my_helper", ANN, expected=2)
+        assert removed.id == first.id
+        with pytest.raises(AgentNotFoundError):
+            await made.find("my_helper")
+        second = await made.create("my-helper", SIMPLE, BOB)
+        assert (second.version, second.owner) == (3, "key:bob")
+        assert second.id != first.id
+        assert [one.version for one in await made.versions("my-helper")] == [3]
+        with pytest.raises(AgentNotFoundError):
+            await made.version("my-helper", 2)
+
+
+@pytest.mark.parametrize("name", ["helper", "HELPER", "desk", "Desk"])
+async def test_a_taken_name_is_refused(database_url: str, name: str) -> None:
+    async with definitions(database_url) as made:
+        await made.create("helper", SIMPLE, ANN)
+        with pytest.raises(NameTakenError):
+            await made.create(name, SIMPLE, ANN)
+
+
+async def test_an_agent_that_others_name_is_not_deleted(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        await made.create("helper", SIMPLE, ANN)
+        for name in ("one", "two"):
+            await made.create(name, with_(agents=["helper"]), ANN)
+        with pytest.raises(AgentInUseError, match="one, two") as refused:
+            await made.remove("helper", ANN, expected=1)
+        assert refused.value.users == ("one", "two")
+        await made.patch("one", {"agents": []}, ANN, expected=1)
+        await made.remove("two", ANN, expected=1)
+        await made.remove("helper", ANN, expected=1)
+
+
+async def test_an_agent_is_handed_over_as_a_version(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        await made.create("helper", SIMPLE, ANN)
+        giving = editor("ann", gives_to=Owner(owner="key:bob", name="bob"))
+        given = await made.patch("helper", {}, giving, expected=1)
+        assert (given.owner, given.owner_name, given.version, given.definition) == ("key:bob", "bob", 2, SIMPLE)
+
+
+async def test_the_permission_is_asked_for_the_agent_that_is_changed(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        await made.create("helper", SIMPLE, ANN)
+        asked: list[StoredAgent] = []
+
+        def permit(agent: StoredAgent) -> None:
+            asked.append(agent)
+            if agent.owner != "key:bob":
+                raise GatewayError("no", reason="insufficient_scope")
+
+        bob = editor("bob", permit=permit)
+        for change in (
+            made.replace("helper", with_(title="T"), bob, expected=7),
+            made.patch("helper", {}, bob, expected=None),
+            made.restore("helper", 1, bob, expected=1),
+            made.remove("helper", bob, expected=1),
+        ):
+            with pytest.raises(GatewayError, match="no"):
+                await change
+        assert [one.name for one in asked] == ["helper"] * 4
+        assert await made.number() == 1
+
+
+async def test_problems_of_the_definition_the_floors_and_the_runtime_come_at_once_with_the_clients_paths(
+    database_url: str,
+) -> None:
+    async def check(_: str, definition: Definition) -> Sequence[Place]:
+        return [Place("servers.0", "no server"), Place("call_timeout_seconds", "runtime"), Place("model", "no key")]
+
+    async with definitions(database_url) as made:
+        made.check = check
+        written = {"servers": ["secret"], "maxIterations": 0, "callTimeoutSeconds": 5, "color": "red"}
+        found = await refusal(made.create("..", written, ANN))
+        assert {one.path for one in found} == {
+            "name", "instruction", "servers.0", "maxIterations", "color", "callTimeoutSeconds", "model",
+        }  # fmt: skip
+        [server] = [one for one in found if one.path == "servers.0"]
+        assert "not released" in server.message
+
+
+async def test_the_runtime_is_asked_again_if_another_change_has_brought_what_it_has_not_checked(
+    database_url: str,
+) -> None:
+    checked = list[Any]()
+
+    async with definitions(database_url) as made:
+        await made.create("helper", SIMPLE, ANN)
+
+        async def check(_: str, definition: Definition) -> Sequence[Place]:
+            checked.append(definition["model"])
+            if len(checked) == 1:
+                made.check = None
+                await made.patch("helper", {"model": "openai.other"}, BOB, expected=1)
+                made.check = check
+            return []
+
+        made.check = check
+        changed = await made.patch("helper", {"title": "T"}, ANN, expected=None)
+    assert checked == ["openai.gpt-5", "openai.other"]
+    assert (changed.version, changed.definition) == (3, with_(title="T", model="openai.other"))
+
+
+async def test_an_editor_adds_only_sub_agents_that_it_may_run_and_learns_of_no_other(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        await made.create("hidden", SIMPLE, ANN)
+        await made.create("helper", with_(agents=["hidden"]), ANN)
+        bob = editor("bob", cannot_run={"hidden"})
+        [unknown] = await refusal(made.create("mine", with_(agents=["absent"]), bob))
+        [hidden] = await refusal(made.create("mine", with_(agents=["hidden"]), bob))
+        assert hidden.message == unknown.message.replace("absent", "hidden") == "no agent 'hidden'"
+        [similar] = await refusal(made.create("mine", with_(agents=["hiden"]), bob))
+        assert similar.message == "no agent 'hiden'"
+        assert (await made.patch("helper", {"title": "T"}, bob, expected=1)).definition["agents"] == ["hidden"]
+        await made.patch("helper", {"agents": None}, bob, expected=2)
+        [hidden] = await refusal(made.restore("helper", 2, bob, expected=3))
+        assert hidden == Place("agents.0", "no agent 'hidden'")
+
+
+async def test_a_declared_agent_of_a_file_or_of_the_database_is_copied_with_changes(
+    database_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "prompt.md").write_text("You are from a file.\n")
+    agents: dict[str, dict[str, Any]] = {
+        "desk": {"instruction": "You are the desk.", "depends_on": ["filed"], "default_params": {"temperature": 0.5}},
+        "filed": {"instruction_file": "prompt.md"},
+        "lost": {"instruction_file": "none.md"},
+        "coded": {"module": "coded"},
+    }
+    configuration = configured(agents=agents)
+    object.__setattr__(configuration, "path", tmp_path / "agents.yaml")
+    async with definitions(database_url, configuration) as made:
+        desk = await made.copy("desk", "desk2", {"title": "Second"}, ANN)
+        expected = {"instruction": "You are the desk.", "params": {"temperature": 0.5}, "title": "Second"}
+        assert desk.definition == expected
+        again = await made.copy("desk2", "desk3", {"title": None}, BOB)
+        assert (again.owner, again.definition) == ("key:bob", {key: expected[key] for key in ("instruction", "params")})
+        assert (await made.copy("filed", "filed2", {}, ANN)).definition == {"instruction": "You are from a file."}
+        for name in ("coded", "lost"):
+            [problem] = await refusal(made.copy(name, "other", {}, ANN))
+            assert problem.path == "copyOf"
+        with pytest.raises(AgentNotFoundError):
+            await made.copy("absent", "other", {}, ANN)
+
+
+@pytest.mark.parametrize("processes", [1, 4])
+async def test_of_fifty_writers_on_ten_agents_each_accepted_write_is_a_version(
+    database_url: str, processes: int
+) -> None:
+    async with AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(definitions(database_url)) for _ in range(processes)]
+        names = [f"agent-{number}" for number in range(10)]
+        for name in names:
+            await opened[0].create(name, SIMPLE, ANN)
+        conflicts = 0
+
+        async def write(writer: int) -> list[tuple[str, int, str]]:
+            """Make three versions; by `If-Match` where the writer is odd."""
+            nonlocal conflicts
+            made, name, accepted = opened[writer % processes], names[writer % 10], list[tuple[str, int, str]]()
+            for turn in range(3):
+                title = f"by {writer} in {turn}"
+                while True:
+                    expected = (await made.find(name)).version if writer % 2 else None
+                    try:
+                        written = await made.patch(name, {"title": title}, editor(str(writer)), expected=expected)
+                    except VersionConflictError:
+                        conflicts += 1
+                        continue
+                    break
+                accepted.append((name, written.version, title))
+            return accepted
+
+        accepted = [one for some in await asyncio.gather(*map(write, range(50))) for one in some]
+        stored = [
+            (name, one.version, one.definition["title"])
+            for name in names
+            for one in await opened[0].versions(name)
+            if one.version > 1
+        ]
+        assert sorted(stored) == sorted(accepted)
+        assert len(stored) == 150
+        assert await opened[-1].number() == 160
+        assert {one.version for one in (await opened[-1].snapshot()).agents} == {16}
+
+
+async def both(one: Any, other: Any) -> list[Any]:
+    return [*await asyncio.gather(one, other, return_exceptions=True)]
+
+
+async def test_of_two_changes_at_once_that_would_form_a_circle_one_is_refused(database_url: str) -> None:
+    async with definitions(database_url) as one, definitions(database_url) as two:
+        for turn in range(5):
+            names = f"a{turn}", f"b{turn}"
+            for name in names:
+                await one.create(name, SIMPLE, ANN)
+            outcomes = await both(
+                one.patch(names[0], {"agents": [names[1]]}, ANN, expected=1),
+                two.patch(names[1], {"agents": [names[0]]}, ANN, expected=1),
+            )
+            [refused] = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+            assert isinstance(refused, InvalidDefinitionError)
+            assert "goes in a circle" in str(refused)
+
+
+async def test_no_more_agents_are_made_at_once_than_there_may_be(database_url: str) -> None:
+    few = configured({**RELEASED, "most_agents": 3})
+    async with definitions(database_url, few) as one, definitions(database_url, few) as two:
+        outcomes = await asyncio.gather(
+            *((one, two)[number % 2].create(f"agent-{number}", SIMPLE, ANN) for number in range(10)),
+            return_exceptions=True,
+        )
+        refused = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        assert len(refused) == 7
+        assert all(isinstance(outcome, InvalidDefinitionError) for outcome in refused)
+        assert len((await one.snapshot()).agents) == 3
+        assert (await one.patch((await one.snapshot()).agents[0].name, {"title": "T"}, ANN, expected=1)).version == 2
+
+
+async def test_of_writers_that_make_the_same_name_at_once_one_succeeds(database_url: str) -> None:
+    async with definitions(database_url) as one, definitions(database_url) as two:
+        outcomes = await asyncio.gather(
+            *(
+                (one, two)[number % 2].create(("Same_name", "same-name")[number % 2], SIMPLE, ANN)
+                for number in range(8)
+            ),
+            return_exceptions=True,
+        )
+        refused = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+        assert len(refused) == 7
+        assert all(isinstance(outcome, NameTakenError) for outcome in refused)
+
+
+async def test_a_deletion_and_a_new_user_of_the_agent_at_once_exclude_each_other(database_url: str) -> None:
+    async with definitions(database_url) as one, definitions(database_url) as two:
+        for turn in range(5):
+            await one.create(f"helper-{turn}", SIMPLE, ANN)
+            outcomes = await both(
+                one.remove(f"helper-{turn}", ANN, expected=1),
+                two.create(f"user-{turn}", with_(agents=[f"helper-{turn}"]), ANN),
+            )
+            assert [isinstance(one, Exception) for one in outcomes].count(True) == 1
+
+
+async def test_a_database_that_was_never_there_refuses_changes(tmp_path: Path) -> None:
+    async with definitions(f"sqlite:///{tmp_path}/no/such/folder.db") as made:
+        for asked in (made.number(), made.snapshot(), made.find("a"), made.create("a", SIMPLE, ANN)):
+            with pytest.raises(DatabaseUnavailableError):
+                await asked
+
+
+async def test_tables_of_version_0006_get_agents_and_keep_what_they_have(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "migrations"
+    shutil.copytree(Path(connections.__file__).with_name("migrations"), folder)
+    for newer in folder.glob("versions/v*.py"):
+        if newer.name > "v0007":
+            newer.unlink()
+    config = connections._config
+
+    def older_config(connection: Connection) -> Config:
+        changed = config(connection)
+        changed.set_main_option("script_location", str(folder))
+        return changed
+
+    with monkeypatch.context() as older:
+        older.setattr(connections, "_config", older_config)
+        older.setattr(connections, "TRIED_BYTES", 2)
+        async with services(database_url) as stored:
+            thread = await stored.threads.store.create("me", "solo")
+            await say(stored.threads, thread.id, "hello")
+    async with services(database_url, configuration=configured) as stored:
+        assert [turn.question.text for turn in await turns_of(stored.threads, thread.id)] == ["hello"]
+        assert await stored.definitions.number() == 0
+        assert (await stored.definitions.create("helper", SIMPLE, ANN)).version == 1
