@@ -1,6 +1,6 @@
 #!/bin/sh
 # deploy/install.sh FOLDER: the gateway in a virtual environment at FOLDER, every package from the lock and checked by its
-# hash, the build backend and the extra `threads` included. Run from the root of this repository. .ci/python.sh finds a
+# hash, the build backend and the extra `database` included. Run from the root of this repository. .ci/python.sh finds a
 # Python from 3.12 on; PYTHON=/path/to/python3.12 names one.
 set -eu
 

@@ -52,5 +52,5 @@ def make_ready(configuration: Configuration) -> None:
         sys.path.insert(0, here)
     if (project_folder := str(configuration.folder)) not in sys.path:
         sys.path.insert(sys.path.index(here) + 1, project_folder)
-    own = secret_values({"threads": configuration.deployment.gateway.threads})
+    own = secret_values({"database": configuration.deployment.gateway.database})
     redaction.configured.add(configuration.fastagent.secrets | own | secrets_of_environment(os.environ))

@@ -7,7 +7,7 @@ from typing import Any
 
 from pallas_gateway.client.output import result
 from pallas_gateway.config.loading.cross_checks import AGENT_NAME
-from pallas_gateway.config.model.deployment import Deployment
+from pallas_gateway.config.model.deployment import OLDER_NAMES, Deployment
 from pallas_gateway.config.model.parameters import OTHER_NAMES
 from pallas_gateway.config.yaml.source import FREE_PREFIX
 
@@ -27,6 +27,8 @@ def json_schema() -> JsonObject:
     schema = Deployment.model_json_schema()
     parameters = schema["$defs"]["DefaultParameters"]["properties"]
     parameters |= {camel: parameters[name] for camel, name in OTHER_NAMES.items() if name in parameters}
+    gateway = schema["$defs"]["GatewaySettings"]["properties"]
+    gateway |= {older: {**gateway[name], "deprecated": True} for older, name in OLDER_NAMES.items()}
     sections = [schema, *schema["$defs"].values()]
     for section in sections:
         section["patternProperties"] = {f"^{FREE_PREFIX}": {}}

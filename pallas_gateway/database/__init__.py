@@ -1,1 +1,1 @@
-"""The gateway's database (`gateway.threads`): connections, tables, migrations. Imported only where one is set."""
+"""The gateway's database (`gateway.database`): connections, tables, migrations. Imported only where one is set."""

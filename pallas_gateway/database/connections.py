@@ -309,7 +309,7 @@ def migrate(connection: Connection) -> None:
     known = {revision.revision for revision in script.walk_revisions()}
     if present is not None and present not in known:
         message = (
-            f"gateway.threads: the database's tables are at version {present}, this gateway knows up to "
+            f"gateway.database: the database's tables are at version {present}, this gateway knows up to "
             f"{script.get_current_head()}: it was used by a newer gateway; update this one"
         )
         raise DatabaseSchemaError(message)

@@ -23,19 +23,19 @@ def merged(configuration: Configuration, snapshot: Snapshot) -> Configuration:
     """Return the configuration of a file with the agents of the database.
 
     An agent that may not run is there with the reason. One whose name belongs to an agent of the file is only among
-    `shadowed`. With agents on ports of their own there are none of the database.
+    `claimed`. With agents on ports of their own there are none of the database.
     """
     if configuration.per_port:
         return configuration
     of_file = configuration.deployment.agents
-    claimed = {one.name: taker_of(one.name, of_file) for one in snapshot.agents}
-    stored = {one.name: one for one in snapshot.agents if claimed[one.name] is None}
+    takers = {one.name: taker_of(one.name, of_file) for one in snapshot.agents}
+    stored = {one.name: one for one in snapshot.agents if takers[one.name] is None}
     refused = _refused(configuration, stored)
     settings = {name: _settings(configuration, one, refused.get(name)) for name, one in stored.items()}
-    shadowed = {
-        one.name: _described(one, f"the name belongs to agent '{claimed[one.name]}' of agents.yaml")
+    claimed = {
+        one.name: _described(one, f"the name belongs to agent '{takers[one.name]}' of agents.yaml")
         for one in snapshot.agents
-        if claimed[one.name] is not None
+        if takers[one.name] is not None
     }
     deployment = configuration.deployment.model_copy(update={"agents": {**of_file, **settings}})
     described = {name: _described(one, refused.get(name)) for name, one in stored.items()}
@@ -43,7 +43,7 @@ def merged(configuration: Configuration, snapshot: Snapshot) -> Configuration:
         configuration,
         deployment=deployment,
         stored=MappingProxyType(described),
-        shadowed=MappingProxyType(shadowed),
+        claimed=MappingProxyType(claimed),
     )
 
 
@@ -89,5 +89,5 @@ def _settings(configuration: Configuration, agent: StoredAgent, refused: str | N
 
 def _described(agent: StoredAgent, refused: str | None) -> StoredIdentity:
     return StoredIdentity(
-        agent.id, agent.version, agent.owner, refused, agent.owner_name, agent.created_at, agent.updated_at
+        agent.id, agent.version, agent.owner, refused, agent.created_at, agent.updated_at, agent.owner_name
     )

@@ -123,6 +123,7 @@ class AgentSet:
         """Called when an agent has started from files that changed before the latest reload."""
         self.agents: Mapping[str, HostedAgent] = {name: self._new_agent(name) for name in configuration.hosted_agents}
         self._health = {name: self._new_checker(name) for name in self.agents}
+        self._fail_refused()
 
     @asynccontextmanager
     async def hosting(self, *, after: asyncio.Task[None], with_rounds: bool) -> AsyncIterator[None]:
@@ -208,6 +209,7 @@ class AgentSet:
         kept = [name for name in hosted if name in before]
         for name in kept:
             self._go_on(name, specs_before.get(name), prepared)
+        self._fail_refused()
         self.servers.serve(self.agents)
         self._rounds.wake()
         self._coming_up = {name for name in kept if self.agents[name].runtime is None}
@@ -222,8 +224,16 @@ class AgentSet:
         """
         agent = self.agents[name]
         agent.rebind(self._shared_services())
-        wanted = self._configuration.hosted_agents[name]
-        settings = agent.settings if name in prepared.failures else wanted  # a version that stays keeps its settings
+        wanted, identity = self._configuration.hosted_agents[name], self._configuration.stored.get(name)
+        is_replaced = agent.id != (identity.id if identity is not None else "") and name in prepared.failures
+        if is_replaced:  # another agent has its name now, for which this one must not answer
+            del prepared.failures[name]
+            agent.leave("another agent has its name")
+            agent.reset()
+        is_kept_back = name in prepared.failures
+        settings = agent.settings if is_kept_back else wanted  # a version that stays keeps its settings
+        agent.identity = agent.identity if is_kept_back else identity
+        agent.kept_back = str(prepared.failures[name]) if is_kept_back else None
         standby = prepared.standbys.get(name)
         is_other = spec_before is not None and (
             agent.settings != settings or not agent_specs.same(spec_before, self._present_spec(name))
@@ -234,8 +244,16 @@ class AgentSet:
         agent.update(settings, self._admission(name, settings), standby.runtime if standby else None)
         if standby is not None:
             standby.take()
-        elif agent.status.state is State.FAILED or (agent.runtime is None and is_other):
+        elif is_replaced or agent.status.state is State.FAILED or (agent.runtime is None and is_other):
             self._begin(name)
+
+    def _fail_refused(self) -> None:
+        """Fail the agents that may not run. New calls are refused, running ones end on their version."""
+        for name, agent in self.agents.items():
+            if agent.identity is not None and agent.identity.refused is not None:
+                if self.supervisor is not None:
+                    self.supervisor.end(name)
+                agent.set_state(State.FAILED, reason=agent.identity.refused)
 
     def _remove(self, name: str) -> None:
         agent = self.agents[name]
@@ -246,7 +264,7 @@ class AgentSet:
         self._shared.metrics.forget_agent(name)
 
     def _begin(self, name: str) -> None:
-        if self.supervisor is not None:  # otherwise `hosting` starts it
+        if self.supervisor is not None and not self.agents[name].is_refused:  # without it, `hosting` starts the agent
             self.supervisor.begin(self.agents[name])
 
     async def _outdated(self, prepared: Prepared) -> list[AgentSpec]:
@@ -254,7 +272,7 @@ class AgentSet:
 
         The event loop does other work between two agents, so an agent that has started meanwhile is compared again.
         """
-        wanted = prepared.configuration.hosted_agents.keys() & self.agents.keys()
+        wanted = prepared.configuration.hosted_agents.keys() & self.agents.keys() - prepared.configuration.refused
         unknown = sorted(wanted - prepared.standbys.keys() - prepared.failures.keys())
         seen: dict[str, AgentRuntime | None] = dict.fromkeys(unknown)
         outdated: dict[str, AgentSpec] = {}
@@ -331,10 +349,12 @@ class AgentSet:
         self._tell_port(name, settings)
         admission = self._admission(name, settings)
         if (agent := self._retiring.take_back(name)) is None:
-            return HostedAgent(name, settings, admission, self._shared_services())
-        agent.rebind(self._shared_services())
-        agent.update(settings, admission)
-        agent.reset()
+            agent = HostedAgent(name, settings, admission, self._shared_services())
+        else:
+            agent.rebind(self._shared_services())
+            agent.update(settings, admission)
+            agent.reset()
+        agent.identity = self._configuration.stored.get(name)
         return agent
 
     def _tell_port(self, name: str, settings: AgentSettings) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pallas_gateway.calls.call import Call
+    from pallas_gateway.config.loading.configuration import StoredIdentity
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.hosting.admission import Admission
     from pallas_gateway.hosting.running_calls import RunningCalls
@@ -90,6 +91,10 @@ class AgentState:
 
     def __init__(self, name: str, settings: AgentSettings, admission: Admission, shared: SharedServices) -> None:
         self.name = name
+        self.identity: StoredIdentity | None = None
+        """Of the definition that it uses, or is started with; None for agents of files."""
+        self.kept_back: str | None = None
+        """Why a later version of it is not in use."""
         self.settings = settings
         self.open_questions: OpenQuestions = {}
         self._admission = admission
@@ -106,9 +111,19 @@ class AgentState:
         self._count_state()
 
     @property
+    def id(self) -> str:
+        """The id of an agent of the database; empty for agents of files."""
+        return self.identity.id if self.identity is not None else ""
+
+    @property
     def runtime(self) -> AgentRuntime | None:
         """The started runtime, None unless ready."""
         return self._version.runtime if self._version else None
+
+    @property
+    def is_refused(self) -> bool:
+        """True for an agent of the database that may not run."""
+        return self.identity is not None and self.identity.refused is not None
 
     @property
     def why_not_ready(self) -> str | None:

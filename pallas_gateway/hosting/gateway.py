@@ -117,7 +117,7 @@ class Gateway:
         """Start taking requests; no agent is started yet.
 
         Raises:
-            DatabaseSchemaError: a newer gateway has changed the database of `gateway.threads`.
+            DatabaseSchemaError: a newer gateway has changed the database of `gateway.database`.
         """
         async with AsyncExitStack() as opening:
             await opening.enter_async_context(self._http)
@@ -299,13 +299,13 @@ class Gateway:
 def _stored(gateway: Gateway, process: str) -> StoredServices | None:
     configuration = gateway.configuration
     settings = configuration.deployment.gateway
-    if settings.threads is None:
+    if settings.database is None:
         return None
     from pallas_gateway.database.leases import LeaseTerms  # noqa: PLC0415  as the last one
     from pallas_gateway.database.service import GatewayDatabase  # noqa: PLC0415  as the next line
     from pallas_gateway.hosting.stored_services import StoredServices  # noqa: PLC0415  an extra of two hundred modules
 
-    url, folder = Secret(settings.threads), configuration.path.resolve().parent
+    url, folder = Secret(settings.database), configuration.path.resolve().parent
     leases = LeaseTerms(settings.threads_lease_seconds, process)
     up, limits = gateway.metrics.threads_database_up, gateway.limits
     database = GatewayDatabase(url, folder, limits=limits.database, up=up)

@@ -1,4 +1,4 @@
-"""What the gateway keeps in its database, and the database. Imported only where `gateway.threads` is set."""
+"""What the gateway keeps in its database, and the database. Imported only where `gateway.database` is set."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class Supervisor:
         self._limits = limits or LifeLimits()
         self._runtime = runtime
         self._spec_for = spec_for
-        self._lives = {name: _Life(agent) for name, agent in agents.items()}
+        self._lives = {name: _Life(agent) for name, agent in agents.items() if not agent.is_refused}
         self._every_life: set[_Life] = set()
         self._all_tried = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -124,8 +124,9 @@ class Supervisor:
         self._spawn(life, self._live(life))
 
     def end(self, name: str) -> asyncio.Task[None] | None:
-        """Leave an agent after its last call; return the task that leaves it."""
-        life = self._lives.pop(name)
+        """Leave an agent after its last call; return the task that leaves it, None if it was not started."""
+        if (life := self._lives.pop(name, None)) is None:
+            return None
         life.end()
         return life.task
 

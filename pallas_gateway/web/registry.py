@@ -55,7 +55,7 @@ def _server(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
         published["model"] = model
     if capabilities is not None:
         published["capabilities"] = capabilities
-    if gateway.configuration.deployment.gateway.threads is not None:
+    if gateway.configuration.deployment.gateway.database is not None:
         published["threads"] = gateway.addresses.absolute("/api/v1/")
     server: dict[str, Any] = {
         "$schema": SCHEMA,

@@ -1,4 +1,4 @@
-"""The gateway as `pip install pallas-gateway` leaves it: without the packages of the extra `threads`."""
+"""The gateway as `pip install pallas-gateway` leaves it: without the packages of the extra `database`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from pallas_gateway.config.loading.loader import THREADS_PACKAGES
+from pallas_gateway.config.loading.loader import DATABASE_PACKAGES
 from tests.support.commands import READY_SECONDS, Command, started
 from tests.support.gateway import Agent, write_project
 
 ROOT = Path(__file__).parents[2]
 CHECK_AND_SERVE = f"""
 import sys
-sys.modules.update(dict.fromkeys({THREADS_PACKAGES!r}))  # as if they were not installed
+sys.modules.update(dict.fromkeys({DATABASE_PACKAGES!r}))  # as if they were not installed
 from pallas_gateway.cli.app import main
 example = sys.argv[1:]
 for command in ("check", "serve --port 0"):
@@ -31,7 +31,9 @@ print("imported:", [name for name in sys.modules if "pallas_gateway.threads" in 
 
 def test_the_extra_is_what_is_looked_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert tuple(Requirement(one).name for one in project["optional-dependencies"]["threads"]) == THREADS_PACKAGES
+    extras = project["optional-dependencies"]
+    assert tuple(Requirement(one).name for one in extras["database"]) == DATABASE_PACKAGES
+    assert extras["threads"] == ["pallas-gateway[database]"]  # its older name
 
 
 def test_the_example_needs_no_extra(tmp_path: Path) -> None:
@@ -48,19 +50,20 @@ def test_the_example_needs_no_extra(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("key", ["database", "threads"])
 @pytest.mark.parametrize("command", ["check", "serve"])
-def test_threads_without_their_packages_are_a_problem_among_the_others(
-    command: str, run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_database_without_its_packages_is_a_problem_among_the_others(
+    command: str, key: str, run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_project(folder, {"echo": Agent()}, gateway={"port": 0, "threads": "sqlite:///threads.db", "bogus": 1})
+    write_project(folder, {"echo": Agent()}, gateway={"port": 0, key: "sqlite:///threads.db", "bogus": 1})
     lines = Path("agents.yaml").read_text().splitlines()
-    bogus, threads = (lines.index(text) + 1 for text in ("  bogus: 1", "  threads: sqlite:///threads.db"))
+    bogus, database = (lines.index(text) + 1 for text in ("  bogus: 1", f"  {key}: sqlite:///threads.db"))
     monkeypatch.setitem(sys.modules, "alembic", None)
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
     ran = run(command)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.splitlines() == [
-        f"agents.yaml:{threads}: gateway.threads: requires packages that are not installed (alembic, sqlalchemy): "
-        "pip install 'pallas-gateway[threads]'",
+        f"agents.yaml:{database}: gateway.{key}: requires packages that are not installed (alembic, sqlalchemy): "
+        "pip install 'pallas-gateway[database]'",
         f"agents.yaml:{bogus}: gateway.bogus: unknown key",
     ]

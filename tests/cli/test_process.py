@@ -102,7 +102,7 @@ def test_a_database_of_a_newer_gateway_ends_serve_with_the_code_of_bad_configura
     with closing(sqlite3.connect(tmp_path / "threads.db")) as database:
         database.execute("CREATE TABLE pallas_threads_version AS SELECT '9999' AS version_num")
         database.commit()
-    gateway = {"threads": f"sqlite:///{tmp_path}/threads.db"}
+    gateway = {"database": f"sqlite:///{tmp_path}/threads.db"}
     project = write_project(tmp_path / "project", {"echo": Agent()}, gateway=gateway)
     with started(["serve", "--workers", workers], project.path) as program:
         ran = program.end(100)  # a busy machine loads the parent, then two workers

@@ -25,6 +25,6 @@ def test_secrets_of_the_environment_are_hidden_and_folders_are_not(
 
 
 def test_the_password_of_the_threads_database_is_hidden(run: Command, folder: Path) -> None:
-    write_project(folder, {"echo": Agent()}, gateway={"threads": "postgresql://me:correct-horse@db/pallas"})
+    write_project(folder, {"echo": Agent()}, gateway={"database": "postgresql://me:correct-horse@db/pallas"})
     assert run("check").code == 0
     assert cleaned("cannot log in with correct-horse") == "cannot log in with ****"

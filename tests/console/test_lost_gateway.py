@@ -74,7 +74,7 @@ async def test_what_was_streamed_stays_while_the_gateway_is_lost_and_goes_on_whe
     tmp_path: Path, pages: Pages
 ) -> None:
     pages.expected.append("Failed to load resource")
-    async with talking(tmp_path, threads="sqlite:///threads.db") as talk, behind(talk) as (relay, url):
+    async with talking(tmp_path, database="sqlite:///threads.db") as talk, behind(talk) as (relay, url):
         page = await pages.open(url, "#/agents/user")
         await send(page, "stream")
         await expect(page.get_by_role("heading", name="One")).to_be_visible()

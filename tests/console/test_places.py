@@ -67,7 +67,7 @@ async def test_per_port_it_is_on_the_registrys_port(tmp_path: Path, pages: Pages
 async def test_several_workers_find_and_stop_a_call_of_the_page_that_was_reloaded(tmp_path: Path, pages: Pages) -> None:
     gate = Gate()
     async with scripted_llm(lambda _: hang(gate)) as llm:
-        settings = {"port": 0, "threads": "sqlite:///threads.db", "threads_lease_seconds": 2}
+        settings = {"port": 0, "database": "sqlite:///threads.db", "threads_lease_seconds": 2}
         project = write_project(tmp_path, {"echo": Agent()}, llm_url=llm.base_url, gateway=settings)
         with started(["serve", "--workers", "2"], project.path) as program:
             await asyncio.to_thread(program.wait_for, "Try:")  # the model is probed meanwhile

@@ -27,7 +27,7 @@ APPROVAL = "May the tool asking/wipe run"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def talk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Talking]:
-    async with talking(tmp_path_factory.mktemp("threads"), threads="sqlite:///threads.db") as served:
+    async with talking(tmp_path_factory.mktemp("threads"), database="sqlite:///threads.db") as served:
         yield served
 
 

@@ -8,7 +8,7 @@ REFUSED = """\
 error: No solution found when resolving dependencies
   cause: Because only certifi<=2026.10.18 is available and fastmcp-slim[server]==4.1.3
          depends on certifi>=2026.10.19, we can conclude that fastmcp-slim[server]==4.1.3 cannot be used.
-         And because only pallas-gateway[threads]==0.1 is available and pallas-gateway[threads] depends on
+         And because only pallas-gateway[database]==0.1 is available and pallas-gateway[database] depends on
          fast-agent-mcp==0.10.48, we can conclude that your requirements are unsatisfiable.
 """
 

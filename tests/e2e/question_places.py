@@ -88,7 +88,7 @@ async def world(path: Path, **gateway: Any) -> AsyncGenerator[World]:
             llm_url=llm.base_url,
             servers={name: {"url": one.url} for name, one in downstreams.items()},
             gateway={
-                "threads": f"sqlite:///{path}/threads.db",
+                "database": f"sqlite:///{path}/threads.db",
                 "state_keys": ["k" * 32],
                 "openai_api": True,
                 **gateway,

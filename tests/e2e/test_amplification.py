@@ -37,7 +37,7 @@ DOORS = {
 
 @asynccontextmanager
 async def serving(path: Path, **gateway: Any) -> AsyncGenerator[tuple[Running, ScriptedLlm]]:
-    options = {"openai_api": True, "threads": f"sqlite:///{path}/threads.db", "max_history_entries": LIMIT, **gateway}
+    options = {"openai_api": True, "database": f"sqlite:///{path}/threads.db", "max_history_entries": LIMIT, **gateway}
     async with scripted_llm() as llm:
         agents = {"scribe": Agent(model="generic.gpt-4o")}
         async with running(write_project(path, agents, llm_url=llm.base_url, gateway=options)) as served:

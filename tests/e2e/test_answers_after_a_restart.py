@@ -49,7 +49,7 @@ async def test_a_tool_runs_after_a_restart_only_as_the_person_has_decided(
 @EACH_CHANGE
 async def test_a_denied_tool_of_a_thread_does_not_run_after_a_restart(settings: dict[str, Any], tmp_path: Path) -> None:
     async with asking_downstream("modern") as downstream, scripted_llm(calls_the_tool_it_is_told) as llm:
-        database = {"threads": "sqlite:///threads.db"}
+        database = {"database": "sqlite:///threads.db"}
         project = project_of(tmp_path / "project", llm, {"url": downstream.url}, ASKS, gateway=database)
         async with running(project) as served, http_of(served) as http:
             asked = await Api(served, downstream, http).chat("wipe")

@@ -93,7 +93,7 @@ async def test_half_a_body_leaves_no_error_in_the_log(
     path: str, leaves: bool, tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits.gateway.bodies.seconds = 30 if leaves else STILL
-    settings = {"openai_api": True, "threads": "sqlite:///threads.db"}
+    settings = {"openai_api": True, "database": "sqlite:///threads.db"}
     project = write_project(tmp_path, {"solo": Agent()}, gateway=settings)
     async with running(project) as served:
         async with connection(served) as (reader, writer):

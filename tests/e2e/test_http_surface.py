@@ -534,7 +534,7 @@ async def test_a_body_is_taken_as_json_only_if_it_says_so(content_type: str | No
         ("/api/v1/agents/echo/threads", {"title": "mine"}, {}),
         ("/api/v1/agents/echo/threads", None, {"origin": "http://localhost:9"}),
     ]
-    on = {"openai_api": True, "threads": "sqlite:///threads.db"}
+    on = {"openai_api": True, "database": "sqlite:///threads.db"}
     async with echo_gateway(tmp_path, gateway=on) as (served, http):
         for path, body, headers in requests:
             content = json.dumps(body).encode() if body else b""
@@ -551,5 +551,5 @@ async def test_a_body_is_taken_as_json_only_if_it_says_so(content_type: str | No
 
 
 async def test_a_thread_needs_no_body_where_no_page_asks_for_it(tmp_path: Path) -> None:
-    async with echo_gateway(tmp_path, gateway={"threads": "sqlite:///threads.db"}) as (_, http):
+    async with echo_gateway(tmp_path, gateway={"database": "sqlite:///threads.db"}) as (_, http):
         assert (await http.post("/api/v1/agents/echo/threads")).status_code == 201

@@ -91,7 +91,7 @@ async def test_a_client_of_the_openai_api_gets_429_with_its_headers(tmp_path: Pa
 
 async def test_a_client_of_the_threads_api_gets_429(tmp_path: Path) -> None:
     async with (
-        served(tmp_path, ONE_A_MINUTE, threads="sqlite:///threads.db") as gateway,
+        served(tmp_path, ONE_A_MINUTE, database="sqlite:///threads.db") as gateway,
         httpx.AsyncClient(base_url=gateway.base_url, trust_env=False, timeout=60) as client,
     ):
         answered = await client.post("/api/v1/agents/one/chat", json={"message": "hello"})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 16_384
 JSON = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-GATEWAY = {"openai_api": True, "threads": "sqlite:///threads.db"}
+GATEWAY = {"openai_api": True, "database": "sqlite:///threads.db"}
 SETTINGS = {"caller_params": ["temperature", "response_format", "extra", "stop"]}
 FILLINGS = {
     "letters": "x",

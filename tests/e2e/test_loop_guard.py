@@ -301,7 +301,7 @@ async def test_the_limit_of_steps_gives_a_partial_answer_that_says_so(version: s
 
 
 async def test_programs_read_in_other_apis_too_why_an_answer_is_partial(tmp_path: Path) -> None:
-    gateway = {"openai_api": True, "threads": "sqlite:///threads.db"}
+    gateway = {"openai_api": True, "database": "sqlite:///threads.db"}
     async with stage(tmp_path, stubborn, solo(), gateway=gateway) as staged, httpx.AsyncClient(timeout=60) as http:
         base = staged.served.base_url
         request = {"model": "solo", "messages": [{"role": "user", "content": "go"}]}

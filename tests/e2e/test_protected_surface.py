@@ -203,7 +203,7 @@ async def test_only_callers_that_may_view_an_agent_read_why_it_is_not_up(tmp_pat
 
 
 async def test_no_cache_may_keep_what_the_apis_answer(tmp_path: Path) -> None:
-    gateway = {"openai_api": True, "threads": "sqlite:///threads.db"}
+    gateway = {"openai_api": True, "database": "sqlite:///threads.db"}
     async with guarded(tmp_path, gateway=gateway) as g:
         token = g.token("run:agents", aud=g.public)
         paths = ("/v1/models", "/v1/nothing", "/api/v1/agents", "/api/v1/threads", "/api/v1/nothing")

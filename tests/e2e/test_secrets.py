@@ -126,7 +126,7 @@ async def project_full_of_canaries(path: Path) -> AsyncGenerator[tuple[Project, 
         }
         for name in ("rude", "ruder", "closed", "nowhere"):
             servers[name]["transport"] = "http"
-        gateway = {"drain_seconds": 0.2, "openai_api": True, "threads": "sqlite:///threads.db"}
+        gateway = {"drain_seconds": 0.2, "openai_api": True, "database": "sqlite:///threads.db"}
         project = write_project(path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway)
         secrets = {"generic": {"api_key": PROVIDER_KEY}}
         (path / "fastagent.secrets.yaml").write_text(yaml.safe_dump(secrets))

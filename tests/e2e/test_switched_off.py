@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPENAI = "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"
-THREADS = "the threads API is off; `gateway.threads` in agents.yaml, the URL of a database, enables it"
+THREADS = "the threads API is off; `gateway.database` in agents.yaml, the URL of a database, enables it"
 ROUTES = {
     "/v1": OPENAI,
     "/v1/models": OPENAI,

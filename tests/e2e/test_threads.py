@@ -74,7 +74,7 @@ async def serving(path: Path, *, agents: Mapping[str, Agent] | None = None, **ga
             agents or {"solo": Agent(["tools"]), "other": Agent()},
             llm_url=llm.base_url,
             servers={"tools": {"transport": "http", "url": tools.url}},
-            gateway={"threads": "sqlite:///threads.db", **gateway},
+            gateway={"database": "sqlite:///threads.db", **gateway},
         )
         async with running(project) as served:
             async with httpx.AsyncClient(base_url=f"{served.base_url}/api/v1", trust_env=False) as http:
@@ -625,13 +625,13 @@ async def test_pages_of_allowed_origins_may_use_it_and_foreign_hosts_may_not(tmp
 
 
 async def test_it_is_off_unless_it_is_configured(tmp_path: Path) -> None:
-    async with serving(tmp_path, threads=None) as api:
+    async with serving(tmp_path, database=None) as api:
         found = [await api.get("/agents"), await api.get("/openapi.json"), await api.chat("hi")]
     assert [one.status_code for one in found] == [404, 404, 404]
 
 
 async def test_without_its_database_the_routes_say_so_and_agents_serve_on(tmp_path: Path) -> None:
-    async with serving(tmp_path, threads="sqlite:////no/such/folder/threads.db") as api:
+    async with serving(tmp_path, database="sqlite:////no/such/folder/threads.db") as api:
         refused = [await api.chat("hi"), await api.get("/agents/solo/threads")]
         agents = await api.get("/agents")
         ready = await api.http.get(f"{api.served.base_url}/readyz", params={"strict": 1})

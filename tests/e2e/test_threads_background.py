@@ -97,7 +97,7 @@ async def test_a_reload_keeps_the_live_events_of_a_running_call_and_its_cancella
 
 async def test_a_call_whose_agent_a_reload_removed_is_cancelled_by_its_owner(tmp_path: Path) -> None:
     gate = Gate()
-    threads = {"threads": "sqlite:///threads.db"}
+    threads = {"database": "sqlite:///threads.db"}
     async with scripted_llm(lambda _: stream(["one ", "two"], gate)) as llm:
         agents = {"user": Agent(), "other": Agent()}
         async with (
@@ -169,7 +169,7 @@ async def test_owners_rename_and_delete_their_threads(tmp_path: Path) -> None:
 
 
 async def test_payloads_of_nested_agents_have_the_path_of_their_question(tmp_path: Path) -> None:
-    threads = {"threads": "sqlite:///threads.db"}
+    threads = {"database": "sqlite:///threads.db"}
     async with (
         asking_downstream("modern") as downstream,
         chain_of_agents(tmp_path, downstream.url, gateway=threads) as served,

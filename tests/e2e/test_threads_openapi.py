@@ -29,7 +29,7 @@ async def test_schemathesis_finds_nothing_that_the_document_does_not_say(tmp_pat
     async with scripted_llm(lambda _: say("fine")) as llm:
         solo = Agent(settings={"model_capabilities": {"vision": True}, "caller_params": PARAMETERS})
         project = write_project(
-            tmp_path / "project", {"solo": solo}, llm_url=llm.base_url, gateway={"threads": "sqlite:///threads.db"}
+            tmp_path / "project", {"solo": solo}, llm_url=llm.base_url, gateway={"database": "sqlite:///threads.db"}
         )
         async with running(project) as served:
             api = f"{served.base_url}/api/v1"

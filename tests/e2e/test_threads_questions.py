@@ -142,7 +142,7 @@ async def test_a_question_without_an_answer_in_time_is_cancelled_and_the_turn_go
 async def test_a_question_of_a_nested_agent_names_the_agent_and_the_tool_calls_that_lead_to_it(tmp_path: Path) -> None:
     async with (
         asking_downstream("modern") as downstream,
-        chain_of_agents(tmp_path, downstream.url, gateway={"threads": "sqlite:///threads.db"}) as served,
+        chain_of_agents(tmp_path, downstream.url, gateway={"database": "sqlite:///threads.db"}) as served,
         http_of(served) as http,
     ):
         api = Api(served, downstream, http)
@@ -229,7 +229,7 @@ async def test_parallel_questions_are_answered_one_after_the_other_also_after_a_
             {"user": agent},
             llm_url=llm.base_url,
             servers={"asking": {"url": downstream.url}},
-            gateway={"threads": "sqlite:///threads.db"},
+            gateway={"database": "sqlite:///threads.db"},
         )
         asked: dict[str, Any] = {}
         async with running(project) as served, http_of(served) as http:

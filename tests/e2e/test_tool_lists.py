@@ -70,7 +70,7 @@ async def endpoints(served: Running, version: str) -> list[tuple[dict[str, Any],
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_lists_are_short_with_every_feature_on(version: str, tmp_path: Path) -> None:
     agents = {NAME: Agent(settings=EVERYTHING), "plain": Agent()}
-    gateway = {"threads": "sqlite:///threads.db", "openai_api": True}
+    gateway = {"database": "sqlite:///threads.db", "openai_api": True}
     async with running(write_project(tmp_path, agents, gateway=gateway)) as served:
         own, own_body = await listed(served.url(NAME), version)
         everywhere, _ = await listed(f"{served.base_url}/mcp", version)
@@ -114,7 +114,7 @@ async def test_no_schema_that_clients_read_has_a_list_of_types(tmp_path: Path) -
     """Clients that cannot read one fail while they list the tools, so no agent is left to them."""
     person = Person(DECLINE, DECLINE)
     asks = Agent(["asking"], decorator="human_input=True", settings={**EVERYTHING, "approve": ["asking/wipe"]})
-    gateway = {"threads": "sqlite:///threads.db"}
+    gateway = {"database": "sqlite:///threads.db"}
     async with (
         asking_downstream("modern") as downstream,
         gateway_of(tmp_path, {"url": downstream.url}, agents={NAME: asks}, gateway=gateway) as served,
@@ -150,7 +150,7 @@ async def test_the_whole_schema_of_params_is_at_the_api_in_every_mode(mode: str,
         project = write_project(
             tmp_path,
             {NAME: Agent(settings={**EVERYTHING, "port": own})},
-            gateway={"host": "127.0.0.1", "port": registry, "threads": "sqlite:///threads.db"},
+            gateway={"host": "127.0.0.1", "port": registry, "database": "sqlite:///threads.db"},
             deployment={"registry_port": registry},
         )
         async with running(project, overrides=overrides) as served, httpx.AsyncClient() as http:

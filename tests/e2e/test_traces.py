@@ -198,7 +198,7 @@ async def test_the_trace_of_a_requests_meta_is_joined(tmp_path: Path, spans: Spa
 
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_a_traced_call_has_the_page_of_its_trace_and_another_has_none(version: str, tmp_path: Path) -> None:
-    gateway = {"trace_url": "https://traces.example/{trace_id}/x", "threads": "sqlite:///threads.db"}
+    gateway = {"trace_url": "https://traces.example/{trace_id}/x", "database": "sqlite:///threads.db"}
     project = write_project(tmp_path, {"echo": Agent()}, gateway=gateway)
     params = tool_params("send_message", {"message": "hi"})
     async with running(project) as served, raw_client(served.url("echo"), protocol_version=version) as client:

@@ -152,7 +152,7 @@ async def test_a_caller_sees_what_it_has_used_of_its_limits_and_never_the_use_of
         {"agent": "root", "per": "agent", "calls_per_minute": 60},
     ]
     limits = {"rules": rules, **store}
-    async with company(tmp_path, auth=auth(), limits=limits, threads="sqlite:///threads.db") as staged:
+    async with company(tmp_path, auth=auth(), limits=limits, database="sqlite:///threads.db") as staged:
         for name, times in (("anna", 2), ("ben", 1)):
             for _ in range(times):
                 await ask(staged.url("root"), bearer=KEYS[name])

@@ -44,7 +44,7 @@ TOTAL = "pallas_send_message_total"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[WorkerManager]:
-    doors: dict[str, Any] = {"openai_api": True, "threads": "sqlite:///threads.db"}
+    doors: dict[str, Any] = {"openai_api": True, "database": "sqlite:///threads.db"}
     async with fleet(tmp_path_factory.mktemp("fleet"), **doors) as running:
         yield running
 

@@ -44,7 +44,7 @@ async def asked(http: httpx.AsyncClient, url: str) -> dict[str, Any]:
 
 
 async def test_live_events_and_the_end_of_a_turn_reach_a_client_of_another_worker(tmp_path: Path) -> None:
-    async with fleet(tmp_path, threads="sqlite:///threads.db") as served, AsyncExitStack() as stack:
+    async with fleet(tmp_path, database="sqlite:///threads.db") as served, AsyncExitStack() as stack:
         api = f"{served.base_url}/api/v1"
         clients = [await stack.enter_async_context(served.client_of(pid, api)) for pid in served.pids]
         chat = {"message": "delegate hang on", "background": True}
@@ -60,7 +60,7 @@ async def test_live_events_and_the_end_of_a_turn_reach_a_client_of_another_worke
 
 
 async def test_a_turn_whose_worker_is_killed_ends_the_stream_of_another_worker_with_an_error(tmp_path: Path) -> None:
-    async with fleet(tmp_path, threads="sqlite:///threads.db") as served, AsyncExitStack() as stack:
+    async with fleet(tmp_path, database="sqlite:///threads.db") as served, AsyncExitStack() as stack:
         api, pids = f"{served.base_url}/api/v1", sorted(served.pids)
         clients = [await stack.enter_async_context(served.client_of(pid, api)) for pid in pids]
         async with stream_of(clients[0], "/agents/peer/chat", {"message": "hang on", "background": True}) as first:

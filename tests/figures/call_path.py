@@ -160,7 +160,7 @@ async def traced() -> AsyncIterator[Traced]:
             agents,
             llm_url=llm.base_url,
             servers={"tools": {"transport": "http", "url": tools.url}},
-            gateway={"port": PORT, "openai_api": True, "threads": "sqlite:///threads.db"},
+            gateway={"port": PORT, "openai_api": True, "database": "sqlite:///threads.db"},
         )
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(project.path)])}
         process = await asyncio.create_subprocess_exec(

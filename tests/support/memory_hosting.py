@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from pallas_gateway.config.loading.configuration import StoredIdentity
+from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.mcp_server.mcp_servers import McpServers
 from pallas_gateway.urls import Addresses
@@ -17,7 +20,7 @@ from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, a_c
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from pallas_gateway.calls.call import Reply
@@ -44,6 +47,10 @@ class Hosting:
     async def reload(self, agents: Mapping[str, Any], **gateway: Any) -> Changes:
         return await self.gateway.reload(configuration(self.folder, agents, gateway))
 
+    async def reload_stored(self, agents: Mapping[str, Any], *stored: StoredAgent) -> Changes:
+        """Reload with agents of the database beside `agents`; one that has a name of those is claimed."""
+        return await self.gateway.reload(with_stored(configuration(self.folder, agents, {}), stored))
+
     def call(self, name: str, text: str = "hello") -> asyncio.Task[Reply]:
         return asyncio.create_task(self.agent(name).answer(a_call(text, agent=name), a_client()))
 
@@ -55,6 +62,28 @@ class Hosting:
         families = self.gateway.metrics.registry.collect()
         gauges = (family for family in families if family.type == "gauge")
         return {g.name for g in gauges for sample in g.samples if sample.labels.get("agent") == name}
+
+
+@dataclass(frozen=True)
+class StoredAgent:
+    """An agent of the database; `settings` as in agents.yaml, with a module of its name."""
+
+    name: str
+    id: str = "1"
+    version: int = 1
+    refused: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+def with_stored(files: Configuration, stored: Sequence[StoredAgent]) -> Configuration:
+    at = datetime(2026, 11, 24, tzinfo=UTC)
+    deployment = files.deployment
+    settings = {one.name: AgentSettings(module=f"agents.{one.name}", **one.settings) for one in stored}
+    known = {one.name: StoredIdentity(one.id, one.version, "key:me", one.refused, at, at) for one in stored}
+    claimed = {name: one for name, one in known.items() if name in deployment.agents}
+    agents = {**settings, **deployment.agents}
+    hosted = {name: one for name, one in known.items() if name not in claimed}
+    return replace(files, deployment=deployment.model_copy(update={"agents": agents}), stored=hosted, claimed=claimed)
 
 
 def configuration(folder: Path, agents: Mapping[str, Any], gateway: Mapping[str, Any]) -> Configuration:

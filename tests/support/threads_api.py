@@ -102,7 +102,7 @@ class Stream:
 
 @asynccontextmanager
 async def serving(path: Path, agent: Agent | None = None, script: Any = None, **gateway: Any) -> AsyncIterator[Api]:
-    settings = {"threads": "sqlite:///threads.db", **gateway}
+    settings = {"database": "sqlite:///threads.db", **gateway}
     async with (
         asking_downstream("modern") as downstream,
         gateway_of(

@@ -133,7 +133,7 @@ async def test_a_gateway_that_cannot_use_its_database_closes_what_it_has_opened(
 
     monkeypatch.setattr(gateway, "http_client", noted)
     project = write_project(
-        tmp_path / "project", {"echo": Agent()}, gateway={"threads": f"sqlite:///{tmp_path}/threads.db"}
+        tmp_path / "project", {"echo": Agent()}, gateway={"database": f"sqlite:///{tmp_path}/threads.db"}
     )
 
     with pytest.raises(DatabaseSchemaError):

@@ -25,7 +25,7 @@ async def test_questions_of_tools_that_run_at_once_are_all_stored(database_url: 
             {"user": Agent(["asking"])},
             llm_url=llm.base_url,
             servers={"asking": {"url": downstream.url}},
-            gateway={"threads": "${THREADS_URL}"},
+            gateway={"database": "${THREADS_URL}"},
         )
         environ = {**os.environ, "THREADS_URL": database_url}
         async with running(project, environ=environ) as served, http_of(served) as http:

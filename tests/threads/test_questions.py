@@ -46,7 +46,7 @@ async def test_a_question_is_answered_at_another_process_also_when_its_own_was_k
             llm_url=llm.base_url,
             servers={"asking": {"url": downstream.url}},
             gateway={
-                "threads": "${THREADS_URL}",
+                "database": "${THREADS_URL}",
                 "threads_lease_seconds": LEASE_SECONDS,
                 "state_keys": ["k" * 32],
             },

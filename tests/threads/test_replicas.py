@@ -69,7 +69,7 @@ async def replicas(server: PostgreSql, tmp_path_factory: pytest.TempPathFactory)
     async with AsyncExitStack() as stack:
         llm = await stack.enter_async_context(scripted_llm(script))
         settings = {
-            "threads": "${THREADS_URL}",
+            "database": "${THREADS_URL}",
             "threads_lease_seconds": LEASE_SECONDS,
             "queue_seconds": 60,  # fifty of them wait for one thread
             "auth": {"tokens": tokens},

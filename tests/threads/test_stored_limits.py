@@ -54,7 +54,7 @@ class World:
 
     def project(self, name: str, *rules: dict[str, Any], away: str = "count_alone", **gateway: Any) -> Project:
         limits = {"store": "database", "when_store_is_away": away, "rules": list(rules)}
-        settings = {"threads": self.url, "limits": limits, **gateway}
+        settings = {"database": self.url, "limits": limits, **gateway}
         return write_project(self.path / name, {"echo": Agent()}, llm_url=self.llm.base_url, gateway=settings)
 
     @asynccontextmanager
@@ -292,7 +292,7 @@ async def test_calls_of_a_gateway_that_stops_in_order_count_no_longer(tmp_path: 
 
 async def test_a_call_that_waits_for_its_caller_keeps_its_lease(tmp_path: Path, server: PostgreSql) -> None:
     limits = {"store": "database", "rules": [{"calls_at_once": 1}]}
-    gateway = {"threads": server.new_database(), "state_keys": ["k" * 32], "limits": limits}
+    gateway = {"database": server.new_database(), "state_keys": ["k" * 32], "limits": limits}
     agent = Agent(["asking"], settings={"approve": ["asking/wipe"]})
     async with (
         asking_downstream("modern") as downstream,
@@ -356,7 +356,7 @@ async def test_the_audit_log_has_calls_that_the_database_has_decided(tmp_path: P
 
 async def test_workers_of_one_machine_count_in_a_sqlite_file(tmp_path: Path) -> None:
     limits = {"store": "database", "rules": [{"agent": "root", "calls_per_minute": 20, "calls_at_once": 100}]}
-    async with fleet(tmp_path, threads=f"sqlite:///{tmp_path}/threads.db", limits=limits) as workers:
+    async with fleet(tmp_path, database=f"sqlite:///{tmp_path}/threads.db", limits=limits) as workers:
         async with AsyncExitStack() as stack:
             clients = [await stack.enter_async_context(workers.client_of(pid)) for pid in workers.pids]
             began = asyncio.get_running_loop().time()

@@ -55,7 +55,7 @@ class World:
 
     def project(self, name: str, **agent: Any) -> Project:
         settings = {"approve": ["asking/wipe"], **agent}
-        gateway = {"state_keys": ["k" * 32], "threads": self.url, "queue_seconds": 60}
+        gateway = {"state_keys": ["k" * 32], "database": self.url, "queue_seconds": 60}
         server = {"url": self.downstream.url}
         return project_of(self.path / name, self.llm, server, Agent(["asking"], settings=settings), gateway=gateway)
 

@@ -173,7 +173,7 @@ def _joined(things: list[Thing]) -> list[Thing]:
 
 def test_each_client_reads_all_texts_and_tools_in_order_however_late_it_reads(tmp_path: Path) -> None:
     class Course(TextsCourse):
-        worlds = Worlds(tmp_path, openai_api=True, threads="sqlite:///threads.db", heartbeat_seconds=15.0)
+        worlds = Worlds(tmp_path, openai_api=True, database="sqlite:///threads.db", heartbeat_seconds=15.0)
 
     with Course.worlds:
         run_courses(Course, number=30, steps=20)

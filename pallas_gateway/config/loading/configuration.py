@@ -21,25 +21,25 @@ EVERYWHERE = "0.0.0.0"  # noqa: S104 - the documented default of per-port mode
 
 @dataclass(frozen=True, slots=True)
 class StoredIdentity:
-    """What a configuration knows of an agent of the database besides its settings.
+    """Facts of an agent of the database besides its settings.
 
     Attributes:
         id: never used again, also if the name returns.
         version: of the definition.
         owner: the `Caller.owner` that the agent belongs to.
         refused: why it may not run; None if it may.
-        owner_name: the owner for people.
-        created_at: the time of its first version.
+        created_at: the time of the first version of this id.
         updated_at: the time of this version.
+        owner_name: the owner for people.
     """
 
     id: str
     version: int
     owner: str
     refused: str | None = None
-    owner_name: str = ""
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    owner_name: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Configuration:
         only_agent: The one agent to serve (`--agent`), else None.
         bound_port: The port that was really bound, once it is known.
         stored: The agents of the database among the agents, by name. One whose name a file has is not an agent here.
-        shadowed: Agents of the database whose name, or one that is the same to the registry, a file has.
+        claimed: The agents of the database whose name, or name in the registry, an agent of a file has.
     """
 
     deployment: Deployment
@@ -64,7 +64,12 @@ class Configuration:
     only_agent: str | None = None
     bound_port: int | None = None
     stored: Mapping[str, StoredIdentity] = field(default_factory=dict)
-    shadowed: Mapping[str, StoredIdentity] = field(default_factory=dict)
+    claimed: Mapping[str, StoredIdentity] = field(default_factory=dict)
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The agents of the database that may not run."""
+        return frozenset(name for name, one in self.stored.items() if one.refused is not None)
 
     def with_bound_port(self, port: int) -> "Configuration":
         """Return the configuration with the port that was bound, for `gateway.port: 0`."""
@@ -231,7 +236,7 @@ def needing_a_restart(present: Configuration, wanted: Configuration) -> Iterator
         yield "gateway.port", "port", before.port
     if (before.tls is None) != (after.tls is None):
         yield "gateway.tls", "tls", before.tls
-    for key in ("threads", "threads_lease_seconds"):
+    for key in ("database", "threads_lease_seconds"):
         if getattr(before, key) != getattr(after, key):
             yield f"gateway.{key}", key, getattr(before, key)
     if present.named_fastagent_file != wanted.named_fastagent_file:

@@ -134,8 +134,8 @@ def _costs(deployment: Deployment) -> Iterator[Finding]:
 
 def _limits(deployment: Deployment) -> Iterator[Finding]:
     gateway = deployment.gateway
-    if gateway.limits.store is not None and gateway.threads is None:
-        message = "requires 'gateway.threads', the database in which the counters are"
+    if gateway.limits.store is not None and gateway.database is None:
+        message = "requires 'gateway.database', the database in which the counters are"
         yield Finding("gateway.limits.store", message)
 
 
@@ -151,7 +151,7 @@ def _key_names(deployment: Deployment) -> Iterator[Finding]:
 
 def _granted_agents(deployment: Deployment) -> Iterator[Finding]:
     auth = deployment.gateway.auth
-    if auth is None or deployment.gateway.threads is not None:  # the agent may be one of the database
+    if auth is None or deployment.gateway.database is not None:  # the agent may be one of the database
         return
     granted = {f"gateway.auth.tokens.{index}.grants": key.grants for index, key in enumerate(auth.tokens)}
     for path, grants in {**granted, "gateway.auth.anonymous": auth.anonymous}.items():

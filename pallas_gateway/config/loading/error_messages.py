@@ -9,11 +9,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from pallas_gateway.config.model.agents import MAKINGS
+from pallas_gateway.config.model.deployment import OLDER_NAMES
 from pallas_gateway.config.model.parameters import OTHER_NAMES
 from pallas_gateway.config.problems import did_you_mean
 
 type Location = Sequence[int | str]
 
+_OTHER_NAMES = {**OTHER_NAMES, **OLDER_NAMES}
 PLACEHOLDER_TEXT = "missing"
 ANY_NAME, ANY_INDEX = "NAME", "0"
 FOR_A_HASH = frozenset({"key", "token", "secret", "value", "hash"})
@@ -91,7 +93,7 @@ def _of_unknown_key(model: type[BaseModel], location: Location) -> str:
     *around, last = location
     key, sections = str(last), dict(_sections(model))
     here = next(path for path in sections if _is_at(path, around))
-    if (name := OTHER_NAMES.get(key)) in sections[here].model_fields:
+    if (name := _OTHER_NAMES.get(key)) in sections[here].model_fields:
         return f"is another name of '{name}', which is given as well; keep one of them"
     return f"unknown key{_hint(key, around, here, sections)}"
 

@@ -17,9 +17,9 @@ from pallas_gateway.config.model.deployment import Deployment
 from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
 from pallas_gateway.config.yaml.source import FREE_PREFIX, Document, parse_document, read_document
 
-THREADS_PACKAGES = ("aiosqlite", "alembic", "asyncpg", "sqlalchemy")
-"""Packages of the extra `threads`."""
-INSTALL_THREADS = "pip install 'pallas-gateway[threads]'"
+DATABASE_PACKAGES = ("aiosqlite", "alembic", "asyncpg", "sqlalchemy")
+"""Packages of the extra `database`."""
+INSTALL_DATABASE = "pip install 'pallas-gateway[database]'"
 
 MISSING = "no such file; 'pallas-gateway init' makes a project; --config or PALLAS_AGENTS_CONFIG names another file"
 
@@ -124,7 +124,7 @@ def _all_problems(
     if shown:
         problems += _rule_problems(document, shown, overrides, bad)
         problems += _tls_problems(document, shown, bad)
-        problems += _threads_problems(document, shown)
+        problems += _database_problems(document, shown)
     return problems
 
 
@@ -174,11 +174,12 @@ def _tls_problems(document: Document, deployment: Deployment, bad: set[str]) -> 
             yield document.problem(path, f"no file '{name}' in the folder of {Path(document.file).name}")
 
 
-def _threads_problems(document: Document, deployment: Deployment) -> Iterator[Problem]:
-    missing = [name for name in THREADS_PACKAGES if find_spec(name) is None]
-    if deployment.gateway.threads is not None and missing:
-        message = f"requires packages that are not installed ({', '.join(missing)}): {INSTALL_THREADS}"
-        yield document.problem("gateway.threads", message)
+def _database_problems(document: Document, deployment: Deployment) -> Iterator[Problem]:
+    missing = [name for name in DATABASE_PACKAGES if find_spec(name) is None]
+    if deployment.gateway.database is not None and missing:
+        message = f"requires packages that are not installed ({', '.join(missing)}): {INSTALL_DATABASE}"
+        named = "threads" if "gateway.threads" in document.lines else "database"
+        yield document.problem(f"gateway.{named}", message)
 
 
 def _in_reading_order(problems: Iterable[Problem]) -> list[Problem]:

@@ -5,7 +5,8 @@ The docstring under each field is its meaning in `docs/configuration.md` and in 
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import AliasChoices, ConfigDict, Field, field_validator
+from pydantic.fields import FieldInfo
 
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.model.agents_may_use import AgentsMayUseSettings
@@ -16,6 +17,7 @@ from pallas_gateway.config.model.values import (
     BindPort,
     Count,
     CountOrZero,
+    DatabaseUrl,
     Flag,
     HistoryEntries,
     Host,
@@ -29,11 +31,13 @@ from pallas_gateway.config.model.values import (
     SecondsOrZero,
     StateKey,
     Text,
-    ThreadsUrl,
     ToolNames,
     TraceUrl,
     Version,
 )
+
+OLDER_NAMES = {"threads": "database"}
+"""Present names of keys under `gateway` by their older ones."""
 
 
 class TlsSettings(Section):
@@ -48,6 +52,8 @@ class TlsSettings(Section):
 
 class GatewaySettings(Section):
     """The process that hosts the agents: its addresses and limits."""
+
+    model_config = ConfigDict(validate_by_name=True)
 
     host: Host | None = None
     """Address to bind. Default: `127.0.0.1`, with `--per-port` and `--agent` `0.0.0.0`."""
@@ -155,10 +161,11 @@ their `allowed_origins`."""
     audit_required: Flag = False
     """Refuse calls whose first line cannot be written to the audit log."""
 
-    threads: ThreadsUrl | None = Field(default=None, repr=False)
-    """Database of conversations: `sqlite:///threads.db` (relative to this file) or \
-`postgresql://user:password@host/name`; see [threads.md](threads.md). Requires `pip install \
-'pallas-gateway[threads]'`. Without it there are no `/api/v1` routes."""
+    database: DatabaseUrl | None = Field(default=None, validation_alias=AliasChoices("database", "threads"), repr=False)
+    """Database of conversations: `sqlite:///pallas.db` (relative to this file) or \
+`postgresql://user:password@host/name`; see [threads.md](threads.md). The older name of this key is `threads`. \
+Requires `pip install 'pallas-gateway[database]'`. Without it there are no threads and no agents that are changed over \
+HTTP."""
 
     agents_may_use: AgentsMayUseSettings = Field(default_factory=AgentsMayUseSettings)
     """What [agents of the database](agents-as-data.md) may use, which are made and changed over HTTP. Default: \
@@ -170,6 +177,10 @@ nothing, so that none can be created."""
     threads_max_bytes: Count | None = 1024 * 1024 * 1024
     """The most that one owner may store in threads: messages, answers, images as Base64, and 1 KB for each turn and \
 thread. Further messages and copies are refused with 413. `null`: any amount. Callers without a token are one owner."""
+
+    @classmethod
+    def _field(cls, key: str) -> FieldInfo | None:
+        return super()._field(OLDER_NAMES.get(key, key))
 
     @field_validator("auth", mode="before")
     @classmethod

@@ -49,7 +49,7 @@ class LimitsSettings(Section):
     """Limits of what callers may use; see [limits.md](limits.md)."""
 
     store: Literal["database"] | None = None
-    """`database`: the counters are in the database of `gateway.threads` and shared by all gateways on it. Default: \
+    """`database`: the counters are in the database of `gateway.database` and shared by all gateways on it. Default: \
 they are shared by the workers of this gateway."""
 
     when_store_is_away: Literal["count_alone", "refuse"] = "count_alone"

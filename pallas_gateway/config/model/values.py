@@ -169,7 +169,7 @@ def _trace_url(value: str) -> str:
     return value
 
 
-def _threads_url(value: str) -> str:
+def _database_url(value: str) -> str:
     """Check the URL of a database. The message never contains the value, which holds a password."""
     try:
         parts = urlsplit(value)
@@ -271,7 +271,7 @@ ToolGlob = Annotated[
 ReleasedServer = Annotated[Text, AfterValidator(_released_server)]
 StateKey = Annotated[Text, AfterValidator(_state_key)]
 TraceUrl = Annotated[Text, AfterValidator(_trace_url)]
-ThreadsUrl = Annotated[Text, AfterValidator(_threads_url)]
+DatabaseUrl = Annotated[Text, AfterValidator(_database_url)]
 AuthorizationUrl = Annotated[Text, AfterValidator(_authorization_url)]
 _GRANTS = (
     "view:agents, run:agents, view:instructions, edit:agents and delete:agents, each alone or with :NAME, "

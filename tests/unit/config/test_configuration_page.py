@@ -69,6 +69,10 @@ def test_the_schema_accepts_what_the_loader_accepts() -> None:
     validator().validate(yaml.safe_load(GOOD))
 
 
+def test_the_schema_has_older_names_of_keys() -> None:
+    validator().validate({**yaml.safe_load(GOOD), "gateway": {"threads": "sqlite:///pallas.db"}})
+
+
 @pytest.mark.parametrize(
     "change",
     [

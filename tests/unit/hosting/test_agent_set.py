@@ -6,10 +6,12 @@ import asyncio
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.errors import AgentStartError
+import pytest
+
+from pallas_gateway.errors import AgentStartError, AgentUnavailableError
 from pallas_gateway.hosting.agent_set import Changes
 from pallas_gateway.runtime.protocols import Downstream
-from tests.support.memory_hosting import Hosting, hosting
+from tests.support.memory_hosting import Hosting, StoredAgent, hosting
 from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, text_of
 from tests.support.waiting import Gate, eventually, tick
 
@@ -283,3 +285,75 @@ async def test_health_of_a_changed_agent_forgets_servers_it_no_longer_has(tmp_pa
         await host.reload({"a": {}})
         assert host.metric("downstream_up", agent="a", server="dead") is None
         assert host.metric("agent_health_status", agent="a") == 1
+
+
+async def test_a_refused_agent_fails_at_once_and_its_running_call_ends_on_its_version(tmp_path: Path) -> None:
+    memory, gate = held()
+    async with hosting(tmp_path, {"a": MemoryAgent(), "stored": memory}, {"a": {}}) as host:
+        await host.reload_stored({"a": {}}, StoredAgent("stored"))
+        await host.up("a", "stored")
+        assert (host.agent("a").id, host.agent("stored").id) == ("", "1")
+        running = host.call("stored", "begun before")
+        await gate.wait_for_entered()
+        await host.reload_stored({"a": {}}, StoredAgent("stored", refused="model 'm' is not released"))
+        agent = host.agent("stored")
+        assert (agent.status.state, agent.status.reason) == ("failed", "model 'm' is not released")
+        with pytest.raises(AgentUnavailableError, match=r"cannot take calls: model 'm' is not released$"):
+            await host.call("stored", "begun after")
+        gate.open()
+        assert text_of(await running) == "begun before"
+        await memory.until(lambda one: one.leaves == 1)
+        assert memory.starts == 1
+        assert (await host.reload_stored({"a": {}}, StoredAgent("stored"))).kept_back == {}
+        await host.up("stored")
+        assert text_of(await host.call("stored", "released again")) == "released again"
+
+
+async def test_an_agent_that_is_refused_before_the_start_is_not_started(tmp_path: Path) -> None:
+    memory = MemoryAgent()
+    async with hosting(tmp_path, {"a": MemoryAgent(), "stored": memory}, {"a": {}}) as host:
+        changes = await host.reload_stored({"a": {}}, StoredAgent("stored", refused="not released"))
+        assert changes.added == ("stored",)
+        assert (host.agent("stored").status.state, host.agent("stored").status.reason) == ("failed", "not released")
+        await host.gateway.wait_until_tried()
+        await host.up("a")
+        assert memory.starts == 0
+        assert (await host.reload({"a": {}})).removed == ("stored",)
+
+
+async def test_a_version_that_does_not_start_is_kept_back_with_its_reason_and_version(tmp_path: Path) -> None:
+    memory = MemoryAgent()
+    async with hosting(tmp_path, {"a": MemoryAgent(), "stored": memory}, {"a": {}}) as host:
+        await host.reload_stored({"a": {}}, StoredAgent("stored"))
+        await host.up("stored")
+        memory.start_failures.append(AgentStartError("no such model"))
+        second = StoredAgent("stored", version=2, settings={"max_iterations": 3})
+        await host.reload_stored({"a": {}}, second)
+        agent = host.agent("stored")
+        assert agent.identity is not None
+        assert (agent.identity.version, agent.kept_back) == (1, "no such model")
+        await host.reload_stored({"a": {}}, second)
+        assert (agent.identity.version, agent.kept_back) == (2, None)
+
+
+async def test_an_agent_never_answers_for_another_one_that_has_got_its_name(tmp_path: Path) -> None:
+    """A file claims the name of an agent of the database, and does not start."""
+    memory, gate = held()
+    async with hosting(tmp_path, {"a": MemoryAgent(), "b": memory}, {"a": {}}) as host:
+        await host.reload_stored({"a": {}}, StoredAgent("b"))
+        await host.up("b")
+        running = host.call("b", "begun before")
+        await gate.wait_for_entered()
+        memory.start_failures += [AgentStartError("broken"), AgentStartError("broken")]
+        changes = await host.reload_stored({"a": {}, "b": {"max_iterations": 3}}, StoredAgent("b"))
+        assert changes.kept_back == {}
+        agent = host.agent("b")
+        assert (agent.id, agent.runtime) == ("", None)
+        await eventually(lambda: agent.status.state == "failed", what="the failure of the file's agent")
+        with pytest.raises(AgentUnavailableError, match="broken"):
+            await host.call("b", "begun after")
+        gate.open()
+        assert text_of(await running) == "begun before"
+        await host.reload_stored({"a": {}}, StoredAgent("b"))  # the file gives the name back
+        assert agent.id == "1"
+        await host.up("b")

@@ -46,7 +46,7 @@ TLS = {"certfile": "cert.pem", "keyfile": "key.pem"}
         ({}, {"tls": TLS}, ["gateway.tls"]),
         ({"tls": TLS}, {}, ["gateway.tls"]),
         ({"tls": TLS}, {"tls": {**TLS, "certfile": "other.pem"}}, []),
-        ({}, {"threads": "sqlite:///threads.db"}, ["gateway.threads"]),
+        ({}, {"database": "sqlite:///threads.db"}, ["gateway.database"]),
         ({}, {"threads_lease_seconds": 5}, ["gateway.threads_lease_seconds"]),
         ({}, {"max_in_flight": 1, "drain_seconds": 1, "public_url": "https://x.example"}, []),
     ],

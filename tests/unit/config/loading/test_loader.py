@@ -115,7 +115,7 @@ def test_a_file_of_four_lines_gets_every_documented_default() -> None:
         "audit_names": "plain",
         "audit_sync": "second",
         "audit_required": False,
-        "threads": None,
+        "database": None,
         "agents_may_use": {
             "models": (),
             "servers": {},
@@ -311,6 +311,19 @@ gateway: {per_port: "${PER_PORT}"}
     assert (jarvis.call_timeout_seconds, jarvis.depends_on) == (2.5, ("research",))
     assert deployment.agents["research"].description == "costs $$5 or $test"
     assert deployment.agents["research"].default_params.max_tokens == 8200
+
+
+@pytest.mark.parametrize(
+    ("value", "environ", "database"),
+    [
+        ("sqlite:///kept.db", {}, "sqlite:///kept.db"),
+        ("${DB}", {"DB": "sqlite:///kept.db"}, "sqlite:///kept.db"),
+        ("${DB:-}", {}, None),
+    ],
+)
+def test_the_database_may_have_its_older_name(value: str, environ: dict[str, str], database: str | None) -> None:
+    for key in ("database", "threads"):
+        assert load(f"{SMALL}gateway:\n  {key}: {value}\n", environ).deployment.gateway.database == database
 
 
 def test_a_file_with_a_byte_order_mark_loads() -> None:

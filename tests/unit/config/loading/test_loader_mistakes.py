@@ -279,7 +279,7 @@ MISTAKES = [
         "limits in a database that is not there",
         GATEWAY + "  limits:\n    store: database\n",
         [
-            "agents.yaml:7: gateway.limits.store: requires 'gateway.threads', the database in which the counters are",
+            "agents.yaml:7: gateway.limits.store: requires 'gateway.database', the database in which the counters are",
         ],
     ),
     Mistake(
@@ -292,6 +292,11 @@ MISTAKES = [
         ONE + "    port: 24200\n",
         ["agents.yaml:5: agents.jarvis.port: port 24200 is already taken by registry_port"],
         PER_PORT,
+    ),
+    Mistake(
+        "the database by both of its names",
+        f"{GATEWAY}  database: sqlite:///a.db\n  threads: sqlite:///b.db\n",
+        ["agents.yaml:7: gateway.threads: is another name of 'database', which is given as well; keep one of them"],
     ),
     Mistake(
         "no ports in per-port mode",
@@ -604,10 +609,10 @@ IN_GATEWAY = {
     "public_url: ftp://a": f"public_url: {URL}",
     "public_url: http://a?b=c": f"public_url: {URL}",
     "public_url: http://a:b": f"public_url: {URL}",
-    "threads: mysql://gateway:secret@db/threads": f"threads: {DATABASE}",
+    "database: mysql://gateway:secret@db/threads": f"database: {DATABASE}",
     "threads: postgresql://gateway:secret@db": f"threads: {DATABASE}",
-    "threads: sqlite://a": f"threads: {DATABASE}",
-    'threads: "sqlite:///:memory:"': "threads: must be a file: other processes cannot read memory",
+    "database: sqlite://a": f"database: {DATABASE}",
+    'database: "sqlite:///:memory:"': "database: must be a file: other processes cannot read memory",
     "threads_lease_seconds: 0.5": "threads_lease_seconds: must be at least 1",
     "tool_names: []": "tool_names: must have at least one entry",
     "tool_names: [a, a]": "tool_names: 'a' stands twice",
