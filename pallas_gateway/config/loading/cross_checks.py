@@ -137,6 +137,12 @@ def _limits(deployment: Deployment) -> Iterator[Finding]:
     if gateway.limits.store is not None and gateway.database is None:
         message = "requires 'gateway.database', the database in which the counters are"
         yield Finding("gateway.limits.store", message)
+    places: dict[str, int] = {}
+    for index, name in enumerate(gateway.limits.rule_names):
+        first = places.setdefault(name, index)
+        if first != index:
+            message = f"is named '{name}', as rule {first + 1}; give it a name of its own"
+            yield Finding(f"gateway.limits.rules.{index}", message)
 
 
 def _key_names(deployment: Deployment) -> Iterator[Finding]:

@@ -283,6 +283,16 @@ MISTAKES = [
         ],
     ),
     Mistake(
+        "one name for two rules, also where it is the default of one",
+        GATEWAY
+        + "  limits:\n    rules:\n      - {name: rule-2, calls_per_minute: 1}\n      - {calls_at_once: 1}\n"
+        + "      - {name: ci, calls_at_once: 1}\n      - {name: ci, calls_at_once: 2}\n",
+        [
+            "agents.yaml:9: gateway.limits.rules.1: is named 'rule-2', as rule 1; give it a name of its own",
+            "agents.yaml:11: gateway.limits.rules.3: is named 'ci', as rule 3; give it a name of its own",
+        ],
+    ),
+    Mistake(
         "one port for two agents",
         ONE + "    port: 8201\n  research:\n    module: m\n    port: 8201\n",
         ["agents.yaml:8: agents.research.port: port 8201 is already taken by agents.jarvis"],
