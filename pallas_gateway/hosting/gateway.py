@@ -173,7 +173,9 @@ class Gateway:
         if self._runtime.llm_providers() != self._providers:
             self._ask_providers()
         self._apply_settings()
-        return self._agent_set.apply(prepared)
+        changes = self._agent_set.apply(prepared)
+        self._note_changes(changes)
+        return changes
 
     def _apply_settings(self) -> None:
         gateway = self.configuration.deployment.gateway
@@ -193,6 +195,15 @@ class Gateway:
         facts = {"problems": len(problems), "worker": self.running.worker}
         self.running.ledger.note(Decision("reload", "error" if problems else "ok", facts))
         self.note_problems(problems)
+
+    def _note_changes(self, changes: Changes) -> None:
+        """Note the agents that a reload has changed in the audit log."""
+        kept = {name: error.reason for name, error in changes.kept_back.items()}
+        by_outcome = {"added": changes.added, "changed": changes.changed, "removed": changes.removed, "kept": kept}
+        for outcome, names in by_outcome.items():
+            for name in names:
+                facts = {"agent": name, "reason": kept.get(name), "worker": self.running.worker}
+                self.running.ledger.note(Decision("agent", outcome, facts))
 
     def note_problems(self, problems: Sequence[str]) -> None:
         """Show why the last reload, of this or another process, was not applied completely."""

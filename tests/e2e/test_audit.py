@@ -75,6 +75,29 @@ async def test_calls_refusals_and_reloads_are_in_the_log_of_a_guarded_gateway(tm
     assert SECRET not in (tmp_path / LOG).read_text()
 
 
+async def test_agents_that_a_reload_changes_are_in_the_log(tmp_path: Path) -> None:
+    agents = {name: Agent() for name in ("stays", "titled", "goes", "breaks")}
+    project = write_project(tmp_path, agents, gateway={"audit_log": LOG})
+    async with running(project) as served:
+        project.write_module("breaks", "this is no Python")
+
+        def edit(document: dict[str, Any]) -> None:
+            document["agents"]["comes"] = document["agents"].pop("goes")
+            document["agents"]["titled"]["title"] = "Another title"
+
+        project.edit(edit)
+        await served.reload()
+
+    start, *changed, reloaded, stop = lines(tmp_path / LOG)
+    assert [facts(one, "action", "outcome", "agent", "reason", "worker") for one in changed] == [
+        ("agent", "added", "comes", None, 1),
+        ("agent", "changed", "titled", None, 1),
+        ("agent", "removed", "goes", None, 1),
+        ("agent", "kept", "breaks", "import_failed", 1),
+    ]
+    assert [one["action"] for one in (start, reloaded, stop)] == ["start", "reload", "stop"]
+
+
 def bearer() -> dict[str, str]:
     return {"authorization": f"Bearer {STATIC_KEY}"}
 
