@@ -232,9 +232,11 @@ async def test_a_list_shows_how_far_a_call_is(tmp_path: Path) -> None:
     assert {tool["name"] for tool in ended["tools"]} == {"tools/echo"}
 
 
-async def test_an_end_is_in_the_audit_log_with_its_caller_and_grant(tmp_path: Path) -> None:
+async def test_ends_and_refused_ones_are_in_the_audit_log_with_caller_and_grant(tmp_path: Path) -> None:
     audit_log = tmp_path / "audit.log"
     async with calls_of_alice_and_bob(tmp_path / "project", audit_log=str(audit_log)) as (served, ids):
+        for key, status in (("alice", 404), ("seer", 403)):
+            assert (await status_of(served, "DELETE", f"{PATH}/{ids['bob peer']}", key))[0] == status
         for key, name in (("alice", "alice peer"), ("ender", "bob root")):
             assert (await status_of(served, "DELETE", f"{PATH}/{ids[name]}", key))[0] == 204
         await eventually(lambda: not len(served.gateway.running.calls), what="the end of all calls")
@@ -243,6 +245,11 @@ async def test_an_end_is_in_the_audit_log_with_its_caller_and_grant(tmp_path: Pa
     assert [(one["caller"], one["call_id"], one.get("grant")) for one in ends] == [
         ("key:alice", ids["alice peer"], None),
         ("key:ender", ids["bob root"], ENDS),
+    ]
+    refused = [line for line in lines if line["action"] == "request"]
+    assert [(one["caller"], one["agent"], one["call_id"], one["grant"], one["reason"]) for one in refused] == [
+        ("key:alice", "peer", ids["bob peer"], ENDS, "no_grant"),
+        ("key:seer", "peer", ids["bob peer"], ENDS, "insufficient_scope"),
     ]
 
 
