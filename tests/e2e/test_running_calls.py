@@ -314,6 +314,7 @@ async def calls_of_alice_and_bob(
 ) -> AsyncGenerator[tuple[Running, dict[str, str]]]:
     """`alice` and `bob` have one call of `root` each, which waits for its call of `peer`; the ids of all by names."""
     keys = [static_key(*grants, key=name, name=name) for name, grants in KEYS.items()]
+    keys.append({**static_key(LISTS, ENDS, key="late", name="late"), "not_after": "2020-01-01"})
     gateway = {"auth": {"tokens": keys, **auth}, "audit_log": audit_log}
     async with busy_stage(path, **gateway) as (staged, gate), AsyncExitStack() as stack:
         ids = {}
@@ -340,12 +341,14 @@ async def status_of(served: Running, method: str, path: str, bearer: str | None)
 
 
 LISTED = {
-    None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "idle": (200, ""), "agents": (200, ""),
+    None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "late": (401, "invalid_token"),
+    "idle": (200, ""), "agents": (200, ""),
     "alice": (200, "key:alice"), "bob": (200, "key:bob"), "seer": (200, "key:alice key:bob"), "ender": (200, ""),
     "ops": (200, "key:alice key:bob"),
 }  # fmt: skip
 ENDED_ALICES = {
-    None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "idle": (404, "not_found"),
+    None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "late": (401, "invalid_token"),
+    "idle": (404, "not_found"),
     "agents": (404, "not_found"), "bob": (404, "not_found"), "seer": (403, "insufficient_scope"),
 }  # fmt: skip
 
@@ -366,7 +369,7 @@ async def test_who_lists_and_ends_which_calls(tmp_path: Path) -> None:
     assert shown == LISTED
     assert recent == {key: status for key, (status, _) in LISTED.items()}
     assert refused == ENDED_ALICES
-    assert unknown == {key: 401 if key in (None, "unknown") else 404 for key in LISTED}
+    assert unknown == {key: 401 if key in (None, "unknown", "late") else 404 for key in LISTED}
     assert after == (200, "key:alice")
 
 

@@ -216,6 +216,32 @@ async def test_usage_of_ten_thousand_callers_leaves_the_event_loop_free_for_call
     )  # sums, texts and totals of two periods in parts of 100; not all are long
 
 
+READ = {
+    None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "expired": (401, "invalid_token"),
+    "nothing": (200, "own"), "view:agents": (200, "own"), "run:agents": (200, "own"), "run:agents:peer": (200, "own"),
+    "view:instructions": (200, "own"), "view:metrics": (200, "own"), "view:gateway": (200, "own"),
+    "cancel:calls": (200, "own"), "view:calls": (200, "all"),
+}  # fmt: skip
+
+
+async def test_who_reads_the_usage_of_all(tmp_path: Path) -> None:
+    keys = [static_key(name, key=name, name=name.replace(":", "-")) for name in READ if name and ":" in name]
+    keys.append(static_key(key="nothing", name="nothing"))
+    keys.append({**static_key("view:calls", key="expired", name="expired"), "not_after": "2020-01-01"})
+
+    async def read(name: str | None) -> tuple[int, str]:
+        headers = {"authorization": f"Bearer {name}"} if name else {}
+        async with httpx.AsyncClient(base_url=staged.served.base_url, trust_env=False, headers=headers) as http:
+            answer = await http.get(PATH)
+        document = answer.json()
+        return answer.status_code, document.get("error") or ("all" if "all" in document else "own")
+
+    async with company(tmp_path, auth={"tokens": keys}) as staged:
+        seen = {name: await read(name) for name in READ}
+
+    assert seen == READ
+
+
 @pytest.mark.parametrize("anonymous", [[], ["run:agents"]])
 async def test_anonymous_callers_share_addresses_so_they_see_nothing_with_auth(
     anonymous: list[str], tmp_path: Path
