@@ -29,6 +29,7 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.ledger.protocol import Decision
 from pallas_gateway.ledger.refused_requests import RefusedRequests
 from pallas_gateway.limits import GatewayLimits
+from pallas_gateway.runtime.protocols import Declared
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.telemetry.redaction import cleaned
@@ -234,6 +235,10 @@ class Gateway:
         """Return the verdict of an agent for `get_health`."""
         return await self._agent_set.check_health(agent)
 
+    async def problems_of_sources(self, model: str | None, servers: tuple[str, ...]) -> Sequence[tuple[str, str]]:
+        """Return the problems of the model and the servers of an agent that could be made: `(path, what is wrong)`."""
+        return await self._runtime.problems_of(Declared(instruction="-", model=model, servers=servers, tools=()))
+
     def only_reads(self, name: str) -> bool:
         """Return True if all tools of an agent and of the peers that it can reach declare that they change nothing."""
         return self._agent_set.only_reads(name)
@@ -320,7 +325,9 @@ def _stored(gateway: Gateway, process: str) -> StoredServices | None:
     leases = LeaseTerms(settings.threads_lease_seconds, process)
     up, limits = gateway.metrics.threads_database_up, gateway.limits
     database = GatewayDatabase(url, folder, limits=limits.database, up=up)
-    return StoredServices(database, leases, lambda: gateway.configuration, limits.threads)
+    stored = StoredServices(database, leases, lambda: gateway.configuration, limits.threads)
+    stored.definitions.check = gateway.problems_of_sources
+    return stored
 
 
 def http_client() -> httpx.AsyncClient:
