@@ -107,7 +107,7 @@ def merged_patch(present: Any, patch: Any) -> Any:
 
 def patched(present: Definition, patch: object) -> object:
     """Return a definition with a patch of a client; keys keep the spelling of the patch, so that problems have it."""
-    if not isinstance(patch, dict):
+    if not isinstance(patch, dict) or any(_malformed(patch)):  # one that is too deep would exhaust the stack
         return patch
     stored = {_spelled(key, KEYS): key for key in patch if isinstance(key, str)}
     base = {stored.get(key, to_camel(key)): value for key, value in present.items()}

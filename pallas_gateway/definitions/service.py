@@ -32,10 +32,9 @@ if TYPE_CHECKING:
     from pallas_gateway.definitions.definition import Parsed
     from pallas_gateway.definitions.records import AgentVersion, Definition, Snapshot, StoredAgent
 
+    type Check = Callable[[str, Definition], Awaitable[Sequence[Place]]]
+    """Returns what only the runtime knows of a definition: the problems of its `servers` and its `model`."""
     type Sources = tuple[str | None, tuple[str, ...]]
-    """Model and servers of a definition."""
-    type Check = Callable[[str | None, tuple[str, ...]], Awaitable[Sequence[tuple[str, str]]]]
-    """Returns the problems of a model and servers that only the runtime knows, with paths such as `servers.0`."""
 
 
 def _any(_: StoredAgent) -> None:
@@ -169,7 +168,7 @@ class Definitions:
         The caller's right to read the other's instruction is checked before. Raises as `create`, with `copyOf` as the
         path if the other agent is not declared; and `AgentNotFoundError`.
         """
-        return await self.create(name, patched(await self._definition(source), changes), editor, dry_run=dry_run)
+        return await self.create(name, patched(await self.declared(source), changes), editor, dry_run=dry_run)
 
     async def replace(
         self,
@@ -273,8 +272,8 @@ class Definitions:
         found = self._rules(name, definition, editor, before, known)
         paths = {place.path for place in found}
         if self.check is not None:
-            of_runtime = await self.check(*_sources(definition.definition))
-            placed = [definition.place(path, message) for path, message in of_runtime]
+            of_runtime = await self.check(name, definition.definition)
+            placed = [definition.place(one.path, one.message) for one in of_runtime]
             found += [place for place in placed if place.path not in paths]
         return found
 
@@ -313,7 +312,13 @@ class Definitions:
     def _of_files(self) -> Mapping[str, Any]:
         return self._configuration().file_agents
 
-    async def _definition(self, source: str) -> Definition:
+    async def declared(self, source: str) -> Definition:
+        """Return the definition of an agent that is made of an instruction, of a file or of the database.
+
+        Raises:
+            AgentNotFoundError: there is none of this name.
+            InvalidDefinitionError: it is made of a module or card, or the file with its instruction cannot be read.
+        """
         configuration = self._configuration()
         if (of_file := configuration.file_agents.get(source)) is None:
             return (await self.find(source)).definition

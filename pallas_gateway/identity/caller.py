@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from hashlib import sha256
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import TYPE_CHECKING, Literal
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.secret import Secret
 
 ANONYMOUS_NAME = "anonymous"
+LONGEST_NAME = 200  # characters
 CALLER_KEY = "pallas.caller"
 """Key of the `Caller` in the ASGI scope of an authenticated request."""
 
@@ -74,3 +76,11 @@ def _network_of(address: str | None) -> str:
 
 
 ANONYMOUS = Caller()
+
+
+def owner_of_token(issuer: str, claim: str, value: str) -> str:
+    """Return the `Caller.owner` of tokens of an issuer that have this value in the claim for their subject."""
+    named = f"{claim} {value}"
+    if len(named) > LONGEST_NAME or not named.isprintable():
+        named = f"sha256 {sha256(named.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    return f"token:{issuer} {named}"

@@ -7,7 +7,6 @@ supports one algorithm, loses its keys when their address returns invalid data, 
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, override
 
 from joserfc import jwt
@@ -23,7 +22,7 @@ from joserfc.errors import (
 from joserfc.jwk import KeySet
 from joserfc.jws import JWSRegistry, extract_compact
 
-from pallas_gateway.identity.caller import Caller
+from pallas_gateway.identity.caller import LONGEST_NAME, Caller, owner_of_token
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.identity.issuer_keys import IssuerKeys
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.tasks import TaskOwner
 
-LONGEST_NAME = 200  # characters
 _NO_KEYS = KeySet([])
 _CLIENT_CLAIMS = ("client_id", "azp")
 _NOT_A_JWT = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
@@ -139,12 +137,8 @@ class JwtVerifier:
     def _owner(self, claims: dict[str, Any]) -> str | None:
         """The owner by the subject, independent of `name_claim`: the issuer assigns it, and it is unique."""
         found = ((name, claims.get(name)) for name in ("sub", *_CLIENT_CLAIMS))
-        named = next((f"{name} {value}" for name, value in found if isinstance(value, str) and value), None)
-        if named is None:
-            return None
-        if len(named) > LONGEST_NAME or not named.isprintable():
-            named = f"sha256 {sha256(named.encode('utf-8', 'surrogatepass')).hexdigest()}"
-        return f"token:{self._settings.issuer} {named}"
+        named = next(((name, value) for name, value in found if isinstance(value, str) and value), None)
+        return owner_of_token(self._settings.issuer, *named) if named is not None else None
 
 
 _WRONG = {

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.urls import ALL_AGENTS, CONSOLE, is_console_api
-from pallas_gateway.web import agent_routes, openai, protected_resource, refusals, registry_api
+from pallas_gateway.web import agent_routes, agents, openai, protected_resource, refusals, registry_api
 from pallas_gateway.web.access import RequestedEndpoint
 from pallas_gateway.web.bodies import AnswerAfterBody
 from pallas_gateway.web.calls import api as calls_api
@@ -73,7 +73,7 @@ class _Table:
         self._has_agents = routes.agent is not None or routes.agents_by_path
         self._agents = HostCheck(self._serve_agent, gateway.configuration)
         self._is_main = _is_main(gateway, routes)
-        self._threads = _threads_api(gateway, routes)
+        self._threads, self._agent_definitions = _threads_and_agents(gateway, routes)
         self._calls, self._usage = _calls_and_usage(gateway, routes)
         self._all_agents = HostCheck(self._serve_all, gateway.configuration)
         self._open = open_endpoints(gateway, routes)
@@ -113,6 +113,8 @@ class _Table:
             return self._calls
         if self._usage is not None and path == usage.PATH:
             return self._usage
+        if self._agent_definitions is not None and agents.is_path(path):
+            return self._agent_definitions
         if self._threads is not None and path.startswith(THREADS_PREFIX):
             return self._threads
         if is_console_api(path):
@@ -176,19 +178,23 @@ def _calls_and_usage(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | No
     if not _is_main(gateway, routes):
         return None, None
 
-    def guarded(api: ASGIApp) -> ASGIApp:
-        return _not_stored(HostCheck(api, gateway.configuration, body_of=error_body))
-
-    return guarded(CallsApi(gateway)), guarded(UsageApi(gateway))
+    return _guarded(gateway, CallsApi(gateway)), _guarded(gateway, UsageApi(gateway))
 
 
-def _threads_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
-    if gateway.threads is None or not _is_main(gateway, routes):
-        return None
-    from pallas_gateway.web.threads.api import ThreadsApi  # noqa: PLC0415  imported only when enabled
-
-    api = ThreadsApi(gateway, gateway.threads)
+def _guarded(gateway: Gateway, api: ASGIApp) -> ASGIApp:
+    """Return an API below `/api/v1` behind its guards."""
     return _not_stored(HostCheck(api, gateway.configuration, body_of=error_body))
+
+
+def _threads_and_agents(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGIApp | None]:
+    """Return the APIs that require a database."""
+    if gateway.stored is None or not _is_main(gateway, routes):
+        return None, None
+    from pallas_gateway.web.agents.api import AgentsApi  # noqa: PLC0415  imported only when enabled
+    from pallas_gateway.web.threads.api import ThreadsApi  # noqa: PLC0415
+
+    threads, definitions = ThreadsApi(gateway, gateway.stored.threads), AgentsApi(gateway, gateway.stored)
+    return _guarded(gateway, threads), _guarded(gateway, definitions)
 
 
 def _not_stored(app: ASGIApp) -> ASGIApp:

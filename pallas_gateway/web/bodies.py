@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from pallas_gateway.limits import BodyLimits
 
 
-def is_json(headers: Headers) -> bool:
-    """Return True if a body is sent as JSON, which requires a CORS preflight from pages of other origins."""
-    return headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+def is_json(headers: Headers, *types: str) -> bool:
+    """Return True if a body is sent as JSON, which requires a CORS preflight from pages of other origins.
+
+    `types`: other media types that are JSON.
+    """
+    return headers.get("content-type", "").partition(";")[0].strip().lower() in ("application/json", *types)
 
 
 async def read(request: Request, limit: int) -> bytes | None:

@@ -47,6 +47,8 @@ _OPENAI_REQUEST_HEADERS = tuple(
     )
 )  # fmt: skip
 """Sent by OpenAI's client for browsers."""
+_CONDITIONS = ("If-Match", "If-None-Match")
+_OF_AGENTS = ("ETag", "Location")
 _OPENAI_RESPONSE_HEADERS = ("X-Request-Id", "X-Should-Retry")
 _MCP_RESPONSE_HEADERS = ("MCP-Protocol-Version", "Mcp-Session-Id", "Retry-After", "WWW-Authenticate")
 
@@ -151,9 +153,9 @@ def cross_origin(app: ASGIApp, configuration: Configuration) -> ASGIApp:
     return CORSMiddleware(
         app,
         allow_origins=origins,
-        allow_methods=("GET", "POST", "PATCH", "DELETE"),
-        allow_headers=(*_MCP_REQUEST_HEADERS, *more),
-        expose_headers=(*_MCP_RESPONSE_HEADERS, *exposed),
+        allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
+        allow_headers=(*_MCP_REQUEST_HEADERS, *_CONDITIONS, *more),
+        expose_headers=(*_MCP_RESPONSE_HEADERS, *_OF_AGENTS, *exposed),
     )
 
 

@@ -18,6 +18,7 @@ from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import protected_resource
 
 if TYPE_CHECKING:
+    from starlette.responses import Response
     from starlette.types import Scope
 
     from pallas_gateway.hosting.gateway import Gateway
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 
 REALM = "pallas-gateway"
 NOTHING_HERE = "nothing here"
+
+
+class RefusedError(Exception):
+    """The access rules refuse the request with this response."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
 
 
 def of_token(gateway: Gateway, error: TokenError, scope: Scope, *, agent: str | None = None) -> JSONResponse:
@@ -44,16 +53,11 @@ def without_token(gateway: Gateway, scope: Scope, agent: str | None = None) -> J
     return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, {}, agent)
 
 
-def record(
-    gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Caller | None = None, **facts: str | None
-) -> None:
-    """Count, log and audit a refusal with the client's address; see `RefusalLog.record`.
-
-    `facts` are for the audit log: the `agent`, the `grant` that is missing, the `call_id`.
-    """
+def record(gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Caller | None = None) -> None:
+    """Count, log and audit a refusal with the client's address; see `RefusalLog.record`."""
     client = str((scope.get("client") or ("unknown",))[0])
     gateway.refusals.record(reason, why, client=client, caller=caller.name if caller else None)
-    gateway.refused_requests.note(reason, caller or Caller(address=client), facts)
+    gateway.refused_requests.note(reason, caller or Caller(address=client))
 
 
 def insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONResponse:

@@ -30,9 +30,14 @@ class Api(ABC):
             response = await self._answer(Request(scope, receive))
         except TokenError as error:
             response = refusals.of_token(self._gateway, error, scope)
+        except refusals.RefusedError as error:
+            response = error.response
         except GatewayError as error:
-            response = response_to(error)
+            response = self._failed(error)
         await response(scope, receive, send)
+
+    def _failed(self, error: GatewayError) -> Response:
+        return response_to(error)
 
     @abstractmethod
     async def _answer(self, request: Request) -> Response:

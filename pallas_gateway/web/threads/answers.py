@@ -1,4 +1,4 @@
-"""Response bodies as JSON: agents, threads, messages, and the events of a running call. Pure."""
+"""Response bodies as JSON: threads, messages, and the events of a running call. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.assistant_stream import ANSWER, QUESTION
-from pallas_gateway.calls.parameters import params_schema
 from pallas_gateway.events.events import QuestionAsked, QuestionClosed, TextDelta, ToolsEnded, TurnEnded
 from pallas_gateway.events.payloads import payload_of
 from pallas_gateway.telemetry.redaction import cleaned_data
@@ -18,26 +17,9 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Message
     from pallas_gateway.calls.questions import Question
     from pallas_gateway.events.events import Event, ToolCall
-    from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.threads.records import ThreadRecord, TurnPage, TurnRecord
 
 type Json = dict[str, Any]
-
-
-def agent(hosted: HostedAgent) -> Json:
-    """An agent in a list."""
-    title = hosted.settings.shown_title(hosted.name)
-    return {
-        "name": hosted.name,
-        "title": title,
-        "description": hosted.settings.description or title,
-        "state": hosted.status.state.value,
-    }
-
-
-def whole_agent(hosted: HostedAgent) -> Json:
-    """An agent with the JSON Schema of the `params` that its callers may set, null if there are none."""
-    return {**agent(hosted), "params": params_schema(hosted.settings)}
 
 
 def thread(one: ThreadRecord) -> Json:

@@ -22,14 +22,14 @@ from pallas_gateway.web import access, refusals
 from pallas_gateway.web.streams import ServerSentEvents, while_connected
 from pallas_gateway.web.threads import answers, openapi, requests
 from pallas_gateway.web.threads.chat import Chat, owner_of
-from pallas_gateway.web.threads.errors import ThreadsApiError, response_to
+from pallas_gateway.web.threads.errors import ThreadsApiError, not_allowed, response_to
 from pallas_gateway.web.threads.given_answers import GivenAnswers
 from pallas_gateway.web.threads.responses import TurnResponse, last_events_of_abandoned
 from pallas_gateway.web.threads.stored_turn import turn_in
 from pallas_gateway.web.threads.turn_run import Services
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -54,8 +54,6 @@ class ThreadsApi:
         self._threads = threads
         self._routes: tuple[tuple[re.Pattern[str], dict[str, Endpoint]], ...] = (
             (re.compile(r"openapi\.json"), {"GET": self._openapi}),
-            (re.compile(r"agents"), {"GET": self._agents}),
-            (re.compile(r"agents/([^/]+)"), {"GET": self._agent}),
             (re.compile(r"agents/([^/]+)/chat"), {"POST": self._chat}),
             (re.compile(r"agents/([^/]+)/threads"), {"GET": self._list_threads, "POST": self._new_thread}),
             (re.compile(r"threads/([^/]+)"), {"PATCH": self._rename, "DELETE": self._remove}),
@@ -83,7 +81,7 @@ class ThreadsApi:
             if match := pattern.fullmatch(path):
                 method = "GET" if request.method == "HEAD" else request.method
                 if method not in by_method:
-                    return _not_allowed(by_method)
+                    return not_allowed(by_method)
                 return await by_method[method](request, match[1] if pattern.groups else "")
         raise ThreadsApiError("nothing here", reason="not_found")
 
@@ -94,19 +92,6 @@ class ThreadsApi:
         except TokenError:
             viewer = NOTHING  # the document is public; without grants it names no agent's parameters
         return JSONResponse(openapi.document(self._visible_to(viewer)))
-
-    async def _agents(self, request: Request, _: str) -> Response:
-        requests.no_parameters(request)
-        caller = await access.caller_of(self._gateway, request.scope)
-        visible = self._visible_to(caller.grants)
-        if not visible and not caller.authenticated and self._gateway.authenticator is not None:
-            return refusals.without_token(self._gateway, request.scope)
-        return JSONResponse({"agents": [answers.agent(agent) for agent in visible]})
-
-    async def _agent(self, request: Request, name: str) -> Response:
-        requests.no_parameters(request)
-        _, agent = await self._admitted(request, name, runs=False)
-        return JSONResponse(answers.whole_agent(agent))
 
     async def _list_threads(self, request: Request, name: str) -> Response:
         limit, after = requests.page(request, "cursor"), requests.cursor(request)
@@ -271,9 +256,3 @@ class _RefusedError(Exception):
     def __init__(self, response: Response) -> None:
         super().__init__()
         self.response = response
-
-
-def _not_allowed(by_method: Mapping[str, object]) -> Response:
-    allowed = ", ".join([*by_method, *(["HEAD"] if "GET" in by_method else [])])
-    body = {"error": "method_not_allowed", "error_description": f"Use {allowed}."}
-    return JSONResponse(body, status_code=405, headers={"Allow": allowed})

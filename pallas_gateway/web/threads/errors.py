@@ -10,9 +10,11 @@ from starlette.responses import JSONResponse
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallLimitedError, CallRefusedError, GatewayError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _BY_REASON = {
+    "agent_in_use": HTTPStatus.CONFLICT,
+    "agent_of_file": HTTPStatus.CONFLICT,
     "agent_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "audit_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
     "bad_input": HTTPStatus.BAD_REQUEST,
@@ -23,13 +25,16 @@ _BY_REASON = {
     "deadline": HTTPStatus.GATEWAY_TIMEOUT,
     "insufficient_scope": HTTPStatus.FORBIDDEN,
     "internal_error": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "invalid_definition": HTTPStatus.UNPROCESSABLE_ENTITY,
     "lease_lost": HTTPStatus.CONFLICT,
     "limited": HTTPStatus.TOO_MANY_REQUESTS,
     "llm_timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "name_taken": HTTPStatus.CONFLICT,
     "no_owner": HTTPStatus.FORBIDDEN,
     "not_acceptable": HTTPStatus.NOT_ACCEPTABLE,
     "not_found": HTTPStatus.NOT_FOUND,
     "not_json": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    "precondition_required": HTTPStatus.PRECONDITION_REQUIRED,
     "question_not_open": HTTPStatus.NOT_FOUND,
     "stopping": HTTPStatus.SERVICE_UNAVAILABLE,
     "stopped": HTTPStatus.SERVICE_UNAVAILABLE,
@@ -37,8 +42,9 @@ _BY_REASON = {
     "thread_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "threads_full": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "threads_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
+    "version_conflict": HTTPStatus.PRECONDITION_FAILED,
 }
-_AGAIN_LATER = {HTTPStatus.CONFLICT, HTTPStatus.SERVICE_UNAVAILABLE}
+_BUSY_THREADS = {"lease_lost", "thread_busy"}
 
 
 class ThreadsApiError(GatewayError):
@@ -55,7 +61,8 @@ def response_to(error: GatewayError, *, about: Mapping[str, Any] | None = None) 
     is_refusal = isinstance(error, (ThreadsApiError, CallRefusedError))
     default = HTTPStatus.UNPROCESSABLE_ENTITY if is_refusal else HTTPStatus.BAD_GATEWAY
     status = _BY_REASON.get(error.reason, default)
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in _AGAIN_LATER else {}
+    is_for_now = status is HTTPStatus.SERVICE_UNAVAILABLE or error.reason in _BUSY_THREADS
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if is_for_now else {}
     if isinstance(error, CallLimitedError):
         headers = {"Retry-After": str(error.retry_after_seconds)}
     body = {**error_body(error.reason, str(error)), **limit_of(error), **(about or {})}
@@ -72,3 +79,10 @@ def limit_of(error: GatewayError) -> dict[str, Any]:
 def error_body(reason: str, sentence: str) -> dict[str, str]:
     """The keys of every error of this API."""
     return {"error": reason, "error_description": sentence}
+
+
+def not_allowed(by_method: Iterable[str]) -> JSONResponse:
+    """The response for another method than those of a route; `GET` stands for `HEAD`, too."""
+    allowed = ", ".join(name for one in by_method for name in ((one, "HEAD") if one == "GET" else (one,)))
+    headers = {"Allow": allowed}
+    return JSONResponse(error_body("method_not_allowed", f"Use {allowed}."), status_code=405, headers=headers)

@@ -50,13 +50,13 @@ class TurnRequest:
     parameters: Parameters = NO_PARAMETERS
 
 
-async def read(request: Request, limit: int) -> bytes:
-    """The body of a request.
+async def read(request: Request, limit: int, *types: str) -> bytes:
+    """The body of a request, sent as JSON or as one of the `types`, which are JSON, too.
 
     Raises:
         ThreadsApiError: `body_too_large`, or `not_json` for another content type.
     """
-    is_json = bodies.is_json(request.headers)
+    is_json = bodies.is_json(request.headers, *types)
     body = await bodies.read(request, limit)
     if body is None:
         raise ThreadsApiError(f"The body is larger than {limit} bytes.", reason="body_too_large")

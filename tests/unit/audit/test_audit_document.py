@@ -12,6 +12,7 @@ import pallas_gateway
 from pallas_gateway.audit.chain import FIELDS, LONGEST_LINE, LONGEST_VALUE, SHORTEST_HASH
 from pallas_gateway.audit.hashed_names import HASHED_FIELDS, HashedNames
 from pallas_gateway.ledger.refused_requests import MOST_OF_ALL, MOST_OF_CLIENT
+from pallas_gateway.web.agents.api import GRANT_OF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +45,7 @@ def test_every_field_has_a_meaning() -> None:
 
 
 def test_every_action_is_listed() -> None:
-    assert {*first_cells("### Actions")} == {*actions(), "approve", "answer"} - {"I"}
+    assert {*first_cells("### Actions")} == {*actions(), *GRANT_OF, "approve", "answer"} - {"I"}
 
 
 def test_the_numbers_are_those_of_the_code() -> None:

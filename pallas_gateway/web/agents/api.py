@@ -1,0 +1,380 @@
+"""`/api/v1/agents`: routes, and what each does.
+
+Agents of files are shown here and changed in `agents.yaml`. Those of the database are read from it for each request, so
+that a caller reads what it has written, at every worker; other APIs serve a change when their process has taken it up.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, override
+from urllib.parse import quote
+
+from starlette.responses import JSONResponse, Response
+
+from pallas_gateway.config.loading.cross_checks import AGENT_NAME
+from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.definitions.errors import (
+    AgentInUseError,
+    AgentNotFoundError,
+    InvalidDefinitionError,
+    VersionConflictError,
+)
+from pallas_gateway.definitions.records import Place
+from pallas_gateway.definitions.service import Editor
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.identity.decision import Action
+from pallas_gateway.identity.grants import CREATE_AGENTS, DELETE_AGENTS, EDIT_AGENTS
+from pallas_gateway.ledger.protocol import Decision
+from pallas_gateway.web import access, refusals
+from pallas_gateway.web.agents import PREFIX, answers, conditions, requests
+from pallas_gateway.web.agents.rights import Asked, Gate
+from pallas_gateway.web.calls.base import Api
+from pallas_gateway.web.threads import requests as api_requests
+from pallas_gateway.web.threads.chat import owner_of
+from pallas_gateway.web.threads.errors import ThreadsApiError, not_allowed, response_to
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from starlette.requests import Request
+
+    from pallas_gateway.definitions.records import Definition, StoredAgent
+    from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.stored_services import StoredServices
+    from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.identity.grants import Grants
+    from pallas_gateway.web.agents.answers import Json
+    from pallas_gateway.web.agents.requests import Options
+
+    type Endpoint = Callable[..., Awaitable[Response]]
+
+MERGE_PATCH = "application/merge-patch+json"
+GRANT_OF = {
+    "create_agent": CREATE_AGENTS,
+    "change_agent": EDIT_AGENTS,
+    "restore_agent": EDIT_AGENTS,
+    "delete_agent": DELETE_AGENTS,
+}
+"""The changes, as the audit log names them, with the grant that allows each to callers that do not own the agent."""
+_log = logging.getLogger("pallas.agents")
+
+
+class InUseError(ThreadsApiError):
+    """Other agents have the agent as their sub-agent; `users` are those of them that the caller may view."""
+
+    reason = "agent_in_use"
+
+    def __init__(self, name: str, users: Sequence[str], viewer: Grants) -> None:
+        self.users = [one for one in users if viewer.may_view(one)]
+        hidden = len(users) - len(self.users)
+        more = [f"{hidden} more that you may not see"] if hidden else []
+        super().__init__(f"Agent '{name}' is a sub-agent of {', '.join([*self.users, *more])}. Change these first.")
+
+
+class AgentsApi(Api):
+    """The ASGI app of this API."""
+
+    def __init__(self, gateway: Gateway, services: StoredServices) -> None:
+        super().__init__(gateway)
+        self._definitions = services.definitions
+        of_one: dict[str, Endpoint] = {"GET": self._get, "PUT": self._put, "PATCH": self._patch, "DELETE": self._delete}
+        self._routes: tuple[tuple[re.Pattern[str], dict[str, Endpoint]], ...] = (
+            (re.compile(""), {"GET": self._list, "POST": self._post}),
+            (re.compile(r"/([^/]+)"), of_one),
+            (re.compile(r"/([^/]+)/versions"), {"GET": self._versions}),
+            (re.compile(r"/([^/]+)/versions/([^/]+)"), {"GET": self._version}),
+            (re.compile(r"/([^/]+)/versions/([^/]+)/restore"), {"POST": self._restore}),
+        )
+
+    @override
+    async def _answer(self, request: Request) -> Response:
+        below = request.scope["path"].removeprefix(PREFIX)
+        for pattern, by_method in self._routes:
+            if match := pattern.fullmatch(below):
+                method = "GET" if request.method == "HEAD" else request.method
+                if method not in by_method:
+                    return not_allowed(by_method)
+                return await by_method[method](request, *match.groups())
+        raise ThreadsApiError(refusals.NOTHING_HERE, reason="not_found")
+
+    @override
+    def _failed(self, error: GatewayError) -> Response:
+        about: dict[str, Any] = {}
+        if isinstance(error, InvalidDefinitionError):
+            about["problems"] = [{"path": one.path, "message": one.message} for one in error.problems]
+            about["error_description"] = f"The definition has {len(error.problems)} problem(s): {error}"
+        if isinstance(error, InUseError):
+            about["users"] = error.users
+        return response_to(error, about=about)
+
+    async def _list(self, request: Request) -> Response:
+        api_requests.no_parameters(request)
+        caller = await access.caller_of(self._gateway, request.scope)
+        shown = await self._shown_to(caller)
+        if not shown and not caller.authenticated and self._gateway.authenticator is not None:
+            return refusals.without_token(self._gateway, request.scope)
+        return JSONResponse({"agents": shown})
+
+    async def _shown_to(self, caller: Caller) -> list[answers.Json]:
+        """Return the agents that a caller may view; while the database is away, those that this process has."""
+        hosted = self._gateway.agents.values()
+        shown = [answers.of_file(one) for one in hosted if not one.id and caller.grants.may_view(one.name)]
+        if self._why_not_managed is not None:
+            return shown
+        try:
+            stored = (await self._definitions.snapshot()).agents
+        except DatabaseUnavailableError:
+            known = (one for one in hosted if one.id and caller.grants.may_view(one.name))
+            return shown + [answers.hosted_of_database(one) for one in known]
+        visible = [one for one in stored if Asked.of(one.name, caller, one).may(Action.VIEW)]
+        return shown + [answers.of_database(one, *self._hosted(one)) for one in visible]
+
+    async def _get(self, request: Request, name: str) -> Response:
+        api_requests.no_parameters(request)
+        known = conditions.optional(request.headers.getlist("if-none-match"))
+        asked = await self._seen(request, name)
+        document, etag = await self._document_of_file(asked) if asked.stored is None else self._document(asked)
+        headers = {"ETag": etag, "Vary": "Authorization"}
+        if known.match_weakly(etag):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        return JSONResponse(document, headers=headers)
+
+    async def _versions(self, request: Request, name: str) -> Response:
+        api_requests.no_parameters(request)
+        asked = await self._seen_in_database(request, name)
+        return JSONResponse(answers.versions(await self._definitions.versions(asked.name)))
+
+    async def _version(self, request: Request, name: str, number: str) -> Response:
+        api_requests.no_parameters(request)
+        asked = await self._seen_in_database(request, name)
+        found = await self._definitions.version(name, requests.version(number, name))
+        return JSONResponse(answers.whole_version(found, shows_instruction=asked.may(Action.READ_INSTRUCTION)))
+
+    async def _post(self, request: Request) -> Response:
+        options = requests.options(request)
+        caller = await access.caller_of(self._gateway, request.scope)
+        Gate(self._gateway, request).require(Action.CREATE, caller, None)
+        self._refuse_unmanaged()
+        owner_of(caller)
+        body = requests.without_shown_only(await self._body(request))
+        name, source = body.pop("name", None), body.pop("copyOf", None)
+        create = partial(self._definitions.create, name, body)
+        with self._noting_refusals(caller, "create_agent", name):
+            requests.take_own(body, caller)
+            if source is not None:
+                await self._refuse_copy(request, caller, source)
+                create = partial(self._definitions.copy, source, name, body)
+            editor = self._editor(caller, await self._rights_of(caller))
+            stored = await create(editor, dry_run=options.dry_run)
+        return self._changed(caller, stored, "create_agent", options)
+
+    async def _put(self, request: Request, name: str) -> Response:
+        return await self._change(request, name, self._definitions.replace)
+
+    async def _patch(self, request: Request, name: str) -> Response:
+        return await self._change(request, name, self._definitions.patch, MERGE_PATCH)
+
+    async def _change(
+        self, request: Request, name: str, change: Callable[..., Awaitable[StoredAgent]], *types: str
+    ) -> Response:
+        """Make a new version by a method of `Definitions`; `types` are those of a patch besides JSON."""
+        options, asked = requests.options(request), await self._to_change(request, name, Action.EDIT)
+        expected, body = self._expected(request, asked), await self._body(request, *types)
+        with self._noting_refusals(asked.caller, "change_agent", name):
+            requests.take_name(body, name)
+            if (owner := requests.take_owner(body, asked.of_database)) is not None:
+                Gate(self._gateway, request).require(Action.HAND_OVER, asked.caller, name)
+            actions = (Action.EDIT, *([Action.HAND_OVER] if owner else []))
+            editor = self._editor(asked.caller, await self._rights_of(asked.caller), *actions)
+            written = body if types else requests.without_shown_only(body)
+            editor = replace(editor, gives_to=owner)
+            stored = await change(name, written, editor, expected=expected, dry_run=options.dry_run)
+        return self._changed(asked.caller, stored, "change_agent", options)
+
+    async def _restore(self, request: Request, name: str, number: str) -> Response:
+        options, asked = requests.options(request), await self._to_change(request, name, Action.EDIT)
+        expected, wanted = self._expected(request, asked), requests.version(number, name)
+        requests.refuse_content(await self._body(request))
+        with self._noting_refusals(asked.caller, "restore_agent", name):
+            editor = self._editor(asked.caller, await self._rights_of(asked.caller), Action.EDIT)
+            stored = await self._definitions.restore(name, wanted, editor, expected=expected, dry_run=options.dry_run)
+        return self._changed(asked.caller, stored, "restore_agent", options)
+
+    async def _delete(self, request: Request, name: str) -> Response:
+        options, asked = requests.options(request), await self._to_change(request, name, Action.DELETE)
+        expected = self._expected(request, asked)
+        with self._noting_refusals(asked.caller, "delete_agent", name):
+            rights = await self._rights_of(asked.caller)
+            editor = self._editor(asked.caller, rights, Action.DELETE)
+            try:
+                stored = await self._definitions.remove(name, editor, expected=expected, dry_run=options.dry_run)
+            except AgentInUseError as error:
+                raise InUseError(name, error.users, rights) from error
+        self._note(asked.caller, "delete_agent", options, stored)
+        return Response(status_code=HTTPStatus.NO_CONTENT)
+
+    async def _seen(self, request: Request, name: str) -> Asked:
+        """Return an agent that the caller may view.
+
+        Raises:
+            RefusedError: 401.
+            ThreadsApiError: `not_found`.
+        """
+        caller = await access.caller_of(self._gateway, request.scope, agent=name)
+        asked = await self._asked(name, caller)
+        exists = asked.stored is not None or self._is_of_file(name)
+        Gate(self._gateway, request).require(Action.VIEW, asked.caller, name, exists=exists)
+        if not exists:
+            raise ThreadsApiError(refusals.no_agent(name), reason="not_found")
+        return asked
+
+    async def _seen_in_database(self, request: Request, name: str) -> Asked:
+        asked = await self._seen(request, name)
+        self._refuse_unmanaged()
+        if asked.stored is None:
+            message = f"Agent '{name}' is of agents.yaml, which keeps no versions."
+            raise ThreadsApiError(message, reason="not_found")
+        return asked
+
+    async def _to_change(self, request: Request, name: str, action: Action) -> Asked:
+        """Return an agent of the database that the caller may change by `action`."""
+        asked = await self._seen(request, name)
+        self._refuse_unmanaged()
+        if asked.stored is None:
+            message = f"Agent '{name}' is of agents.yaml; change it there, or copy it (copyOf) to an agent of your own."
+            raise ThreadsApiError(message, reason="agent_of_file")
+        Gate(self._gateway, request).require(action, asked.caller, name)
+        return asked
+
+    async def _asked(self, name: str, caller: Caller) -> Asked:
+        """Return an agent as it is now; `stored` is None also if there is none."""
+        stored = None
+        # Other names are in no database, and some of them not even text for it.
+        if not self._is_of_file(name) and self._why_not_managed is None and AGENT_NAME.fullmatch(name):
+            with suppress(AgentNotFoundError):
+                stored = await self._definitions.find(name)
+        return Asked.of(name, caller, stored)
+
+    def _is_of_file(self, name: str) -> bool:
+        hosted = self._gateway.agents.get(name)
+        return hosted is not None and not hosted.id
+
+    def _hosted(self, stored: StoredAgent) -> tuple[HostedAgent | None, str | None]:
+        """Return an agent of the database as this process has it, and why it is not hosted under its name."""
+        hosted, claimed = self._gateway.agents.get(stored.name), self._gateway.configuration.claimed.get(stored.name)
+        refused = claimed.refused if claimed is not None and claimed.id == stored.id else None
+        return (hosted if hosted is not None and hosted.id == stored.id else None), refused
+
+    def _document(self, asked: Asked) -> tuple[Json, str]:
+        """Return an agent of the database, and its ETag."""
+        stored = asked.of_database
+        shows = asked.may(Action.READ_INSTRUCTION)
+        return answers.whole_of_database(stored, *self._hosted(stored), shows_instruction=shows), _etag(stored)
+
+    async def _document_of_file(self, asked: Asked) -> tuple[Json, str]:
+        """Return an agent of a file, and the ETag of its definition."""
+        hosted = self._gateway.agents[asked.name]
+        definition: Definition = {}
+        with suppress(InvalidDefinitionError):  # it has none
+            definition = await self._definitions.declared(asked.name)
+        shows = asked.may(Action.READ_INSTRUCTION)
+        document = answers.whole_of_file(hosted, definition, shows_instruction=shows)
+        digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+        return document, f'"{digest[:32]}"'
+
+    @property
+    def _why_not_managed(self) -> str | None:
+        """Return why this gateway has no agents of the database, None if it has."""
+        configuration = self._gateway.configuration
+        if not configuration.per_port:
+            return None
+        how = "--agent" if configuration.only_agent is not None else "a port for each agent (gateway.per_port)"
+        return f"A gateway with {how} serves no agents of the database, so there are none to change."
+
+    def _refuse_unmanaged(self) -> None:
+        if (why := self._why_not_managed) is not None:
+            raise ThreadsApiError(why, reason="not_found")
+
+    async def _refuse_copy(self, request: Request, caller: Caller, source: object) -> None:
+        """Refuse to copy an agent whose instruction the caller may not read."""
+        if not isinstance(source, str):
+            raise InvalidDefinitionError([Place("copyOf", "must be the name of an agent")])
+        asked = await self._asked(source, caller)
+        if (asked.stored is None and not self._is_of_file(source)) or not asked.may(Action.VIEW):
+            raise InvalidDefinitionError([Place("copyOf", refusals.no_agent(source))])
+        Gate(self._gateway, request).require(Action.READ_INSTRUCTION, asked.caller, source)
+
+    def _expected(self, request: Request, asked: Asked) -> int | None:
+        """Return the version that the request is about, None for any.
+
+        Raises:
+            ThreadsApiError: `precondition_required`, `bad_input`.
+            VersionConflictError: the agent has another version.
+        """
+        tags, stored = conditions.required(request.headers.getlist("if-match")), asked.of_database
+        if not tags.match_strongly(_etag(stored)):
+            raise VersionConflictError(asked.name, stored.version)
+        return None if tags.is_any else stored.version
+
+    async def _rights_of(self, caller: Caller) -> Grants:
+        """Return the rights of a caller on all agents of the database as they are now."""
+        stored = (await self._definitions.snapshot()).agents
+        return caller.among({one.name: one.owner for one in stored if not self._is_of_file(one.name)}).grants
+
+    def _editor(self, caller: Caller, rights: Grants, *actions: Action) -> Editor:
+        """Return the caller as an editor, who must have the right to `actions` also when the change is written."""
+
+        def permit(agent: StoredAgent) -> None:
+            if not all(Asked.of(agent.name, caller, agent).may(action) for action in actions):
+                raise ThreadsApiError("The agent was given to another owner meanwhile.", reason="insufficient_scope")
+
+        return Editor(owner=caller.owner or "", name=caller.name, may_run=rights.may_run, permit=permit)
+
+    async def _body(self, request: Request, *types: str) -> Json:
+        largest = min(requests.LARGEST_BODY, self._gateway.configuration.deployment.gateway.max_body_bytes)
+        return api_requests.json_object(await api_requests.read(request, largest, *types))
+
+    def _changed(self, caller: Caller, stored: StoredAgent, action: str, options: Options) -> Response:
+        self._note(caller, action, options, stored)
+        document, etag = self._document(Asked.of(stored.name, caller, stored))
+        if options.dry_run:
+            return JSONResponse(document)
+        headers = {"ETag": etag}
+        if action != "create_agent":
+            return JSONResponse(document, headers=headers)
+        headers["Location"] = self._gateway.addresses.absolute(f"{PREFIX.removeprefix('/')}/{quote(stored.name)}")
+        return JSONResponse(document, HTTPStatus.CREATED, headers)
+
+    def _note(self, caller: Caller, action: str, options: Options, stored: StoredAgent) -> None:
+        if options.dry_run:
+            return
+        grant = caller.grants.deciding(GRANT_OF[action], stored.name)
+        facts = {"caller": caller.principal, "address": caller.address, "agent": stored.name}
+        self._gateway.running.ledger.note(
+            Decision(action, "accepted", {**facts, "grant": grant, "version": stored.version})
+        )
+        _log.info("agent changed", extra={**facts, "change": action, "version": stored.version})
+
+    @contextmanager
+    def _noting_refusals(self, caller: Caller, action: str, name: object) -> Iterator[None]:
+        """Write refused changes to the audit log."""
+        try:
+            yield
+        except GatewayError as error:
+            facts = {"caller": caller.principal, "address": caller.address, "agent": str(name)}
+            self._gateway.running.ledger.note(Decision(action, "refused", {**facts, "reason": error.reason}))
+            raise
+
+
+def _etag(stored: StoredAgent) -> str:
+    """Return the ETag of a version; the numbers of a name are not used again."""
+    return f'"{stored.version}"'

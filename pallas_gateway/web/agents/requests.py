@@ -1,0 +1,134 @@
+"""A request's query and body as validated values. The definition itself is read by `pallas_gateway.definitions`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.definitions.errors import InvalidDefinitionError
+from pallas_gateway.definitions.records import Place
+from pallas_gateway.definitions.service import Owner
+from pallas_gateway.identity.caller import ANONYMOUS_NAME, owner_of_token
+from pallas_gateway.telemetry.redaction import quoted
+from pallas_gateway.web.threads.errors import ThreadsApiError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from pallas_gateway.definitions.records import StoredAgent
+    from pallas_gateway.identity.caller import Caller
+
+LARGEST_BODY = 2 * 1024 * 1024
+"""Bytes of a body; a definition has at most 256 KB, and JSON may write each of them as six."""
+ONLY_SHOWN = frozenset({
+    "state", "reason", "source", "version", "runningVersion", "createdAt", "updatedAt", "paramsSchema",
+})  # fmt: skip
+"""Keys that only answers have: ignored in a whole definition, so that an answer can be sent back."""
+_VALUES = {"dry_run": ("true", "false"), "wait": ("true", "false"), "threads": ("keep", "delete")}
+_VERSION = re.compile(r"[1-9][0-9]{0,8}")
+_KEY_OWNER = re.compile(r"key:(?P<name>[A-Za-z0-9][A-Za-z0-9_.@-]*)")
+_LONGEST_PART = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The query of a change.
+
+    Attributes:
+        dry_run: check only.
+        wait: answer when this process uses the change.
+        deletes_threads: delete the threads with the agent.
+    """
+
+    dry_run: bool = False
+    wait: bool = False
+    deletes_threads: bool = False
+
+
+def options(request: Request, *more: str) -> Options:
+    """Return the options of a change; `more` are those besides `dry_run` and `wait`.
+
+    Raises:
+        ThreadsApiError: `bad_input`: one is unknown, given twice, or has another value.
+    """
+    known = ("dry_run", "wait", *more)
+    given: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in known:
+            raise ThreadsApiError(f"Unknown parameter {quoted(name)}. Known are: {', '.join(known)}.")
+        if name in given:
+            raise ThreadsApiError(f"Parameter '{name}' is given twice.")
+        if value not in _VALUES[name]:
+            raise ThreadsApiError(f"'{name}' must be {' or '.join(_VALUES[name])}.")
+        given[name] = value
+    return Options(given.get("dry_run") == "true", given.get("wait") == "true", given.get("threads") == "delete")
+
+
+def version(text: str, agent: str) -> int:
+    """Return the number of a version in a path.
+
+    Raises:
+        ThreadsApiError: `not_found`: it cannot be one.
+    """
+    if not _VERSION.fullmatch(text):
+        raise ThreadsApiError(f"Agent {quoted(agent)} has no version {quoted(text)}.", reason="not_found")
+    return int(text)
+
+
+def without_shown_only(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a whole definition without the keys that only answers have."""
+    return {key: value for key, value in body.items() if key not in ONLY_SHOWN}
+
+
+def take_name(body: dict[str, Any], name: str) -> None:
+    """Remove the name from the body of a change, if it is the agent's; its name cannot be changed."""
+    if body.pop("name", name) != name:
+        message = "is the name in the path and cannot be changed; copy the agent (copyOf) and delete this one"
+        raise InvalidDefinitionError([Place("name", message)])
+
+
+def take_own(body: dict[str, Any], caller: Caller) -> None:
+    """Remove the owner from the body of a new agent, which belongs to its caller."""
+    if body.pop("owner", caller.name) not in (caller.name, caller.owner):
+        message = "is the caller that makes the agent; hand the agent over when it exists"
+        raise InvalidDefinitionError([Place("owner", message)])
+
+
+def take_owner(body: dict[str, Any], present: StoredAgent) -> Owner | None:
+    """Remove the owner from the body of a change, and return it; None if it stays the same.
+
+    Raises:
+        InvalidDefinitionError: it names no owner.
+    """
+    if "owner" not in body or (given := body.pop("owner")) in (present.owner, present.owner_name):
+        return None
+    owner = _owner(given)
+    if owner is None:
+        message = 'must be "key:NAME", "anonymous", or an object with the "issuer" and "subject" of tokens'
+        raise InvalidDefinitionError([Place("owner", message)])
+    return None if owner.owner == present.owner else owner
+
+
+def refuse_content(body: dict[str, Any]) -> None:
+    """Refuse the body of a request that has none; an empty object is accepted.
+
+    Raises:
+        ThreadsApiError: `bad_input`.
+    """
+    for key in body:
+        raise ThreadsApiError(f"Unknown key {quoted(key)}. There are none.")
+
+
+def _owner(given: object) -> Owner | None:
+    if isinstance(given, str):
+        if given == ANONYMOUS_NAME:
+            return Owner(owner=ANONYMOUS_NAME, name=ANONYMOUS_NAME)
+        match = _KEY_OWNER.fullmatch(given)
+        return Owner(owner=given, name=match["name"]) if match else None
+    if not isinstance(given, dict) or given.keys() != {"issuer", "subject"}:
+        return None
+    issuer, subject = given["issuer"], given["subject"]
+    if not all(isinstance(one, str) and 0 < len(one) <= _LONGEST_PART and one.isprintable() for one in given.values()):
+        return None
+    return None if " " in issuer else Owner(owner=owner_of_token(issuer, "sub", subject), name=subject)
