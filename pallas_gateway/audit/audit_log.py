@@ -179,10 +179,12 @@ class AuditLog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        failed: OSError | None = None
         try:
             _sync_all(sink.unsynced())
         except OSError as error:
-            self._note_failure("sync", sink, error)
+            self._note_failure("sync", sink, failed := error)
+        self._answer_waiting(self._written, failed)
         sink.close()
         if self._lost is not None:
             _log.error("audit lines lost", extra={"output": sink.name, "lost_lines": self._lost.lines})
@@ -258,12 +260,16 @@ class AuditLog:
         else:
             self._note_success("sync", sink)
         self._synced = written  # also after an error: the system does not try the same pages again
-        for line, waiter in [*self._waiting]:
-            if line <= written:
-                self._waiting.remove((line, waiter))
-                if not waiter.done():
-                    waiter.set_result(error)
+        self._answer_waiting(written, error)
         self._sync_later()
+
+    def _answer_waiting(self, written: int, error: BaseException | None) -> None:
+        """Let the calls go on whose lines are among the first `written`."""
+        answered = [waiter for line, waiter in self._waiting if line <= written]
+        self._waiting = [(line, waiter) for line, waiter in self._waiting if line > written]
+        for waiter in answered:
+            if not waiter.done():
+                waiter.set_result(error)
 
     async def _until_synced(self, sink: Sink) -> None:
         """Wait until the disk has the last line, at most `LONGEST_SYNC_SECONDS`."""
@@ -276,6 +282,8 @@ class AuditLog:
                 error = await waiter
         except TimeoutError as late:
             error = late
+        finally:  # a disk may hang for hours
+            self._waiting = [one for one in self._waiting if one[1] is not waiter]
         if error is not None:
             self._note_failure("sync", sink, error)
             raise AuditUnavailableError(UNAVAILABLE) from error

@@ -10,6 +10,8 @@ import socket
 import stat
 from contextlib import suppress
 from pathlib import Path
+from threading import Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pallas_gateway.audit.chain import BEGIN, Head
@@ -23,6 +25,9 @@ SYSLOG = "syslog:"
 _SYSLOG_SOCKET = "/dev/log"
 _SYSLOG_PRIORITY = 13 * 8 + 6
 """RFC 5424: facility "log audit", severity "informational"."""
+FIRST_LOOKUP_SECONDS = 1.0
+"""The first line waits so long for the name of a syslog server to be found, further lines do not wait."""
+LOOKUP_AGAIN_SECONDS = 30.0
 
 
 class FileInUseError(OSError):
@@ -203,7 +208,7 @@ class SyslogSink:
 
     def __init__(self, address: str) -> None:
         self.name = f"{SYSLOG}{address}"
-        self._address = address
+        self._lookup = _Lookup(address)
         self._socket: socket.socket | None = None
         self._send: Callable[[bytes], object] = lambda _: None
         host = socket.gethostname().encode("ascii", "replace").decode() or "-"
@@ -212,7 +217,7 @@ class SyslogSink:
     def open(self) -> None:
         if self._socket is not None:
             return
-        family, address = _resolved(self._address)
+        family, address = self._lookup.address()
         opened = socket.socket(family, socket.SOCK_DGRAM)
         opened.setblocking(False)
         if family != socket.AF_UNIX:  # not connected: an error would be that of the message before
@@ -248,9 +253,47 @@ class SyslogSink:
             self._socket = None
 
 
-def _resolved(address: str) -> tuple[int, Any]:
-    if "/" in address:
-        return socket.AF_UNIX, address
-    host, _, port = address.rpartition(":")
-    family, *_, resolved = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
-    return family, resolved
+class _Lookup:
+    """The address of a syslog server, looked up in a thread: a name server that does not answer must hold no call.
+
+    A name that was found is not looked up again.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._found: tuple[int, Any] | None = (socket.AF_UNIX, address) if "/" in address else None
+        self._error: OSError | None = None
+        self._thread: Thread | None = None
+        self._again_at = 0.0
+
+    def address(self) -> tuple[int, Any]:
+        """Return the family and the address.
+
+        Raises:
+            OSError: the name is not known, or not yet.
+        """
+        if self._found is None and (self._thread is None or not self._thread.is_alive()):
+            self._begin(seconds=FIRST_LOOKUP_SECONDS if self._thread is None else 0.0)
+        if self._found is None:
+            error = self._error
+            raise (
+                type(error)(*error.args) if error is not None else OSError(errno.EAGAIN, "the name is being looked up")
+            )
+        return self._found
+
+    def _begin(self, *, seconds: float) -> None:
+        if monotonic() < self._again_at:
+            return
+        self._again_at = monotonic() + LOOKUP_AGAIN_SECONDS
+        self._thread = Thread(target=self._look_up, name="audit syslog name", daemon=True)
+        self._thread.start()
+        self._thread.join(seconds)
+
+    def _look_up(self) -> None:
+        host, _, port = self._address.rpartition(":")
+        try:
+            family, *_, found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
+        except OSError as error:
+            self._error = error.with_traceback(None)
+        else:
+            self._found = family, found

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.client.gateway_client import (
+    CALL_SECONDS,
     REGISTRY_SECONDS,
     RefusedError,
     UnavailableError,
@@ -18,17 +22,61 @@ from pallas_gateway.client.usage import UsageError
 from pallas_gateway.urls import bypass_proxies
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+
     import httpx
+
+EVENTS = "text/event-stream"
+_DATA = "data: "
+_LAST = "data: [DONE]"
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The JSON of a response, None without a body, and its `ETag`."""
+
+    document: Any
+    etag: str | None = None
+
+
+class BrokenOffError(UnreachableError):
+    """A response ended before it was whole."""
+
+    def __init__(self) -> None:
+        super().__init__("The gateway, or the connection to it, went away before the answer was whole.")
 
 
 class ApiRefusedError(RefusedError):
-    """The gateway refuses a request, with its own sentence."""
+    """The gateway refuses a request, with its own sentence.
+
+    Attributes:
+        error: the API's word for the reason.
+        problems: path and message of each value that breaks a rule.
+    """
 
     reason = "refused"
 
+    def __init__(self, message: str, *, error: str = "", problems: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.error = error
+        self.problems = tuple(problems)
+
 
 async def request(method: str, base_url: str, path: str, bearer: str | None) -> Any:
-    """Return the JSON of a response; None for one without a body.
+    """Return the JSON of a response; None for one without a body. Raises as `ask`."""
+    return (await ask(method, base_url, path, bearer)).document
+
+
+async def ask(
+    method: str,
+    base_url: str,
+    path: str,
+    bearer: str | None,
+    *,
+    body: Any = None,
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """Send a request, with `body` as JSON, and return the response.
 
     Raises:
         ApiRefusedError: the gateway refuses the request.
@@ -46,34 +94,95 @@ async def request(method: str, base_url: str, path: str, bearer: str | None) -> 
     bypass_proxies()
     try:
         async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
-            response = await client.request(method, f"{base_url}{path}", headers=authorization(bearer))
+            response = await client.request(
+                method, f"{base_url}{path}", headers={**authorization(bearer), **(headers or {})}, json=body
+            )
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise not_reached(base_url, error) from error
     if response.is_error:
         raise _refusal(base_url, path, response, bearer)
-    if response.status_code == HTTPStatus.NO_CONTENT:
-        return None
+    if not response.content:
+        return Response(None)
     try:
-        return response.json()
+        return Response(response.json(), response.headers.get("etag"))
     except ValueError as error:
         raise UnreachableError(f"What answers at {base_url}{path} is not a gateway.") from error
 
 
+@asynccontextmanager
+async def events(
+    base_url: str, path: str, bearer: str | None, body: Mapping[str, Any]
+) -> AsyncGenerator[AsyncIterator[dict[str, Any]]]:
+    """Send `body` as JSON, and yield the events of the response; leaving the block ends it.
+
+    Raises:
+        GatewayError: as `ask`; `UnreachableError` also if the response breaks off.
+    """
+    import httpx  # noqa: PLC0415  see `ask`
+
+    from pallas_gateway.http_answers import limited  # noqa: PLC0415
+
+    bypass_proxies()
+    headers = {**authorization(bearer), "Accept": EVENTS}
+    timeout = httpx.Timeout(REGISTRY_SECONDS, read=CALL_SECONDS)
+    has_begun = False
+    try:
+        async with (
+            limited(httpx.AsyncClient(timeout=timeout), streams=("POST",)) as client,
+            client.stream("POST", f"{base_url}{path}", headers=headers, json=dict(body)) as response,
+        ):
+            if response.is_error:
+                await response.aread()
+                raise _refusal(base_url, path, response, bearer)
+            has_begun = True
+            yield _events_in(response)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise (BrokenOffError() if has_begun else not_reached(base_url, error)) from error
+
+
+async def _events_in(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
+    async for line in response.aiter_lines():
+        if line.startswith(_DATA) and line != _LAST:
+            event = json.loads(line.removeprefix(_DATA))
+            if isinstance(event, dict):
+                yield event
+
+
 def _refusal(base_url: str, path: str, response: httpx.Response, bearer: str | None) -> Exception:
-    sentence = _sentence(response)
+    document = _error_document(response)
+    sentence = str(document["error_description"]).rstrip(".") if document else None
     if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
         return UnavailableError(f"{base_url} refused: {sentence or why_refused(response, bearer)}")
     if response.status_code == HTTPStatus.UNAUTHORIZED:
         return RefusedError(f"{base_url} refused: {why_refused(response, bearer)}")
-    if sentence is None:
-        return UnreachableError(f"{base_url} has no {path} (HTTP {response.status_code}); it may be an older gateway.")
-    return ApiRefusedError(f"{base_url} refused: {sentence} (HTTP {response.status_code})")
+    if document is None:
+        place = path.partition("?")[0]
+        why = _why_not_served(response) or "it may be an older gateway"
+        return UnreachableError(f"{base_url} has no {place} (HTTP {response.status_code}): {why}.")
+    message = f"{base_url} refused: {sentence} (HTTP {response.status_code})"
+    return ApiRefusedError(message, error=str(document.get("error")), problems=_problems(document.get("problems")))
 
 
-def _sentence(response: httpx.Response) -> str | None:
-    """Return the sentence of an error of this API; None for a response of something else."""
+def _error_document(response: httpx.Response) -> dict[str, Any] | None:
+    """Return an error of this API; None for a response of something else."""
     try:
-        sentence = response.json()["error_description"]
-    except (ValueError, LookupError, TypeError):
+        document = response.json()
+    except ValueError:
         return None
-    return sentence.rstrip(".") if isinstance(sentence, str) else None
+    is_error = isinstance(document, dict) and isinstance(document.get("error_description"), str)
+    return document if is_error else None
+
+
+def _why_not_served(response: httpx.Response) -> str | None:
+    """Return the gateway's reason for a path that it does not serve, such as a setting; None for anything else."""
+    try:
+        document = response.json()
+    except ValueError:
+        return None
+    why = document.get("error") if isinstance(document, dict) and "path" in document else None
+    return why if isinstance(why, str) else None
+
+
+def _problems(found: Any) -> list[tuple[str, str]]:
+    rows = found if isinstance(found, list) else ()
+    return [(str(one.get("path", "")), str(one.get("message", ""))) for one in rows if isinstance(one, dict)]

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from pallas_gateway.definitions.definition import Parsed
     from pallas_gateway.definitions.records import AgentVersion, Definition, Snapshot, StoredAgent
 
-    type Check = Callable[[str, Definition], Awaitable[Sequence[Place]]]
-    """Returns what only the runtime knows of a definition: the problems of its `servers` and its `model`."""
     type Sources = tuple[str | None, tuple[str, ...]]
+    """Model and servers of a definition."""
+    type Check = Callable[[str | None, tuple[str, ...]], Awaitable[Sequence[tuple[str, str]]]]
+    """Returns the problems of a model and servers that only the runtime knows, with paths such as `servers.0`."""
 
 
 def _any(_: StoredAgent) -> None:
@@ -272,8 +273,8 @@ class Definitions:
         found = self._rules(name, definition, editor, before, known)
         paths = {place.path for place in found}
         if self.check is not None:
-            of_runtime = await self.check(name, definition.definition)
-            placed = [definition.place(one.path, one.message) for one in of_runtime]
+            of_runtime = await self.check(*_sources(definition.definition))
+            placed = [definition.place(path, message) for path, message in of_runtime]
             found += [place for place in placed if place.path not in paths]
         return found
 

@@ -45,6 +45,7 @@ def _declared(configuration: Configuration, agent: AgentSettings) -> Declared:
         servers=agent.servers,
         tools=agent.tools,
         agents={name: message_tool.replace("{agent}", name) for name in agent.agents},
+        human_input=agent.human_input,
     )
 
 

@@ -29,6 +29,7 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.ledger.protocol import Decision
 from pallas_gateway.ledger.refused_requests import RefusedRequests
 from pallas_gateway.limits import GatewayLimits
+from pallas_gateway.runtime.protocols import Declared
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from pallas_gateway.telemetry.redaction import cleaned
@@ -173,7 +174,9 @@ class Gateway:
         if self._runtime.llm_providers() != self._providers:
             self._ask_providers()
         self._apply_settings()
-        return self._agent_set.apply(prepared)
+        changes = self._agent_set.apply(prepared)
+        self._note_changes(changes)
+        return changes
 
     def _apply_settings(self) -> None:
         gateway = self.configuration.deployment.gateway
@@ -193,6 +196,15 @@ class Gateway:
         facts = {"problems": len(problems), "worker": self.running.worker}
         self.running.ledger.note(Decision("reload", "error" if problems else "ok", facts))
         self.note_problems(problems)
+
+    def _note_changes(self, changes: Changes) -> None:
+        """Note the agents that a reload has changed in the audit log."""
+        kept = {name: error.reason for name, error in changes.kept_back.items()}
+        by_outcome = {"added": changes.added, "changed": changes.changed, "removed": changes.removed, "kept": kept}
+        for outcome, names in by_outcome.items():
+            for name in names:
+                facts = {"agent": name, "reason": kept.get(name), "worker": self.running.worker}
+                self.running.ledger.note(Decision("agent", outcome, facts))
 
     def note_problems(self, problems: Sequence[str]) -> None:
         """Show why the last reload, of this or another process, was not applied completely."""
@@ -222,6 +234,10 @@ class Gateway:
     async def check_health(self, agent: HostedAgent) -> Verdict:
         """Return the verdict of an agent for `get_health`."""
         return await self._agent_set.check_health(agent)
+
+    async def problems_of_sources(self, model: str | None, servers: tuple[str, ...]) -> Sequence[tuple[str, str]]:
+        """Return the problems of the model and the servers of an agent that could be made: `(path, what is wrong)`."""
+        return await self._runtime.problems_of(Declared(instruction="-", model=model, servers=servers, tools=()))
 
     def only_reads(self, name: str) -> bool:
         """Return True if all tools of an agent and of the peers that it can reach declare that they change nothing."""
@@ -309,7 +325,9 @@ def _stored(gateway: Gateway, process: str) -> StoredServices | None:
     leases = LeaseTerms(settings.threads_lease_seconds, process)
     up, limits = gateway.metrics.threads_database_up, gateway.limits
     database = GatewayDatabase(url, folder, limits=limits.database, up=up)
-    return StoredServices(database, leases, lambda: gateway.configuration, limits.threads)
+    stored = StoredServices(database, leases, lambda: gateway.configuration, limits.threads)
+    stored.definitions.check = gateway.problems_of_sources
+    return stored
 
 
 def http_client() -> httpx.AsyncClient:

@@ -89,12 +89,12 @@ class Grants:
         return self.everything or grant in self.names
 
     def deciding(self, what: str, agent: str) -> str | None:
-        """Return the grant by which a caller may make a use of an agent; None without authentication."""
+        """Return the grant by which a caller may make a use of an agent, or lacks; None without authentication."""
         if self.everything:
             return None
-        if self._has(what, agent):
-            return _written(self.names, what, agent)
-        return OWNER if agent in self.owned else _written(self.names, EDIT_AGENTS, agent)
+        if agent in self.edited and not self._has(what, agent):
+            return OWNER if agent in self.owned else _written(self.names, EDIT_AGENTS, agent)
+        return _written(self.names, what, agent)
 
     def _has(self, what: str, agent: str) -> bool:
         return self.everything or what in self.names or f"{what}:{agent}" in self.names

@@ -311,10 +311,11 @@ def _without_room(rule: Rule, counter: Counting, now: float) -> Iterator[Exceede
 
 
 def _ratio(limits: RuleSettings, counter: Counter, now: float, wall: float) -> float:
+    minute, at_once, day = limits.calls_per_minute, limits.calls_at_once, limits.tokens_per_day
     return max(
-        counter.started(now) / (limits.calls_per_minute or 1),
-        counter.running() / (limits.calls_at_once or 1),
-        counter.tokens(wall) / (limits.tokens_per_day or 1),
+        counter.started(now) / minute if minute is not None else 0.0,
+        counter.running() / at_once if at_once is not None else 0.0,
+        counter.tokens(wall) / day if day is not None else 0.0,
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pallas_gateway.ledger.protocol import Decision
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.ledger.protocol import Ledger
@@ -30,8 +30,8 @@ class RefusedRequests:
         self._by_client: dict[str, int] = {}
         self._noted = self._left_out = 0
 
-    def note(self, reason: str, caller: Caller, agent: str | None = None) -> None:
-        """Note the refusal of a request that is no call."""
+    def note(self, reason: str, caller: Caller, more: Mapping[str, str | None]) -> None:
+        """Note the refusal of a request that is no call; `more` are other facts of the audit log."""
         if (minute := self._clock() // MINUTE_SECONDS) != self._minute:
             self._minute, self._noted = minute, 0
             self._by_client.clear()
@@ -42,6 +42,6 @@ class RefusedRequests:
             return
         self._by_client[client] = of_client + 1
         self._noted += 1
-        facts = {"caller": caller.principal, "address": caller.address, "agent": agent, "reason": reason}
+        facts = {"caller": caller.principal, "address": caller.address, **more, "reason": reason}
         self._ledger.note(Decision("request", "refused", {**facts, "left_out": self._left_out or None}))
         self._left_out = 0

@@ -205,6 +205,7 @@ class Declared:
         servers: names of MCP servers of the project.
         tools: patterns of the tools of `servers` that it may use, by the names that it sees; None for all.
         agents: the message tool of each sub-agent, by the sub-agent's name; these tools are always allowed.
+        human_input: the model has a tool that asks the caller.
     """
 
     instruction: str | None = None
@@ -214,6 +215,7 @@ class Declared:
     servers: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None
     agents: Mapping[str, str] = field(default_factory=dict)
+    human_input: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,6 +352,9 @@ class Runtime(Protocol):
 
     def llm_providers(self) -> tuple[LlmProvider, ...]:
         """The provider of the default model, if there is one, and others that preflight can ask with a key."""
+
+    async def problems_of(self, declared: Declared) -> Sequence[tuple[str, str]]:
+        """Return the problems of a declared agent, without starting it: pairs of its key and what is wrong."""
 
     def start(self, spec: AgentSpec, *, reread: bool = False) -> AbstractAsyncContextManager[AgentRuntime]:
         """Import and start one agent; it stops when the block ends.

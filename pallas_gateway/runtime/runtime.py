@@ -18,6 +18,7 @@ from pallas_gateway.runtime.failures import is_about_the_model, start_reason
 from pallas_gateway.runtime.llm.loading import load_providers
 from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint, SettingsDigests
 from pallas_gateway.runtime.loading.make_agent import AgentFactory
+from pallas_gateway.runtime.protocols import AgentSpec
 from pallas_gateway.runtime.settings.declared_models import declared_models, limit_answers
 from pallas_gateway.runtime.settings.hosting import (
     declare_peers,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from fast_agent.core.harness import AgentHarness
 
     from pallas_gateway.config.loading.error_messages import Location
-    from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider
+    from pallas_gateway.runtime.protocols import Declared, Downstream, LlmProvider
 
 _log = logging.getLogger("pallas.runtime")
 START_SECONDS = 60.0
@@ -114,6 +115,15 @@ class FastAgentRuntime:
         from pallas_gateway.runtime.settings.valid_settings import wrong_values_left_out  # noqa: PLC0415  for `check`
 
         return wrong_values_left_out(self._config_file, known)
+
+    async def problems_of(self, declared: Declared) -> Sequence[tuple[str, str]]:
+        """Return the problems of a declared agent; see `Runtime.problems_of`."""
+        try:
+            await self._factory.make(AgentSpec("agent", None, 1, 0, 0, None, {}, declared=declared))
+        except AgentStartError as error:
+            of_settings = [("model", in_settings(place)) for place in error.settings]
+            return [*error.places, *of_settings] or [("", str(error))]
+        return ()
 
     @asynccontextmanager
     async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncIterator[StartedAgent]:

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action, Decision, decide, decide_on_all
 from pallas_gateway.identity.errors import TokenError, TokenRejectedError
-from pallas_gateway.identity.grants import EVERYTHING, NOTHING, RUN_AGENTS, Grants
+from pallas_gateway.identity.grants import EVERYTHING, NOTHING, RUN_AGENTS, VIEW_AGENTS, Grants
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.json_size import TOO_MANY_VALUES
 from pallas_gateway.mcp_server.all_agents import agent_of
@@ -115,7 +115,8 @@ def _refusal_to_run(gateway: Gateway, name: str | None, request: McpRequest) -> 
             gateway.refuse_call(agent, caller)
             return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", ALL_AGENTS)
         case Decision.HIDDEN if agent in hosted:  # passed on: the server answers that it has no such tool
-            refusals.record(gateway, scope, "no_grant", f"the token has no grant for agent '{agent}'", caller)
+            why = f"the token has no grant for agent '{agent}'"
+            refusals.record(gateway, scope, "no_grant", why, caller, agent=agent, grant=f"{RUN_AGENTS}:{agent}")
     return None
 
 
@@ -162,7 +163,9 @@ def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *
             return refusals.without_token(gateway, scope, shown)
         case Decision.HIDDEN:
             why = f"the token has no grant for agent '{agent}'" if exists else "there is no such agent"
-            refusals.record(gateway, scope, "no_grant", why, caller)
+            grant = f"{VIEW_AGENTS if action is Action.VIEW else RUN_AGENTS}:{agent}"
+            facts = {"agent": agent, "grant": grant} if exists else {}  # other names are the client's
+            refusals.record(gateway, scope, "no_grant", why, caller, **facts)
             return refusals.not_found(scope, refusals.no_agent(agent))
         case Decision.NO_GRANT if agent is not None:
             gateway.refuse_call(agent, caller)
@@ -204,5 +207,5 @@ async def refusal_without(grant: str, gateway: Gateway, scope: Scope) -> JSONRes
         return None
     if not caller.authenticated:
         return refusals.without_token(gateway, scope, None)
-    refusals.record(gateway, scope, "insufficient_scope", f"the token has no grant {grant}", caller)
+    refusals.record(gateway, scope, "insufficient_scope", f"the token has no grant {grant}", caller, grant=grant)
     return refusals.insufficient(gateway, grant, None)

@@ -53,11 +53,16 @@ def without_token(gateway: Gateway, scope: Scope, agent: str | None = None) -> J
     return _refused(gateway, HTTPStatus.UNAUTHORIZED, body, {}, agent)
 
 
-def record(gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Caller | None = None) -> None:
-    """Count, log and audit a refusal with the client's address; see `RefusalLog.record`."""
+def record(
+    gateway: Gateway, scope: Scope, reason: Reason, why: str, caller: Caller | None = None, **facts: str | None
+) -> None:
+    """Count, log and audit a refusal with the client's address; see `RefusalLog.record`.
+
+    `facts` are for the audit log: the `agent`, the `grant` that is missing, the `call_id`.
+    """
     client = str((scope.get("client") or ("unknown",))[0])
     gateway.refusals.record(reason, why, client=client, caller=caller.name if caller else None)
-    gateway.refused_requests.note(reason, caller or Caller(address=client))
+    gateway.refused_requests.note(reason, caller or Caller(address=client), facts)
 
 
 def insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONResponse:

@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import STOPPING, AgentUnavailableError
-from pallas_gateway.ledger.usage import UnsentUsage, Usage
+from pallas_gateway.ledger.usage import UnsentUsage, Usage, in_parts
 from pallas_gateway.workers.usage_rows import UsageAnswer, UsageAsked, changes_of, counted
 
 if TYPE_CHECKING:
@@ -77,5 +77,9 @@ class UsageOfWorker:
         finally:
             del self._asked[number]
         last = parts[-1]
-        today, total = ({k: u for one in parts for k, u in counted(getattr(one, name))} for name in ("today", "total"))
+        today: dict[UsageKey, Used] = {}
+        total: dict[UsageKey, Used] = {}
+        async for (one,) in in_parts(parts, 1):
+            today.update(counted(one.today))
+            total.update(counted(one.total))
         return Usage(last.day, last.since, today, total, last.is_whole)

@@ -392,7 +392,7 @@ async def test_threads_are_named_listed_left_and_resumed(capsys: pytest.CaptureF
             assert [line.split()[:3] for line in (await says("/threads")).splitlines()] == [
                 ["THREAD", "TURNS", "LAST"],
                 ["*", "#2", "1"],
-                ["cats", "1", talk.turns()[0].began_at[:10]],
+                ["cats", "1", (await talk.turns())[0].began_at[:10]],
             ]
             assert await says("/resume mice") == "No thread 'mice' with echo. There are: #2, cats."
             assert await says("/resume") == "Thread cats, 1 turn.\nyou> about cats\necho: done"
@@ -453,7 +453,7 @@ async def test_a_thread_is_exported_and_nothing_is_overwritten(capsys: pytest.Ca
             assert await says("/export a.md") == "a.md is there already, nothing was written."
             assert await says("/export no/a.md") == "no/a.md: No such file or directory"
             shown = await says("/export")
-            began = talk.turns()[0].began_at
+            began = (await talk.turns())[0].began_at
             gateway = talk.place.gateway
     when = began[:16].replace("T", " ")
     assert shown == Path("a.md").read_text().strip()
@@ -542,7 +542,7 @@ async def test_after_a_turn_that_failed_the_chat_goes_on(capsys: pytest.CaptureF
             assert (await says("hi")).endswith("refused: HTTP 503")
             server.documents = agent()
             assert await says("hi") == "done"
-            assert [turn.state for turn in talk.turns()] == ["error", "error", "complete"]
+            assert [turn.state for turn in await talk.turns()] == ["error", "error", "complete"]
 
 
 async def test_turns_of_another_chat_in_the_thread_go_along_and_are_told(capsys: pytest.CaptureFixture[str]) -> None:

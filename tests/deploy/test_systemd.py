@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import configparser
+import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -18,9 +19,6 @@ from pallas_gateway.serving.hypercorn_server import TlsError
 from pallas_gateway.serving.sockets import BindError
 from tests.deploy.adapting import adapted, shipped
 from tests.support_programs import program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 UNIT = "systemd/pallas-gateway.service"
 MOST_EXPOSURE = 3.0
@@ -50,6 +48,15 @@ def test_the_unit_is_exposed_to_little(unit: Path) -> None:
     assert done.returncode == 0, done.stdout
     exposure = float(done.stdout.partition("exposure level for pallas-gateway.service: ")[2].split()[0])
     assert exposure < MOST_EXPOSURE
+
+
+def test_the_gateway_may_write_the_audit_log_of_the_document() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    [example] = re.findall(r"^  audit_log: (\S+)", page, re.MULTILINE)
+    parser = configparser.ConfigParser(strict=False, interpolation=None)
+    parser.read_string(shipped(UNIT))
+    assert Path(example).parent == Path("/var/log", parser["Service"]["LogsDirectory"])
+    assert parser["Service"]["LogsDirectoryMode"] == "0700"
 
 
 def test_the_unit_is_not_started_again_after_an_error_that_only_an_operator_mends() -> None:

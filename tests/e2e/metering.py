@@ -14,6 +14,7 @@ from tests.support.calling import ask, health
 from tests.support.downstreams import stateless_downstream
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.guarded import STATIC_KEY, static_key
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Usage, call_tools, fail, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
@@ -113,7 +114,7 @@ class Stage:
         await ask(self.url("broken"))
         for errand in ("prompt greeting", "prompt riddle", f"resource {TODAY}", "resource notes://never"):
             await ask(clerk, errand)
-        await ask(self.url("boss"), "delegate")
+        await ask(self.url("boss"), "delegate", bearer=STATIC_KEY)
         await health(worker)
         await health(self.url("lost"))
 
@@ -156,6 +157,10 @@ async def rehearsed(path: Path, *, per_port: bool) -> AsyncGenerator[Stage]:
                 "prices": PRICES,
                 "limits": {"rules": [{"name": "many", "calls_per_minute": 10_000, "tokens_per_day": 1_000_000}]},
                 "audit_log": "audit.log",
+                "auth": {
+                    "tokens": [static_key("run:agents")],
+                    "anonymous": ["run:agents", "view:metrics"],
+                },
             },
             deployment={"host": "127.0.0.1", "registry_port": ports["registry"]},
         )

@@ -460,7 +460,7 @@ async def test_changes_and_refusals_are_in_the_audit_log(tmp_path: Path) -> None
         ("create_agent", "refused", "key:owner", None, None, "name_taken"),
         ("change_agent", "accepted", "key:editor", "edit:agents:poet", 2, None),
         ("change_agent", "refused", "key:editor-of-all", None, None, "invalid_definition"),
-        ("request", "refused", "key:editor", None, None, "insufficient_scope"),
+        ("request", "refused", "key:editor", "delete:agents:poet", None, "insufficient_scope"),
         ("restore_agent", "accepted", "key:owner", "owner", 3, None),
         ("delete_agent", "accepted", "key:deleter-of-all", "delete:agents", 3, None),
     ]

@@ -38,8 +38,8 @@ def facts(line: dict[str, Any], *names: str) -> tuple[Any, ...]:
 
 
 async def test_calls_refusals_and_reloads_are_in_the_log_of_a_guarded_gateway(tmp_path: Path) -> None:
-    auth = {"tokens": [static_key("run:agents:research", "view:agents")]}
-    agents = {name: Agent() for name in ("research", "other")}
+    auth = {"tokens": [static_key("run:agents:research", "view:agents:other")]}
+    agents = {name: Agent() for name in ("research", "other", "hidden")}
     project = write_project(tmp_path, agents, gateway={"audit_log": LOG, "auth": auth})
     async with running(project) as served:
         called = await ask(served.url("research"), SECRET, bearer=STATIC_KEY)
@@ -48,9 +48,11 @@ async def test_calls_refusals_and_reloads_are_in_the_log_of_a_guarded_gateway(tm
                 (await http.post(served.url("research"), json={})).status_code,
                 (await http.post(served.url("research"), json={}, headers={"authorization": "Bearer x"})).status_code,
                 (await http.post(served.url("none"), json={}, headers=bearer())).status_code,
+                (await http.post(served.url("hidden"), json={}, headers=bearer())).status_code,
                 (await http.post(served.url("other"), json=call(), headers=bearer())).status_code,
             ]
-        assert statuses == [401, 401, 404, 403]
+            statuses.append((await http.get(f"{served.base_url}/metrics", headers=bearer())).status_code)
+        assert statuses == [401, 401, 404, 404, 403, 403]
         await served.reload()
         await until_idle(served)
 
@@ -64,15 +66,40 @@ async def test_calls_refusals_and_reloads_are_in_the_log_of_a_guarded_gateway(tm
         *("call_end", "ok", *who, called.meta["call_id"], "endTurn"),
     )
     assert ended["seconds"] >= 0
-    assert [facts(one, "action", "outcome", "caller", "address", "agent", "reason") for one in refused] == [
-        ("request", "refused", "anonymous", "127.0.0.1", None, "no_token"),
-        ("request", "refused", "anonymous", "127.0.0.1", None, "invalid_token"),
-        ("request", "refused", *who, None, "no_grant"),
-        ("call", "refused", *who, "other", "insufficient_scope"),
+    assert [facts(one, "action", "outcome", "caller", "address", "agent", "grant", "reason") for one in refused] == [
+        ("request", "refused", "anonymous", "127.0.0.1", None, None, "no_token"),
+        ("request", "refused", "anonymous", "127.0.0.1", None, None, "invalid_token"),
+        ("request", "refused", *who, None, None, "no_grant"),
+        ("request", "refused", *who, "hidden", "view:agents:hidden", "no_grant"),
+        ("call", "refused", *who, "other", "run:agents:other", "insufficient_scope"),
+        ("request", "refused", *who, None, "view:metrics", "insufficient_scope"),
     ]
     assert facts(reloaded, "action", "outcome", "problems", "worker") == ("reload", "ok", 0, 1)
     assert verify([tmp_path / LOG])[1] == []
     assert SECRET not in (tmp_path / LOG).read_text()
+
+
+async def test_agents_that_a_reload_changes_are_in_the_log(tmp_path: Path) -> None:
+    agents = {name: Agent() for name in ("stays", "titled", "goes", "breaks")}
+    project = write_project(tmp_path, agents, gateway={"audit_log": LOG})
+    async with running(project) as served:
+        project.write_module("breaks", "this is no Python")
+
+        def edit(document: dict[str, Any]) -> None:
+            document["agents"]["comes"] = document["agents"].pop("goes")
+            document["agents"]["titled"]["title"] = "Another title"
+
+        project.edit(edit)
+        await served.reload()
+
+    start, *changed, reloaded, stop = lines(tmp_path / LOG)
+    assert [facts(one, "action", "outcome", "agent", "reason", "worker") for one in changed] == [
+        ("agent", "added", "comes", None, 1),
+        ("agent", "changed", "titled", None, 1),
+        ("agent", "removed", "goes", None, 1),
+        ("agent", "kept", "breaks", "import_failed", 1),
+    ]
+    assert [one["action"] for one in (start, reloaded, stop)] == ["start", "reload", "stop"]
 
 
 def bearer() -> dict[str, str]:

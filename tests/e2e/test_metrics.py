@@ -88,16 +88,16 @@ TABLE = {
         kind=" ".join(QUESTION_KINDS),
         outcome=" ".join(QUESTION_OUTCOMES),
     ),
+    "pallas_caller_tokens_total": row("counter", "caller", "agent", caller="key:ci", agent="boss clerk"),
     "pallas_auth_refused_total": row("counter", "reason", reason=" ".join(AUTH_REFUSALS)),
 }
 TOKENS = "pallas_llm_tokens_total"
 OF_OTHER_GATEWAYS = {
-    "pallas_caller_tokens_total",
     "pallas_certificate_expires_seconds",
     "pallas_key_expires_seconds",
     "pallas_threads_database_up",
 }
-"""Metrics without samples in this run: of gateways with a certificate, keys, or a database."""
+"""Metrics without samples in this run: of gateways with a certificate, keys that expire, or a database."""
 STAYS_AT_0 = {
     "pallas_auth_refused_total",
     "pallas_calls_in_flight",

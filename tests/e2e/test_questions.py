@@ -134,6 +134,24 @@ async def test_an_agent_with_human_input_reads_that_its_caller_cannot_be_asked(
         assert questions(served, "human_input", "unaskable") == 1
 
 
+@EACH_MODE
+async def test_a_declared_agent_with_human_input_asks_its_caller(mode: str, tmp_path: Path) -> None:
+    agents = {name: {"instruction": "You ask.", "human_input": name == "asks"} for name in ("asks", "silent")}
+    person = Person(accept(name="Ada"))
+    async with (
+        scripted_llm(calls_the_tool_it_is_told) as llm,
+        running(declare_project(tmp_path, agents, llm_url=llm.base_url)) as served,
+    ):
+        async with client_of(served.url("asks"), person, mode) as client:
+            assert await told(client, "human") == '{"name": "Ada"}'
+        async with client_of(served.url("silent"), person, mode) as client:
+            assert "not available" in await told(client, "human")
+        await until_idle(served)
+        metric = "pallas_questions_total"
+        assert served.metric(metric, agent="asks", kind="human_input", outcome="accepted") == 1
+    assert [one.message for one in person.asked] == [f"asks: {FORM}"]
+
+
 async def test_a_gateway_at_a_terminal_prompts_nobody_there(tmp_path: Path) -> None:
     async with scripted_llm(calls_the_tool_it_is_told) as llm, asking_downstream("initialize") as downstream:
         agent = Agent(["asking"], decorator="human_input=True")

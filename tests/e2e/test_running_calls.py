@@ -232,9 +232,11 @@ async def test_a_list_shows_how_far_a_call_is(tmp_path: Path) -> None:
     assert {tool["name"] for tool in ended["tools"]} == {"tools/echo"}
 
 
-async def test_an_end_is_in_the_audit_log_with_its_caller_and_grant(tmp_path: Path) -> None:
+async def test_ends_and_refused_ones_are_in_the_audit_log_with_caller_and_grant(tmp_path: Path) -> None:
     audit_log = tmp_path / "audit.log"
     async with calls_of_alice_and_bob(tmp_path / "project", audit_log=str(audit_log)) as (served, ids):
+        for key, status in (("alice", 404), ("seer", 403)):
+            assert (await status_of(served, "DELETE", f"{PATH}/{ids['bob peer']}", key))[0] == status
         for key, name in (("alice", "alice peer"), ("ender", "bob root")):
             assert (await status_of(served, "DELETE", f"{PATH}/{ids[name]}", key))[0] == 204
         await eventually(lambda: not len(served.gateway.running.calls), what="the end of all calls")
@@ -243,6 +245,11 @@ async def test_an_end_is_in_the_audit_log_with_its_caller_and_grant(tmp_path: Pa
     assert [(one["caller"], one["call_id"], one.get("grant")) for one in ends] == [
         ("key:alice", ids["alice peer"], None),
         ("key:ender", ids["bob root"], ENDS),
+    ]
+    refused = [line for line in lines if line["action"] == "request"]
+    assert [(one["caller"], one["agent"], one["call_id"], one["grant"], one["reason"]) for one in refused] == [
+        ("key:alice", "peer", ids["bob peer"], ENDS, "no_grant"),
+        ("key:seer", "peer", ids["bob peer"], ENDS, "insufficient_scope"),
     ]
 
 
@@ -307,6 +314,7 @@ async def calls_of_alice_and_bob(
 ) -> AsyncGenerator[tuple[Running, dict[str, str]]]:
     """`alice` and `bob` have one call of `root` each, which waits for its call of `peer`; the ids of all by names."""
     keys = [static_key(*grants, key=name, name=name) for name, grants in KEYS.items()]
+    keys.append({**static_key(LISTS, ENDS, key="late", name="late"), "not_after": "2020-01-01"})
     gateway = {"auth": {"tokens": keys, **auth}, "audit_log": audit_log}
     async with busy_stage(path, **gateway) as (staged, gate), AsyncExitStack() as stack:
         ids = {}
@@ -333,12 +341,14 @@ async def status_of(served: Running, method: str, path: str, bearer: str | None)
 
 
 LISTED = {
-    None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "idle": (200, ""), "agents": (200, ""),
+    None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "late": (401, "invalid_token"),
+    "idle": (200, ""), "agents": (200, ""),
     "alice": (200, "key:alice"), "bob": (200, "key:bob"), "seer": (200, "key:alice key:bob"), "ender": (200, ""),
     "ops": (200, "key:alice key:bob"),
 }  # fmt: skip
 ENDED_ALICES = {
-    None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "idle": (404, "not_found"),
+    None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "late": (401, "invalid_token"),
+    "idle": (404, "not_found"),
     "agents": (404, "not_found"), "bob": (404, "not_found"), "seer": (403, "insufficient_scope"),
 }  # fmt: skip
 
@@ -359,7 +369,7 @@ async def test_who_lists_and_ends_which_calls(tmp_path: Path) -> None:
     assert shown == LISTED
     assert recent == {key: status for key, (status, _) in LISTED.items()}
     assert refused == ENDED_ALICES
-    assert unknown == {key: 401 if key in (None, "unknown") else 404 for key in LISTED}
+    assert unknown == {key: 401 if key in (None, "unknown", "late") else 404 for key in LISTED}
     assert after == (200, "key:alice")
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 
+from pallas_gateway.ledger.usage import MOST_ACCOUNTS, UsageKey, Used
 from tests.support.calling import ask
-from tests.support.gateway import Agent
+from tests.support.gateway import Agent, running, write_project
 from tests.support.guarded import static_key
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, say
@@ -186,6 +188,58 @@ async def test_without_auth_every_caller_sees_the_usage_of_all(tmp_path: Path) -
     assert counted(seen["own"]["today"], "agent").keys() == {("peer",)}
     assert counted(seen["all"]["today"], "caller", "agent").keys() == {("anonymous", "peer")}
     assert seen["own"]["today"][0]["cost"] is not None
+
+
+async def test_usage_of_ten_thousand_callers_leaves_the_event_loop_free_for_calls(tmp_path: Path) -> None:
+    turns = 0
+
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with running(write_project(tmp_path, {"echo": Agent()})) as served:
+        for number in range(MOST_ACCOUNTS):
+            owner = f"https://login.example.test|{number}"
+            served.gateway.running.usage.add(UsageKey.of(f"token:{number}", owner, "echo"), Used(calls=1, input=10))
+        async with httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http:
+            await http.get("/livez")
+            counting = asyncio.create_task(count_turns())
+            answer = (await http.get(PATH)).json()
+            counting.cancel()
+
+    assert len(answer["all"]["today"]) == len(answer["all"]["total"]) == MOST_ACCOUNTS
+    assert answer["all"]["today"][0]["caller"] == "token:0"
+    assert (
+        turns > 6 * MOST_ACCOUNTS / 100 / 2
+    )  # sums, texts and totals of two periods in parts of 100; not all are long
+
+
+READ = {
+    None: (401, "unauthorized"), "unknown": (401, "invalid_token"), "expired": (401, "invalid_token"),
+    "nothing": (200, "own"), "view:agents": (200, "own"), "run:agents": (200, "own"), "run:agents:peer": (200, "own"),
+    "view:instructions": (200, "own"), "view:metrics": (200, "own"), "view:gateway": (200, "own"),
+    "cancel:calls": (200, "own"), "view:calls": (200, "all"),
+}  # fmt: skip
+
+
+async def test_who_reads_the_usage_of_all(tmp_path: Path) -> None:
+    keys = [static_key(name, key=name, name=name.replace(":", "-")) for name in READ if name and ":" in name]
+    keys.append(static_key(key="nothing", name="nothing"))
+    keys.append({**static_key("view:calls", key="expired", name="expired"), "not_after": "2020-01-01"})
+
+    async def read(name: str | None) -> tuple[int, str]:
+        headers = {"authorization": f"Bearer {name}"} if name else {}
+        async with httpx.AsyncClient(base_url=staged.served.base_url, trust_env=False, headers=headers) as http:
+            answer = await http.get(PATH)
+        document = answer.json()
+        return answer.status_code, document.get("error") or ("all" if "all" in document else "own")
+
+    async with company(tmp_path, auth={"tokens": keys}) as staged:
+        seen = {name: await read(name) for name in READ}
+
+    assert seen == READ
 
 
 @pytest.mark.parametrize("anonymous", [[], ["run:agents"]])

@@ -21,7 +21,7 @@ from pallas_gateway.file_stamps import Files
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.questions.asking import NO_QUESTIONS, Questions
 from pallas_gateway.questions.call_client import CallClient
-from pallas_gateway.runtime.protocols import AgentSpec, Downstream, LlmProvider, ModelFacts, ServerTools
+from pallas_gateway.runtime.protocols import AgentSpec, Declared, Downstream, LlmProvider, ModelFacts, ServerTools
 
 from .waiting import Changes, Gate
 
@@ -169,6 +169,11 @@ class MemoryRuntime:
     def llm_providers(self) -> tuple[LlmProvider, ...]:
         """As the test says."""
         return self.providers
+
+    async def problems_of(self, declared: Declared) -> Sequence[tuple[str, str]]:
+        """Problems of models and servers that have `unknown` in their names."""
+        named = {"model": declared.model or "", **{f"servers.{at}": one for at, one in enumerate(declared.servers)}}
+        return [(path, f"no '{name}'") for path, name in named.items() if "unknown" in name]
 
     @asynccontextmanager
     async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncGenerator["MemoryAgentRuntime"]:

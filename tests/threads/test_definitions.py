@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
     from sqlalchemy import Connection
 
-    from pallas_gateway.definitions.records import Definition, StoredAgent
+    from pallas_gateway.definitions.records import StoredAgent
 
 ANN, BOB = editor("ann"), editor("bob")
 
@@ -202,8 +202,9 @@ async def test_the_permission_is_asked_for_the_agent_that_is_changed(database_ur
 async def test_problems_of_the_definition_the_floors_and_the_runtime_come_at_once_with_the_clients_paths(
     database_url: str,
 ) -> None:
-    async def check(_: str, definition: Definition) -> Sequence[Place]:
-        return [Place("servers.0", "no server"), Place("call_timeout_seconds", "runtime"), Place("model", "no key")]
+    async def check(model: str | None, servers: tuple[str, ...]) -> Sequence[tuple[str, str]]:
+        assert (model, servers) == (None, ("secret",))
+        return [("servers.0", "no server"), ("call_timeout_seconds", "runtime"), ("model", "no key")]
 
     async with definitions(database_url) as made:
         made.check = check
@@ -224,8 +225,8 @@ async def test_the_runtime_is_asked_again_if_another_change_has_brought_what_it_
     async with definitions(database_url) as made:
         await made.create("helper", SIMPLE, ANN)
 
-        async def check(_: str, definition: Definition) -> Sequence[Place]:
-            checked.append(definition["model"])
+        async def check(model: str | None, _: tuple[str, ...]) -> Sequence[tuple[str, str]]:
+            checked.append(model)
             if len(checked) == 1:
                 made.check = None
                 await made.patch("helper", {"model": "openai.other"}, BOB, expected=1)

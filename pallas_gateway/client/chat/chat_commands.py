@@ -22,7 +22,6 @@ from pallas_gateway.client.call_settings import (
     value_of,
 )
 from pallas_gateway.client.chat import transcript
-from pallas_gateway.client.chat.chat_store import NAME_TAKEN
 from pallas_gateway.client.gateway_client import fetch_server_tools
 from pallas_gateway.client.health_view import HealthAnswer, print_answers
 from pallas_gateway.client.output import counted, table
@@ -147,7 +146,7 @@ async def _tools(conversation: Conversation, _rest: str) -> None:
         screen.note("No servers." if tools == [] else "The gateway lists the tools of servers where its console is on.")
     screen.print("")
     print_answers(health)
-    used = Counter(tool for turn in conversation.turns() for tool in turn.tools)
+    used = Counter(tool for turn in await conversation.turns() for tool in turn.tools)
     if used:
         screen.print("")
         table("USED IN THIS THREAD", "TIMES", rows=[(tool, str(times)) for tool, times in used.most_common()])
@@ -172,26 +171,21 @@ async def _image(conversation: Conversation, rest: str) -> None:
 @_command("/clear", "begin a new thread; the present one is kept")
 async def _clear(conversation: Conversation, _rest: str) -> None:
     before = conversation.thread
-    conversation.switch_to(None)
+    await conversation.switch_to(None)
     kept = f" The one before is kept: /resume {before.label}" if before is not None else ""
     conversation.screen.note(f"A new thread begins with your next message.{kept}")
 
 
 @_command("/save NAME", "give the thread a name")
 async def _save(conversation: Conversation, rest: str) -> None:
-    name, store, place = thread_name(rest), conversation.store, conversation.place
-    if conversation.thread is not None:
-        conversation.thread = store.name_thread(place, conversation.thread, name)
-    elif store.find(place, name) is not None:
-        raise UsageError(NAME_TAKEN.format(name))
-    else:
-        conversation.name = name
+    name = thread_name(rest)
+    await conversation.save(name)
     conversation.screen.note(f"This thread is '{name}'; `--resume {shlex.quote(name)}` goes on with it.")
 
 
 @_command("/threads", "list the threads with this agent")
 async def _threads(conversation: Conversation, _rest: str) -> None:
-    summaries = conversation.store.summaries(conversation.place)
+    summaries = await conversation.summaries()
     if summaries:
         table("", "THREAD", "TURNS", "LAST (UTC)", "BEGINS", rows=transcript.listed(summaries, conversation.thread))
     else:
@@ -200,19 +194,19 @@ async def _threads(conversation: Conversation, _rest: str) -> None:
 
 @_command("/resume [NAME]", "go on with a thread, by name or number; alone: the latest other one", "thread")
 async def _resume(conversation: Conversation, rest: str) -> None:
-    resume(conversation, rest or None)
+    await resume(conversation, rest or None)
 
 
-def resume(conversation: Conversation, name: str | None) -> None:
+async def resume(conversation: Conversation, name: str | None) -> None:
     """Continue a thread and show its end; without a name the latest thread other than the present one.
 
     Raises:
         UsageError: there is no such thread.
     """
-    screen, place, agent = conversation.screen, conversation.place, conversation.client.agent
-    threads = [one.thread for one in conversation.store.summaries(place)]
+    screen, agent = conversation.screen, conversation.client.agent
+    threads = [one.thread for one in await conversation.summaries()]
     if name:
-        thread = conversation.store.find(place, name)
+        thread = await conversation.find(name)
         if thread is None:
             known = ", ".join(one.label for one in threads)
             raise UsageError(f"No thread '{name}' with {agent}. There are: {known or 'none'}.")
@@ -221,13 +215,13 @@ def resume(conversation: Conversation, name: str | None) -> None:
         if thread is None:
             other = "other " if conversation.thread else ""
             raise UsageError(f"There is no {other}thread with {agent} to resume.")
-    turns = conversation.switch_to(thread)
+    turns = await conversation.switch_to(thread)
     screen.note(f"Thread {thread.label}, {counted(len(turns), 'turn')}.")
     if (hidden := len(turns) - transcript.RECALLED_TURNS) > 0:
         screen.note(f"({counted(hidden, 'earlier turn')} not shown; /export shows all)")
     for line in transcript.recalled(turns, agent):
         screen.note(line)
-    conversation.sendable()
+    conversation.note_window(turns)
     if conversation.parameters:
         screen.note(f"Its parameters: {_shown(conversation.parameters)}")
 
@@ -238,7 +232,7 @@ async def _export(conversation: Conversation, rest: str) -> None:
         raise UsageError("Nothing has been said yet.")
     path = path_and_text(rest)[0] if rest else None
     form = transcript.as_json if path is not None and path.suffix == ".json" else transcript.as_markdown
-    text = form(conversation.place, conversation.thread, conversation.turns())
+    text = form(conversation.place, conversation.thread, await conversation.turns())
     if path is None:
         conversation.screen.print(text)
         return

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.client.chat.chat_schema import SchemaError, migrate, transaction
 from pallas_gateway.client.chat.chat_turns import ChatPlace, ChatThread, ChatTurn, Summary
+from pallas_gateway.client.chat.conversation import NAME_TAKEN
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
@@ -30,7 +31,6 @@ BUSY_SECONDS = 5.0  # longest wait for another writer; writes take milliseconds
 RETRY_SECONDS = 0.01
 OLDEST_PENDING = timedelta(days=1)  # no call takes that long: another process has the owner's id by now
 GONE = "the chat ended before the answer came"
-NAME_TAKEN = "There is a thread '{0}' already; /resume {0} continues it."
 _START_TIME = 19
 """Index of `starttime` (clock ticks since boot) in /proc/PID/stat behind the command's name, see proc(5)."""
 

@@ -44,16 +44,16 @@ class ChatPlace:
 
 @dataclass(frozen=True, slots=True)
 class ChatThread:
-    """One conversation. `conversation_id` is what the gateway logs for its calls."""
+    """One conversation. `conversation_id` is what the gateway logs for its calls. The id is a text at a gateway."""
 
-    id: int
+    id: int | str
     name: str | None
     conversation_id: str
 
     @property
     def label(self) -> str:
-        """Its name, or its number as `#3`; `Store.find` accepts both."""
-        return self.name or f"#{self.id}"
+        """Its name, or its number as `#3`, or its id at the gateway; all of them find it again."""
+        return self.name or (f"#{self.id}" if isinstance(self.id, int) else self.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ class ChatOptions:
     """Agent and thread of a chat.
 
     With `resume` the `thread` (None: the latest) must exist, otherwise it is created if missing; None is a new thread.
-    `settings` and `answers` are `NAME=VALUE`. `message` is the only turn of a chat without a prompt.
+    With `keep_on_gateway` threads are kept by the gateway, else in the file `db`. `settings` and `answers` are
+    `NAME=VALUE`. `message` is the only turn of a chat without a prompt.
     """
 
     agent: str
@@ -41,6 +42,7 @@ class ChatOptions:
     answers: Sequence[str] = field(kw_only=True, default=())
     approve: Sequence[str] = field(kw_only=True, default=())
     asks: bool = field(kw_only=True, default=True)
+    keep_on_gateway: bool = field(kw_only=True, default=False)
 
 
 def chat(
@@ -63,8 +65,11 @@ def chat(
     *,
     no_ask: NoAskOption = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the latest thread, or with NAME.")] = False,
+    keep_on_gateway: Annotated[
+        bool, typer.Option("--keep-on-gateway", help="Keep the conversation in a thread of the gateway.")
+    ] = False,
 ) -> None:
-    """Talk to an agent of a running gateway; the conversation is kept on this machine."""
+    """Talk to an agent of a running gateway; the conversation is kept on this machine, or by the gateway."""
     if name is not None and not resume:
         resumed = f"--resume {shlex.quote(name)}"
         raise UsageError(f"To say one thing: -m '{name}'. To go on with the thread of that name: {resumed}.")
@@ -87,6 +92,7 @@ def chat(
         answers=answer or (),
         approve=approve or (),
         asks=not no_ask,
+        keep_on_gateway=keep_on_gateway,
     )
     from pallas_gateway.client.chat.repl import run  # noqa: PLC0415  imports the terminal and the database
 

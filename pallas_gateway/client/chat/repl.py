@@ -22,7 +22,8 @@ from pallas_gateway.client.call_settings import SYSTEM_PARAMETERS, described, va
 from pallas_gateway.client.chat.chat_commands import COMMANDS, read, resume, thread_name
 from pallas_gateway.client.chat.chat_store import IN_MEMORY, ChatStore, default_path, make_private, opened
 from pallas_gateway.client.chat.command import ChatOptions
-from pallas_gateway.client.chat.conversation import Conversation
+from pallas_gateway.client.chat.kept_conversation import KeptConversation
+from pallas_gateway.client.chat.local_conversation import LocalConversation
 from pallas_gateway.client.chat.screen import Screen
 from pallas_gateway.client.output import CANCELLED, counted
 from pallas_gateway.client.question_prompts import person_for
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.completion import CompleteEvent, Completion
     from prompt_toolkit.key_binding import KeyPressEvent
 
+    from pallas_gateway.client.chat.conversation import Conversation
+
 CONTINUED = "\\"
 
 
@@ -46,20 +49,27 @@ async def run(options: ChatOptions) -> None:
             no answer.
         asyncio.CancelledError: Ctrl-C cancelled the only message.
     """
+    if options.keep_on_gateway:
+        await _run(options, await start_conversation(options, None), None)
+        return
     path = options.db or str(default_path(os.environ, Path.home()))
     with opened(path) as store:
-        conversation = await start_conversation(options, store)
-        if options.message is None:
-            await _converse(conversation, None if path == IN_MEMORY else Path(f"{path}-inputs"))
-        else:
-            with _interruptible():
-                await conversation.send(options.message)
-        if conversation.client.person is not None:
-            conversation.client.person.finish()
+        inputs = None if path == IN_MEMORY else Path(f"{path}-inputs")
+        await _run(options, await start_conversation(options, store), inputs)
 
 
-async def start_conversation(options: ChatOptions, store: ChatStore) -> Conversation:
-    """A conversation that is ready for its first message.
+async def _run(options: ChatOptions, conversation: Conversation, inputs: Path | None) -> None:
+    if options.message is None:
+        await _converse(conversation, inputs)
+    else:
+        with _interruptible():
+            await conversation.send(options.message)
+    if conversation.client.person is not None:
+        conversation.client.person.finish()
+
+
+async def start_conversation(options: ChatOptions, store: ChatStore | None) -> Conversation:
+    """A conversation that is ready for its first message; without a store, the gateway keeps its threads.
 
     Raises:
         GatewayError: the agent cannot be reached, or the options do not fit it.
@@ -68,15 +78,21 @@ async def start_conversation(options: ChatOptions, store: ChatStore) -> Conversa
     person = person_for(options.answers, options.approve, asks=options.asks)
     client, screen = AgentClient(options.url, options.agent, options.bearer, person), Screen()
     async with client.open(screen) as connection:
-        conversation = Conversation(client, store, screen, connection.capabilities)
+        capabilities = connection.capabilities
+    conversation: Conversation
+    if store is None:
+        conversation = KeptConversation(client=client, screen=screen, capabilities=capabilities)
+        await conversation.check()
+    else:
+        conversation = LocalConversation(client=client, screen=screen, capabilities=capabilities, store=store)
     if options.resume:
-        resume(conversation, options.thread)
+        await resume(conversation, options.thread)
     elif options.thread is not None:
         name = thread_name(options.thread)
-        if store.find(conversation.place, name) is None:
+        if await conversation.find(name) is None:
             conversation.name = name
         else:
-            resume(conversation, name)
+            await resume(conversation, name)
     conversation.images = images
     conversation.parameters.update(values_of(options.settings, conversation.capabilities.parameters))
     return conversation
@@ -85,7 +101,7 @@ async def start_conversation(options: ChatOptions, store: ChatStore) -> Conversa
 async def _converse(conversation: Conversation, inputs: Path | None) -> None:
     choices = Choices(
         lambda: {name: described(schema) for name, schema in conversation.capabilities.parameters.items()},
-        lambda: [one.thread.label for one in conversation.store.summaries(conversation.place)],
+        lambda: conversation.labels,
     )
     session = _prompt_session(inputs, choices)
     conversation.screen.note(f"Talking to {conversation.client.agent}. /help shows what there is, Ctrl-D leaves.")

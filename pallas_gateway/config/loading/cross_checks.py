@@ -12,6 +12,7 @@ from pallas_gateway.config.problems import did_you_mean
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 MAX_REGISTRY_NAME_CHARACTERS = 200  # the registry schema's
 MESSAGE_TOOL = "send_message"
+_SYSLOG_SERVER = re.compile(r"([^:\s]+|\[[0-9a-fA-F:.]+\]):[0-9]{1,5}")
 OF_INSTRUCTIONS = ("model", "servers", "tools", "human_input")
 """Keys that only an agent with an instruction may have; a module or card has its own."""
 TOOL_SEPARATOR = "__"  # fast-agent's, between the name of a server and that of its tool
@@ -47,6 +48,7 @@ def broken_rules(deployment: Deployment, only_agent: str | None) -> Iterator[Fin
     yield from _models(deployment)
     yield from _costs(deployment)
     yield from _limits(deployment)
+    yield from _audit_log(deployment)
     yield from _key_names(deployment)
     yield from _granted_agents(deployment)
     yield from _makings(deployment)
@@ -137,6 +139,25 @@ def _limits(deployment: Deployment) -> Iterator[Finding]:
     if gateway.limits.store is not None and gateway.database is None:
         message = "requires 'gateway.database', the database in which the counters are"
         yield Finding("gateway.limits.store", message)
+    places: dict[str, int] = {}
+    for index, name in enumerate(gateway.limits.rule_names):
+        first = places.setdefault(name, index)
+        if first != index:
+            message = f"is named '{name}', as rule {first + 1}; give it a name of its own"
+            yield Finding(f"gateway.limits.rules.{index}", message)
+
+
+def _audit_log(deployment: Deployment) -> Iterator[Finding]:
+    gateway = deployment.gateway
+    if gateway.audit_names == "hashed" and not gateway.state_keys:
+        message = "'hashed' requires 'gateway.state_keys', by the first of which names are hashed"
+        yield Finding("gateway.audit_names", message)
+    if gateway.audit_required and gateway.audit_log is None:
+        yield Finding("gateway.audit_required", "requires 'gateway.audit_log', which says where lines are written")
+    _, is_syslog, address = (gateway.audit_log or "").partition("syslog:")
+    if is_syslog and address and "/" not in address and not _SYSLOG_SERVER.fullmatch(address):
+        message = f"'{gateway.audit_log}' is neither syslog:HOST:PORT nor syslog:/PATH"
+        yield Finding("gateway.audit_log", message)
 
 
 def _key_names(deployment: Deployment) -> Iterator[Finding]:

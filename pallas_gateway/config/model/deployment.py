@@ -153,13 +153,13 @@ their `allowed_origins`."""
 `syslog:/dev/log`, `syslog:HOST:PORT`); see [audit.md](audit.md)."""
 
     audit_names: Literal["plain", "hashed"] = "plain"
-    """`hashed`: the audit log has HMACs of callers and addresses by the first of `state_keys`."""
+    """`hashed`: the audit log has HMACs of callers and addresses by the first of `state_keys`, which it requires."""
 
     audit_sync: Literal["never", "second", "line"] = "second"
     """When lines of the audit log are forced to disk: `line` before the call goes on, `second` once a second."""
 
     audit_required: Flag = False
-    """Refuse calls whose first line cannot be written to the audit log."""
+    """Refuse calls whose first line cannot be written to the audit log; requires `audit_log`."""
 
     database: DatabaseUrl | None = Field(default=None, validation_alias=AliasChoices("database", "threads"), repr=False)
     """Database of conversations: `sqlite:///pallas.db` (relative to this file) or \

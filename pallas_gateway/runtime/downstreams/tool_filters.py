@@ -9,6 +9,7 @@ import logging
 from fnmatch import fnmatch
 from typing import TYPE_CHECKING
 
+from fast_agent.constants import HUMAN_INPUT_TOOL_NAME
 from fast_agent.mcp.common import SEP, create_namespaced_name, get_resource_name, get_server_name
 
 from pallas_gateway.config.problems import did_you_mean
@@ -21,11 +22,14 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.questions import Mode
 
+_NOT_AVAILABLE = "Tool '{}' is not available."
 _log = logging.getLogger("pallas.runtime")
 
 
 async def why_withheld(agent: McpAgent, name: str) -> str | None:
-    """Return the model's text if `name`, which may lack the server's, is a tool that the agent's filters exclude."""
+    """Return the model's text if `name`, which may lack the server's, is a tool that the agent does not have."""
+    if name == HUMAN_INPUT_TOOL_NAME and not agent.config.human_input:
+        return _NOT_AVAILABLE.format(name)
     if not agent.config.tools:
         return None
     found = agent.aggregator.resolve_tool_name(name)
@@ -36,7 +40,7 @@ async def why_withheld(agent: McpAgent, name: str) -> str | None:
         return None
     if any(tool.name == name for tool in (await agent.list_tools()).tools):
         return None  # a function of the agent
-    return f"Tool '{name}' is not available."
+    return _NOT_AVAILABLE.format(name)
 
 
 def passes(filters: Mapping[str, Sequence[str]], tool: str) -> bool:

@@ -129,6 +129,7 @@ def _add_agent(fast: FastAgent, declared: Declared, name: str) -> None:
         tools=tool_filters(declared),
         skills=SKILLS_DEFAULT if declared.tools is None else None,  # skills bring tools of their own
         model=declared.model,
+        human_input=declared.human_input,
         default=True,
     )
     decorate(served)

@@ -69,7 +69,8 @@ class Gate:
                 raise refusals.RefusedError(refusals.without_token(self._gateway, self._scope, name))
             case Decision.HIDDEN:
                 why = f"the token has no grant for agent '{name}'" if exists else "there is no such agent"
-                refusals.record(self._gateway, self._scope, "no_grant", why, caller)
+                known = name if exists else None
+                refusals.record(self._gateway, self._scope, "no_grant", why, caller, agent=known)
                 raise ThreadsApiError(refusals.no_agent(name), reason="not_found")
             case Decision.NO_GRANT:
                 self._refuse_without_grant(action, caller, name)
@@ -77,9 +78,7 @@ class Gate:
     def _refuse_without_grant(self, action: Action, caller: Caller, name: str | None) -> NoReturn:
         grant = _GRANTS[action].format(name=name) if action in _GRANTS else None
         why = f"the token has no grant {grant}" if grant is not None else f"agent '{name}' is not the caller's"
-        client = caller.address or "unknown"
-        self._gateway.refusals.record("insufficient_scope", why, client=client, caller=caller.name)
-        self._gateway.refused_requests.note("insufficient_scope", caller, name)
+        refusals.record(self._gateway, self._scope, "insufficient_scope", why, caller, agent=name, grant=grant)
         if grant is None:
             raise ThreadsApiError("Only the owner can hand an agent over.", reason="insufficient_scope")
         raise refusals.RefusedError(refusals.insufficient(self._gateway, grant, name))

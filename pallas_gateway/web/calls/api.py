@@ -28,6 +28,7 @@ from pallas_gateway.web.threads.errors import ThreadsApiError, error_body
 if TYPE_CHECKING:
     from pallas_gateway.hosting.accounting import Account
     from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.telemetry.refusal_log import Reason
 
 PATH = "/api/v1/calls"
 MOST_RECENT = 1000
@@ -96,11 +97,13 @@ class CallsApi(Api):
         if ends_all or is_own:
             await self._cancel(account, caller, None if is_own or caller.grants.everything else CANCEL_CALLS)
             return Response(status_code=204)
-        if not caller.grants.has(VIEW_CALLS):
+        is_shown = caller.grants.has(VIEW_CALLS)
+        facts = {"agent": account.call.agent, "call_id": call_id, "grant": CANCEL_CALLS}
+        reason: Reason = "insufficient_scope" if is_shown else "no_grant"
+        why = f"the token has no grant {CANCEL_CALLS}"
+        refusals.record(self._gateway, request.scope, reason, why, caller, **facts)
+        if not is_shown:
             raise _no_call(call_id)
-        refusals.record(
-            self._gateway, request.scope, "insufficient_scope", f"the token has no grant {CANCEL_CALLS}", caller
-        )
         return refusals.insufficient(self._gateway, CANCEL_CALLS, None)
 
     async def _cancel(self, account: Account, caller: Caller, grant: str | None) -> None:

@@ -8,20 +8,21 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, override
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.grants import VIEW_CALLS
-from pallas_gateway.ledger.usage import Used
+from pallas_gateway.ledger.usage import Used, in_parts
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import access, refusals
 from pallas_gateway.web.calls.base import Api
 from pallas_gateway.web.threads.errors import ThreadsApiError, error_body
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.ledger.protocol import UsedLimit
@@ -46,11 +47,11 @@ class UsageApi(Api):
         sees_all = caller.grants.has(VIEW_CALLS)
         if not sees_all and not caller.authenticated:  # an address may have several anonymous callers
             return refusals.without_token(self._gateway, request.scope)
-        document = await self._own(caller)
-        if sees_all:
-            document["all"] = await self._all(by)
         # In ASCII: the subject of a token may hold half a surrogate pair.
-        return Response(json.dumps(document), media_type="application/json")
+        document = json.dumps(await self._own(caller))
+        if sees_all:
+            document = f'{document[:-1]}, "all": {await self._all(by)}}}'
+        return Response(document, media_type="application/json")
 
     async def _own(self, caller: Caller) -> Json:
         usage = await self._gateway.running.usage.of_account(caller.account)
@@ -59,28 +60,32 @@ class UsageApi(Api):
             "since": datetime.fromtimestamp(usage.since, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
             "caller": caller.principal,
             "own": {
-                "today": self._rows(usage.today, ("agent",)),
-                "total": self._rows(usage.total, ("agent",)),
+                "today": [row async for row in self._rows(usage.today, ("agent",))],
+                "total": [row async for row in self._rows(usage.total, ("agent",))],
                 "complete": usage.is_whole,
             },
             "limits": [*self._limits(caller, await self._used(caller))],
         }
 
-    async def _all(self, by: tuple[str, ...]) -> Json:
+    async def _all(self, by: tuple[str, ...]) -> str:
+        """Return the JSON of all rows."""
         usage = await self._gateway.running.usage.of_all()
-        return {"today": self._rows(usage.today, by), "total": self._rows(usage.total, by)}
-
-    def _rows(self, rows: Rows, by: tuple[str, ...]) -> list[Json]:
-        """Return the sums by caller, agent, or both, in the order of their names."""
-        sums: dict[tuple[str, ...], Used] = {}
-        for key, used in rows.items():
-            total = sums.setdefault(tuple(getattr(key, name) for name in by), Used())
-            total += used
-        has_prices = bool(self._gateway.configuration.deployment.gateway.prices)
-        return [
-            {**dict(zip(by, names, strict=True)), **_numbers(used, has_prices=has_prices)}
-            for names, used in sorted(sums.items(), key=lambda one: one[0])
+        today, total = [
+            ", ".join([json.dumps(row) async for row in self._rows(rows, by)]) for rows in (usage.today, usage.total)
         ]
+        return f'{{"today": [{today}], "total": [{total}]}}'
+
+    async def _rows(self, rows: Rows, by: tuple[str, ...]) -> AsyncIterator[Json]:
+        """Yield the sums by caller, agent, or both, in the order of their names."""
+        sums: dict[tuple[str, ...], Used] = {}
+        async for some in in_parts(rows.items()):
+            for key, used in some:
+                total = sums.setdefault(tuple(getattr(key, name) for name in by), Used())
+                total += used
+        has_prices = bool(self._gateway.configuration.deployment.gateway.prices)
+        async for part in in_parts(sorted(sums.items(), key=itemgetter(0))):
+            for names, used in part:
+                yield {**dict(zip(by, names, strict=True)), **_numbers(used, has_prices=has_prices)}
 
     def _visible(self, caller: Caller) -> list[str]:
         return [name for name in self._gateway.agents if caller.grants.may_view(name)]

@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -331,16 +332,38 @@ async def test_a_disk_that_fails_to_sync_refuses_the_calls_that_wait_for_it(
 async def test_a_disk_that_does_not_answer_refuses_the_calls_that_wait_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from threading import Event  # noqa: PLC0415  of this test alone
-
     answered = Event()
     monkeypatch.setattr(os, "fsync", lambda _: answered.wait(30))
     monkeypatch.setattr("pallas_gateway.audit.audit_log.LONGEST_SYNC_SECONDS", 0.01)
     log = AuditLog.open(settings(audit_sync="line", audit_required=True), tmp_path)
     with pytest.raises(AuditUnavailableError):
         await log.admit(CALL)
+    assert log._waiting == []
     answered.set()
     log.close()
+
+
+async def test_a_reload_that_turns_the_log_off_forces_lines_to_disk_for_which_calls_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, fsync = Event(), Event(), os.fsync
+
+    def slow(descriptor: int) -> None:
+        if not begun.is_set():
+            begun.set()
+            goes_on.wait(30)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    log = AuditLog.open(settings(audit_sync="line", audit_required=True), tmp_path)
+    try:
+        call = asyncio.create_task(log.admit(CALL))
+        await asyncio.to_thread(begun.wait, 30)
+        log.use(GatewaySettings())
+        await asyncio.wait_for(call, 2)  # less than a call waits for a disk that does not answer
+    finally:
+        goes_on.set()
+    assert actions(tmp_path / FILE) == ["start", "call", "stop"]
 
 
 def test_the_head_is_in_the_ordinary_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

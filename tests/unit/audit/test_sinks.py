@@ -8,10 +8,13 @@ import re
 import socket
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from threading import Event
+from threading import enumerate as threads
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pallas_gateway.audit import sinks
 from pallas_gateway.audit.audit_log import AuditLog, AuditUnavailableError
 from pallas_gateway.audit.chain import link_of
 from pallas_gateway.audit.sinks import SyslogSink, sink_for
@@ -104,6 +107,58 @@ def test_syslog_by_udp_gets_rfc_5424_and_goes_on_without_a_server(host: str) -> 
         sink.write(b"{}", TIME)
     assert sink.unsynced() == []
     sink.close()
+
+
+def test_lines_do_not_wait_for_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answered = Event(), Event()
+    look_up = socket.getaddrinfo
+
+    def getaddrinfo(*question: Any, **more: Any) -> Any:
+        asked.set()
+        assert answered.wait(30)
+        return look_up(*question, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(sinks, "FIRST_LOOKUP_SECONDS", 0.0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(10)
+        sink = sink_for(f"syslog:localhost:{server.getsockname()[1]}", Path(), 1)
+        for _ in range(3):
+            with pytest.raises(BlockingIOError, match="being looked up"):
+                sink.write(b"{}", TIME)
+        assert asked.wait(10)
+        answered.set()
+        _wait_for_lookup()
+        sink.write(b"{}", TIME)
+        assert RFC_5424.fullmatch(server.recv(65_536)) is not None
+    sink.close()
+
+
+def test_a_name_that_is_not_known_is_looked_up_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def getaddrinfo(*question: Any, **_: Any) -> Any:
+        asked.append(question)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    sink = sink_for("syslog:log.example.test:514", Path(), 1)
+    for _ in range(3):
+        with pytest.raises(socket.gaierror, match="not known"):
+            sink.write(b"{}", TIME)
+    assert len(asked) == 1
+    monkeypatch.setattr(sinks, "monotonic", lambda: float("inf"))
+    with pytest.raises(socket.gaierror):
+        sink.write(b"{}", TIME)
+    _wait_for_lookup()
+    assert len(asked) == 2
+
+
+def _wait_for_lookup() -> None:
+    for thread in threads():
+        if thread.name == "audit syslog name":
+            thread.join(10)
 
 
 def test_syslog_has_the_usual_socket_without_an_address() -> None:

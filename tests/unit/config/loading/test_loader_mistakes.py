@@ -283,6 +283,43 @@ MISTAKES = [
         ],
     ),
     Mistake(
+        "names that are hashed by no key",
+        GATEWAY + "  audit_log: audit.log\n  audit_names: hashed\n",
+        [
+            "agents.yaml:7: gateway.audit_names: 'hashed' requires 'gateway.state_keys', by the first of which names "
+            "are hashed",
+        ],
+    ),
+    Mistake(
+        "an audit log that is required and nowhere",
+        GATEWAY + "  audit_required: true\n",
+        [
+            "agents.yaml:6: gateway.audit_required: requires 'gateway.audit_log', which says where lines are written",
+        ],
+    ),
+    *(
+        Mistake(
+            f"a syslog server without {what}",
+            GATEWAY + f"  audit_log: {value}\n",
+            [f"agents.yaml:6: gateway.audit_log: '{value}' is neither syslog:HOST:PORT nor syslog:/PATH"],
+        )
+        for what, value in (
+            ("a port", "syslog:log.example.com"),
+            ("a host", "syslog::514"),
+            ("a number as port", "syslog:log:high"),
+        )
+    ),
+    Mistake(
+        "one name for two rules, also where it is the default of one",
+        GATEWAY
+        + "  limits:\n    rules:\n      - {name: rule-2, calls_per_minute: 1}\n      - {calls_at_once: 1}\n"
+        + "      - {name: ci, calls_at_once: 1}\n      - {name: ci, calls_at_once: 2}\n",
+        [
+            "agents.yaml:9: gateway.limits.rules.1: is named 'rule-2', as rule 1; give it a name of its own",
+            "agents.yaml:11: gateway.limits.rules.3: is named 'ci', as rule 3; give it a name of its own",
+        ],
+    ),
+    Mistake(
         "one port for two agents",
         ONE + "    port: 8201\n  research:\n    module: m\n    port: 8201\n",
         ["agents.yaml:8: agents.research.port: port 8201 is already taken by agents.jarvis"],

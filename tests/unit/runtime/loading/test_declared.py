@@ -77,6 +77,22 @@ def test_an_instruction_is_one_default_agent_with_what_it_was_given() -> None:
     assert (config.servers, config.tools) == (["argos", "helper"], {"argos": ["*"], "helper": ["ask"]})
 
 
+def test_a_model_asks_the_caller_only_where_that_is_declared() -> None:
+    for declared in (Declared(instruction="You are echo."), Declared(instruction="You are echo.", human_input=True)):
+        (data,) = made(declared).agents.values()
+        assert data["config"].human_input is declared.human_input
+
+
+@pytest.mark.parametrize(
+    "text", ["{folder}/secret.txt", "secret.txt", "file://{folder}/secret.txt", "http://127.0.0.1:9/"]
+)
+def test_an_instruction_that_looks_like_a_path_or_a_url_is_only_a_text(text: str, folder: Path) -> None:
+    write("secret.txt", "secret")
+    text = text.format(folder=folder)
+    (data,) = made(Declared(instruction=text)).agents.values()
+    assert data["config"].instruction == text
+
+
 def test_settings_come_from_the_file_that_is_named(folder: Path) -> None:
     named = write("more/other.yaml", yaml.safe_dump({"mcp": {"servers": {"other": {"url": "https://o.example/mcp"}}}}))
     declared = Declared(instruction="You are echo.", model="passthrough", servers=("other",))

@@ -1,0 +1,262 @@
+"""A conversation in threads of the gateway: nothing of it is kept on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, override
+from urllib.parse import quote
+
+from pallas_gateway.client.chat.chat_turns import ChatThread, ChatTurn, Summary
+from pallas_gateway.client.chat.conversation import (
+    NAME_TAKEN,
+    NORMAL_STOP,
+    Conversation,
+    TurnFailedError,
+    sendable_text,
+)
+from pallas_gateway.client.gateway_api import ApiRefusedError, BrokenOffError, ask, events
+from pallas_gateway.client.output import counted, without_controls
+from pallas_gateway.client.usage import UsageError
+from pallas_gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from mcp_types import ElicitRequestParams
+
+PREFIX = "/api/v1"
+_PAGE = 100
+_CANCEL_SECONDS = 5.0
+_STATES = {"complete": "complete", "error": "error"}
+_LIVE = {"assistantStream": True}
+"""The events of a turn are those of the assistant stream, which `Screen` shows."""
+
+
+@dataclass(kw_only=True)
+class KeptConversation(Conversation):
+    """With threads of the gateway; `left_out` turns were reported already."""
+
+    left_out: int = 0
+    _labels: list[str] = field(default_factory=list)
+
+    async def check(self) -> None:
+        """Raise `GatewayError` if the gateway keeps no threads, or not for this caller."""
+        await self._request("GET", f"{self._of_agent}?limit=1")
+
+    @property
+    @override
+    def labels(self) -> Sequence[str]:
+        return self._labels
+
+    @override
+    async def turns(self) -> list[ChatTurn]:
+        if self.thread is None:
+            return []
+        return [turn async for turn in self._turns_of(self.thread)]
+
+    @override
+    async def summaries(self) -> list[Summary]:
+        rows = [row async for row in self._pages(self._of_agent, "threads", "cursor", "nextCursor")]
+        found = [Summary(_thread(row), int(row["turns"]), 0, str(row["updatedAt"]), "") for row in rows]
+        self._labels = [one.thread.label for one in found]
+        return [one for one in found if one.turns]
+
+    @override
+    async def find(self, name: str) -> ChatThread | None:
+        """The thread of that id, or else the latest one with that title."""
+        threads = [_thread(row) async for row in self._pages(self._of_agent, "threads", "cursor", "nextCursor")]
+        same_id = (one for one in threads if one.id == name)
+        return next(same_id, None) or next((one for one in threads if one.name == name), None)
+
+    @override
+    async def save(self, name: str) -> None:
+        other = await self.find(name)
+        if other is not None and (self.thread is None or other.id != self.thread.id):
+            raise UsageError(NAME_TAKEN.format(name))
+        if self.thread is None:
+            self.name = name
+            return
+        self.thread = _thread(await self._request("PATCH", _path(self.thread), {"title": name}))
+
+    @override
+    async def switch_to(self, thread: ChatThread | None) -> list[ChatTurn]:
+        self.thread, self.name, self.images, self.left_out = thread, None, [], 0
+        return await self.turns()
+
+    @override
+    def note_window(self, turns: Sequence[ChatTurn]) -> None:
+        """Report nothing: the gateway decides what it sends, and says so with the answer."""
+
+    @override
+    async def send(self, text: str) -> None:
+        """Send a turn, show the answer, and answer the agent's questions; Ctrl-C ends the call at the gateway."""
+        body: dict[str, Any] = {"message": sendable_text(text), **_LIVE}
+        if self.thread is None and self.name:
+            self.thread = _thread(await self._request("POST", self._of_agent, {"title": self.name}))
+        more = {"images": self.images, "params": self.parameters, "threadId": self.thread.id if self.thread else None}
+        body |= {key: value for key, value in more.items() if value}
+        self.screen.begin()
+        if self.client.person is not None:
+            self.client.person.pause = self.screen.paused
+        try:
+            final = await self._answered(f"{PREFIX}/agents/{quote(self.client.agent, safe='')}/chat", body)
+        except asyncio.CancelledError:
+            self.screen.end_line()
+            await self._cancel()
+            raise
+        except GatewayError:
+            self.screen.end_line()
+            raise
+        self.images = []
+        self.screen.finish(str(final.get("content") or ""))
+        self._note_left_out(int(final.get("historyLeftOut") or final.get("turnsLeftOut") or 0))
+        images = [str(one.get("mime_type")) for one in final.get("images") or ()]
+        stopped = str(final.get("stopped") or final.get("stopReason") or NORMAL_STOP)
+        self.note_end(stopped, final.get("params") or {}, images)
+
+    async def _answered(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the last event of a turn.
+
+        Raises:
+            GatewayError: there is no answer.
+        """
+        answering: dict[str, asyncio.Task[None]] = {}
+        try:
+            async with (
+                asyncio.TaskGroup() as group,
+                events(self.client.url, path, self.client.bearer, body) as stream,
+            ):
+                try:
+                    return await self._followed(stream, group, answering)
+                finally:
+                    for task in answering.values():
+                        task.cancel()
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from errors
+
+    async def _followed(
+        self,
+        stream: AsyncIterator[Mapping[str, Any]],
+        group: asyncio.TaskGroup,
+        answering: dict[str, asyncio.Task[None]],
+    ) -> dict[str, Any]:
+        async for event in stream:
+            match event.get("type"):
+                case "thread":
+                    label = self.thread.name if self.thread else None
+                    self.thread = ChatThread(str(event["threadId"]), label, str(event["threadId"]))
+                case "assistant":
+                    self.screen.payload(dict(event["data"]))
+                case "question":
+                    answering[str(event["id"])] = group.create_task(self._answer(dict(event)))
+                case "answer" if (task := answering.pop(str(event["id"]), None)) is not None:
+                    task.cancel()  # answered elsewhere, or expired; its own answer has arrived
+                case "final":
+                    return dict(event)
+                case "error":
+                    raise TurnFailedError(without_controls(str(event.get("message") or "The agent failed.")))
+        raise BrokenOffError
+
+    async def _answer(self, question: Mapping[str, Any]) -> None:
+        """Have a question answered, and send the answer. The response is read as long as the turn runs."""
+        answer: dict[str, Any] = {"action": "decline"}
+        if self.client.person is not None:
+            decided = await self.client.person.answer(_elicitation(question), question)
+            answer = {"action": decided.action}
+            if decided.action == "accept" and question.get("mode") != "url":
+                answer["content"] = dict(decided.content or {})
+        else:
+            self.screen.note("(the agent asked a question, which was declined: nobody can be asked here)")
+        if self.thread is None:
+            return
+        path = f"{_path(self.thread)}/answers"
+        body = {"answers": {question["id"]: answer}, **_LIVE}
+        try:
+            async with events(self.client.url, path, self.client.bearer, body) as stream:
+                async for _ in stream:
+                    pass
+        except BrokenOffError:  # the stream of the turn reports the same
+            return
+        except ApiRefusedError as error:
+            if error.error != "question_not_open":
+                raise
+
+    async def _cancel(self) -> None:
+        """End the call, which waits for its caller if a question is open."""
+        if self.thread is not None:
+            with suppress(GatewayError, TimeoutError):  # the turn ends when its lease does
+                async with asyncio.timeout(_CANCEL_SECONDS):
+                    await self._request("POST", f"{_path(self.thread)}/cancel")
+
+    def _note_left_out(self, turns: int) -> None:
+        if turns > self.left_out:
+            self.screen.note(f"(the oldest {counted(turns, 'turn')} of this thread no longer go along)")
+        self.left_out = turns
+
+    @property
+    def _of_agent(self) -> str:
+        return f"{PREFIX}/agents/{quote(self.client.agent, safe='')}/threads"
+
+    async def _turns_of(self, thread: ChatThread) -> AsyncIterator[ChatTurn]:
+        said: Mapping[str, Any] = {}
+        tools: list[str] = []
+        path = f"{_path(thread)}/messages"
+        async for row in self._pages(path, "messages", "after", "nextAfter"):
+            if row["role"] == "user":
+                said, tools = row, []
+            elif row["role"] == "assistant" and "turnIndex" in said:
+                yield _turn(said, row, tools)
+            elif row["role"] == "tool":
+                tools += [str(row["toolName"])] if "toolName" in row else []
+
+    async def _pages(
+        self, path: str, key: str, parameter: str, next_key: str, **query: str
+    ) -> AsyncIterator[dict[str, Any]]:
+        more = "".join(f"&{name}={value}" for name, value in query.items())
+        at = ""
+        while True:
+            page = await self._request("GET", f"{path}?limit={_PAGE}{more}{at}")
+            for row in page[key]:
+                yield row
+            if page.get(next_key) is None:
+                return
+            at = f"&{parameter}={quote(str(page[next_key]), safe='')}"
+
+    async def _request(self, method: str, path: str, body: Any = None) -> Any:
+        return (await ask(method, self.client.url, path, self.client.bearer, body=body)).document
+
+
+def _path(thread: ChatThread) -> str:
+    return f"{PREFIX}/threads/{quote(str(thread.id), safe='')}"
+
+
+def _thread(row: Mapping[str, Any]) -> ChatThread:
+    return ChatThread(str(row["id"]), row.get("title"), str(row["id"]))
+
+
+def _turn(said: Mapping[str, Any], answer: Mapping[str, Any], tools: Sequence[str]) -> ChatTurn:
+    error = answer.get("error")
+    state = _STATES.get(str(answer["status"]), "pending")
+    return ChatTurn(
+        int(said["turnIndex"]),
+        state,  # type: ignore[arg-type]  # one of the three
+        str(said["content"]),
+        tuple(said.get("images") or ()),
+        answer.get("content"),
+        str(error.get("message") or error.get("reason")) if isinstance(error, dict) else None,
+        tools=tuple(tools),
+        began_at=str(said["createdAt"]),
+        ended_at=answer.get("createdAt"),
+    )
+
+
+def _elicitation(question: Mapping[str, Any]) -> ElicitRequestParams:
+    """Return a question in the form in which MCP asks it."""
+    from mcp_types import ElicitRequestFormParams, ElicitRequestURLParams  # noqa: PLC0415  other commands need no MCP
+
+    message = str(question["message"])
+    if question.get("mode") == "url":
+        return ElicitRequestURLParams(message=message, url=str(question["url"]), elicitation_id=str(question["id"]))
+    return ElicitRequestFormParams(message=message, requested_schema=dict(question["schema"]))

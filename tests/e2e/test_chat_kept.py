@@ -1,0 +1,170 @@
+"""`pallas-gateway chat --keep-on-gateway`: the conversation is in threads of the gateway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.support.asking import FORM
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.scripted_llm import echo, hang, scripted_llm, stream
+from tests.support.terminal import CTRL_C, CTRL_D, at_terminal
+from tests.support.threads_api import http_of, serving
+from tests.support.waiting import Gate
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from tests.support.gateway import Project, Running
+    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+    from tests.support.terminal import Terminal
+
+
+async def test_a_conversation_is_kept_by_the_gateway_and_goes_on_elsewhere(tmp_path: Path) -> None:
+    async with scripted_llm(echo) as llm, running(project_of(tmp_path, llm)) as served:
+        async with chat(served, tmp_path) as terminal:
+            await terminal.shows("solo>")
+            await terminal.enter("hello")
+            await terminal.shows("heard: hello")
+            await terminal.shows("solo>")
+            await terminal.enter("/set maxTokens 77")
+            await terminal.shows("max_tokens = 77")
+            await terminal.shows("solo>")
+            await terminal.enter("again")
+            await terminal.shows("heard: hello | again")
+            await terminal.shows("solo>")
+            await terminal.enter("/save greetings")
+            await terminal.shows("This thread is 'greetings'")
+            await terminal.shows("solo [greetings]>")
+            await terminal.enter("/clear")
+            await terminal.shows("The one before is kept: /resume greetings")
+            await terminal.shows("solo>")
+            await terminal.enter("other")
+            await terminal.shows("heard: other")
+            await terminal.shows("solo>")
+            await terminal.enter("/save greetings")
+            await terminal.shows("There is a thread 'greetings' already")
+            await terminal.shows("solo>")
+            await terminal.press(CTRL_D)
+            assert await terminal.ends() == 0
+        assert llm.requests[1].body["max_tokens"] == 77
+        threads = await threads_of(served)
+        assert [(one["title"], one["turns"]) for one in threads] == [(None, 1), ("greetings", 2)]
+
+        async with chat(served, tmp_path, "--resume", threads[1]["id"]) as terminal:
+            await terminal.shows("Thread greetings, 2 turns.")
+            await terminal.shows("you> again")
+            await terminal.shows("solo [greetings]>")
+            await terminal.enter("/threads")
+            await terminal.shows(threads[0]["id"])
+            await terminal.shows("greetings")
+            await terminal.shows("solo [greetings]>")
+            await terminal.enter("third")
+            await terminal.shows("heard: hello | again | third")
+            await terminal.shows("solo [greetings]>")
+            await terminal.enter("/export")
+            await terminal.shows("## 3. You")
+            await terminal.shows("third")
+            await terminal.shows("solo [greetings]>")
+            await terminal.enter("/quit")
+            assert await terminal.ends() == 0
+        assert not (tmp_path / "data").exists()
+
+
+async def test_one_message_in_a_named_thread(tmp_path: Path) -> None:
+    async with scripted_llm(echo) as llm, running(project_of(tmp_path, llm)) as served:
+        for said in ("one", "two"):
+            async with chat(served, tmp_path, "-m", said, "--thread", "numbers") as terminal:
+                await terminal.shows(f"{said}\r\n")
+                assert await terminal.ends() == 0
+        [thread] = await threads_of(served)
+        assert (thread["title"], thread["turns"]) == ("numbers", 2)
+        assert llm.requests[-1].user_texts == ["one", "two"]
+
+
+async def test_ctrl_c_ends_the_call_at_the_gateway(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn:
+        text = request.last_user_text
+        return hang(gate) if text == "wait" else stream(["Once ", "upon"], gate) if text == "tell" else echo(request)
+
+    async with scripted_llm(script) as llm, running(project_of(tmp_path, llm)) as served:
+        async with chat(served, tmp_path) as terminal:
+            await terminal.shows("solo>")
+            await terminal.enter("tell")
+            await terminal.shows("Once ")
+            await terminal.press(CTRL_C)
+            await terminal.shows("cancelled")
+            await llm.wait_for_aborted()
+            await until_idle(served)
+            await terminal.shows("solo>")
+            await terminal.enter("hello")
+            await terminal.shows("heard: hello")
+            await terminal.shows("solo>")
+            await terminal.press(CTRL_D)
+            assert await terminal.ends() == 0
+        [thread] = await threads_of(served)
+        turns = await messages_of(served, thread["id"])
+        assert [one["status"] for one in turns if one["role"] == "assistant"] == ["error", "complete"]
+
+
+async def test_questions_are_answered_at_the_terminal(tmp_path: Path) -> None:
+    approving = Agent(["asking"], settings={"approve": ["asking/wipe"]})
+    async with serving(tmp_path / "project", approving) as api:
+        async with chat(api.served, tmp_path, agent="user") as terminal:
+            await terminal.shows("user>")
+            await terminal.enter("name")
+            await terminal.shows(FORM)
+            await terminal.shows("name")
+            await terminal.enter("Ada")
+            await terminal.shows("age")
+            await terminal.enter("36")
+            await terminal.shows('"accept"')
+            await terminal.shows("user>")
+            await terminal.enter("wipe")
+            await terminal.shows("asking/wipe")
+            await terminal.shows("[")
+            await terminal.enter("y")
+            await terminal.shows("wiped")
+            await terminal.shows("user>")
+            await terminal.press(CTRL_D)
+            assert await terminal.ends() == 0
+        assert api.downstream.answers == [{"action": "accept", "content": {"name": "Ada", "age": 36}}]
+
+
+async def test_who_cannot_be_asked_declines(tmp_path: Path) -> None:
+    async with serving(tmp_path / "project") as api:
+        async with chat(api.served, tmp_path, "-m", "name", "--no-ask", agent="user") as terminal:
+            await terminal.shows("which was declined")
+            await terminal.shows('"decline"')
+            assert await terminal.ends() == 0
+        assert api.downstream.answers == [{"action": "decline", "content": None}]
+
+
+async def test_a_gateway_without_a_database_is_an_error_that_names_the_setting(tmp_path: Path) -> None:
+    async with scripted_llm(echo) as llm, running(project_of(tmp_path, llm, gateway={})) as served:
+        async with chat(served, tmp_path, "-m", "hi") as terminal:
+            await terminal.shows("`gateway.database` in agents.yaml")
+            assert await terminal.ends() == 1
+        assert llm.requests == []
+
+
+def project_of(folder: Path, llm: ScriptedLlm, gateway: dict[str, Any] | None = None) -> Project:
+    settings = {"database": "sqlite:///threads.db"} if gateway is None else gateway
+    return write_project(folder / "project", {"solo": Agent()}, llm_url=llm.base_url, gateway=settings)
+
+
+def chat(served: Running, folder: Path, *arguments: str, agent: str = "solo") -> AbstractAsyncContextManager[Terminal]:
+    environ = {"PALLAS_GATEWAY_URL": served.base_url, "XDG_DATA_HOME": str(folder / "data")}
+    return at_terminal(["chat", agent, "--keep-on-gateway", *arguments], folder, environ)
+
+
+async def threads_of(served: Running) -> list[dict[str, Any]]:
+    async with http_of(served) as http:
+        return list((await http.get("/agents/solo/threads")).raise_for_status().json()["threads"])
+
+
+async def messages_of(served: Running, thread_id: str) -> list[dict[str, Any]]:
+    async with http_of(served) as http:
+        return list((await http.get(f"/threads/{thread_id}/messages")).raise_for_status().json()["messages"])
