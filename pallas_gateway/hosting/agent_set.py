@@ -29,7 +29,7 @@ from pallas_gateway.tasks import give_way
 from pallas_gateway.urls import ALL_AGENTS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping
 
     import httpx
 
@@ -90,12 +90,19 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A configuration, the started versions of its agents, and the reasons why other versions could not start."""
+    """A configuration, the started versions of its agents, and the reasons why other versions could not start.
+
+    `only`: the agents that it may change; None for all.
+    """
 
     configuration: Configuration
     addresses: Addresses
-    standbys: dict[str, StandbyRuntime]
-    failures: dict[str, AgentStartError]
+    only: Collection[str] | None
+    standbys: dict[str, StandbyRuntime] = field(default_factory=dict)
+    failures: dict[str, AgentStartError] = field(default_factory=dict)
+
+    def may_change(self, name: str) -> bool:
+        return self.only is None or name in self.only
 
     def drop(self) -> None:
         """Stop the started versions."""
@@ -123,7 +130,7 @@ class AgentSet:
         """Called when an agent has started from files that changed before the latest reload."""
         self.agents: Mapping[str, HostedAgent] = {name: self._new_agent(name) for name in configuration.hosted_agents}
         self._health = {name: self._new_checker(name) for name in self.agents}
-        self._fail_refused()
+        self._fail_refused(self.agents)
 
     @asynccontextmanager
     async def hosting(self, *, after: asyncio.Task[None], with_rounds: bool) -> AsyncIterator[None]:
@@ -179,9 +186,14 @@ class AgentSet:
         self._health[name].report(server, error, refused=refused)
         self._health[name].note(life_of(agent), self._shared.preflight.known(agent.provider))
 
-    async def prepare(self, configuration: Configuration, addresses: Addresses) -> Prepared:
-        """Start new versions of agents whose configuration or files changed, while the present ones serve."""
-        prepared = Prepared(configuration, addresses, {}, {})
+    async def prepare(
+        self, configuration: Configuration, addresses: Addresses, only: Collection[str] | None = None
+    ) -> Prepared:
+        """Start new versions of agents whose configuration or files changed, while the present ones serve.
+
+        `only`: the agents that may have changed; None for all.
+        """
+        prepared = Prepared(configuration, addresses, only)
         try:
             # Asked again: another agent may have started from its earlier spec meanwhile.
             while outdated := await self._outdated(prepared):
@@ -194,10 +206,11 @@ class AgentSet:
     def apply(self, prepared: Prepared) -> Changes:
         """Replace the configuration and the agents, without an `await`."""
         before = dict(self.agents)
-        specs_before = {name: self._present_spec(name) for name, agent in before.items() if agent.runtime is None}
-        settings_before = {name: agent.settings for name, agent in before.items()}
+        hosted = prepared.configuration.hosted_agents
+        kept = [name for name in hosted if name in before and prepared.may_change(name)]
+        specs_before = {name: self._present_spec(name) for name in kept if before[name].runtime is None}
+        settings_before = {name: before[name].settings for name in kept}
         self._configuration, self._addresses = prepared.configuration, prepared.addresses
-        hosted = self._configuration.hosted_agents
         removed = [name for name in before if name not in hosted]
         added = [name for name in hosted if name not in before]
         for name in removed:
@@ -206,13 +219,13 @@ class AgentSet:
         self._health = {name: self._health.get(name) or self._new_checker(name) for name in hosted}
         for name in added:
             self._begin(name)
-        kept = [name for name in hosted if name in before]
         for name in kept:
             self._go_on(name, specs_before.get(name), prepared)
-        self._fail_refused()
+        self._fail_refused([*added, *kept])
         self.servers.serve(self.agents)
         self._rounds.wake()
-        self._coming_up = {name for name in kept if self.agents[name].runtime is None}
+        coming_up = {name for name in kept if self.agents[name].runtime is None}
+        self._coming_up = coming_up | {name for name in self._coming_up if not prepared.may_change(name)}
         changed = [n for n in kept if n in prepared.standbys or self.agents[n].settings != settings_before[n]]
         return Changes(tuple(added), tuple(changed), tuple(removed), prepared.failures)
 
@@ -247,9 +260,10 @@ class AgentSet:
         elif is_replaced or agent.status.state is State.FAILED or (agent.runtime is None and is_other):
             self._begin(name)
 
-    def _fail_refused(self) -> None:
-        """Fail the agents that may not run. New calls are refused, running ones end on their version."""
-        for name, agent in self.agents.items():
+    def _fail_refused(self, names: Iterable[str]) -> None:
+        """Fail those of these agents that may not run. New calls are refused, running ones end on their version."""
+        for name in names:
+            agent = self.agents[name]
             if agent.identity is not None and agent.identity.refused is not None:
                 if self.supervisor is not None:
                     self.supervisor.end(name)
@@ -273,7 +287,8 @@ class AgentSet:
         The event loop does other work between two agents, so an agent that has started meanwhile is compared again.
         """
         wanted = prepared.configuration.hosted_agents.keys() & self.agents.keys() - prepared.configuration.refused
-        unknown = sorted(wanted - prepared.standbys.keys() - prepared.failures.keys())
+        known = prepared.standbys.keys() | prepared.failures.keys()
+        unknown = sorted(name for name in wanted - known if prepared.may_change(name))
         seen: dict[str, AgentRuntime | None] = dict.fromkeys(unknown)
         outdated: dict[str, AgentSpec] = {}
         while unseen := [name for name in unknown if self.agents[name].runtime is not seen[name]]:

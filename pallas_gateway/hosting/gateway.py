@@ -18,6 +18,7 @@ import httpx
 
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.prices import Prices
+from pallas_gateway.config.loading.configuration import stored_changes
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.health.preflight import Preflight
 from pallas_gateway.hosting.agent_set import AgentSet, GatewayServices
@@ -36,7 +37,7 @@ from pallas_gateway.telemetry.redaction import cleaned
 from pallas_gateway.telemetry.refusal_log import RefusalLog
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.file_stamps import Files
@@ -90,6 +91,8 @@ class Gateway:
         self.stored = _stored(self, self.running.elsewhere.process)
         if self.stored is not None:
             self.running.ledger = self.stored.ledger_around(self.running.ledger)
+        self.agent_watch = self.stored.watch if self.stored is not None and not configuration.per_port else None
+        """Reads the agents of the database; None if there are none."""
         self.metrics.limit_ratios = self.running.ledger.ratios
         self.metrics.audit_state = self.running.ledger.audit_state
         tasks = (self._calls, self._background)
@@ -177,6 +180,22 @@ class Gateway:
         changes = self._agent_set.apply(prepared)
         self._note_changes(changes)
         return changes
+
+    async def take_up(self, configuration: Configuration, again: Collection[str] = ()) -> Changes:
+        """Apply another configuration whose agents of files, and whose settings, are the present ones.
+
+        As `reload`, but only for agents of the database that differ; neither files nor other agents are looked at.
+
+        Args:
+            configuration: the present one with other agents of the database.
+            again: agents to start although they are the same, because they were kept back.
+        """
+        only = {*stored_changes(self.configuration, configuration), *again}
+        addresses = replace(self.addresses, configuration=configuration)
+        prepared = await self._agent_set.prepare(configuration, addresses, only)
+        # No `await` from here on, as above.
+        self.configuration, self.addresses = configuration, addresses
+        return self._agent_set.apply(prepared)
 
     def _apply_settings(self) -> None:
         gateway = self.configuration.deployment.gateway

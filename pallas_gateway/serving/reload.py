@@ -1,6 +1,7 @@
-"""Reloads the configuration while calls run.
+"""Reloads the configuration while calls run: that of files on request, agents of the database when they change.
 
-A file with problems changes nothing. Settings that require a restart are logged and keep their values.
+A file with problems changes nothing. Settings that require a restart are logged and keep their values. A change of the
+database reads no file, and a reload of files keeps the agents of the database as they were read last.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from pallas_gateway.file_stamps import stamps
 from pallas_gateway.serving import certificates
 from pallas_gateway.serving.file_watch import FileWatch
 from pallas_gateway.serving.hypercorn_server import check_tls
+from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import cleaned
 from pallas_gateway.web.app import create_app
 
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pallas_gateway.serving.ports import Listening, SwappableApp
     from pallas_gateway.serving.service_manager import ServiceManager
     from pallas_gateway.serving.sockets import Listeners
+    from pallas_gateway.serving.stored_agents import StoredAgents
 
 _log = logging.getLogger("pallas.reload")
 
@@ -57,7 +60,7 @@ class Reloads:
 
 
 class Reloader:
-    """Reloads one gateway, one reload after the other."""
+    """Reloads one gateway, one reload or change of the database after the other."""
 
     def __init__(  # noqa: PLR0913, PLR0917  the parts of a running server
         self,
@@ -67,9 +70,13 @@ class Reloader:
         ports: tuple[SwappableApp, Listening],
         service: ServiceManager,
         bind: Callable[[Configuration, ExitStack], Listeners],
+        stored: StoredAgents | None = None,
+        files: Configuration | None = None,
     ) -> None:
-        """`bind` binds the ports on which the gateway does not listen yet."""
+        """`bind` binds the ports on which the gateway does not listen yet; `files` is the configuration of files."""
         self._gateway = gateway
+        self._stored = stored
+        self._of_files = files or gateway.configuration
         self._servers = servers
         self._reloads = reloads
         self._entrance, self._listening = ports
@@ -82,14 +89,13 @@ class Reloader:
 
     async def run(self) -> None:
         while True:
-            await self._reloads.asked.wait()
-            self._reloads.asked.clear()
-            self._service.reloading()
-            problems = await self._reload()
-            self._gateway.note_reload(problems)
-            if self._gateway.all_tried:  # else `ready` follows when they were
-                self._service.ready()
-            self._watch.look_again()
+            await self._until_asked()
+            if self._reloads.asked.is_set():
+                await self._reload_files()
+            elif self._stored is not None and self._stored.changed.is_set():
+                await self._stored.take_up(self._of_files)
+            elif self._stored is not None:
+                await self._stored.retry(self._of_files)
 
     async def watch_files(self) -> None:
         """Request a reload whenever a file of the project changes, until cancelled."""
@@ -97,17 +103,34 @@ class Reloader:
         async for _ in self._watch.changes():
             self._reloads.asked.set()
 
+    async def _until_asked(self) -> None:
+        """Return when a reload is requested, the database has changes, or something may be tried again."""
+        events = [self._reloads.asked, *([self._stored.changed] if self._stored is not None else [])]
+        pause = self._stored.retry_pause if self._stored is not None else None
+        async with TaskOwner(close_seconds=0) as waiting:
+            asked = [waiting.spawn(event.wait(), name="asked to reload") for event in events]
+            await asyncio.wait(asked, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _reload_files(self) -> None:
+        self._reloads.asked.clear()
+        self._service.reloading()
+        problems = await self._reload()
+        self._gateway.note_reload(problems)
+        if self._gateway.all_tried:  # else `ready` follows when they were
+            self._service.ready()
+        self._watch.look_again()
+
     async def _reload(self) -> list[str]:
         """Reload; return why something keeps its earlier version."""
         try:
             wanted = await asyncio.to_thread(self._reloads.read)  # some hundred agents take a second
-            configuration, fixed = applicable(self._gateway.configuration, wanted)
+            files, fixed = applicable(self._of_files, wanted)
             for key in fixed:
                 _log.warning("setting requires a restart", extra={"key": key})
-            self._awaited = stamps(configuration.declared_files)
-            check_tls(configuration)
+            self._awaited = stamps(files.declared_files)
+            check_tls(files)
             async with self._listening.steady():
-                changes = await self._apply(configuration)
+                changes = await self._apply(files if self._stored is None else self._stored.beside(files))
         except ConfigurationError as error:
             problems = [str(problem) for problem in error.problems]
             for problem in problems:
@@ -120,6 +143,11 @@ class Reloader:
         except Exception:  # noqa: BLE001  the gateway continues to serve
             _log.exception("unexpected error while reloading")
             return ["unexpected error while reloading; the log has its traceback"]
+        self._of_files = files
+        if self._stored is not None:
+            self._stored.taken_up(changes)
+            of_files = {name: why for name, why in changes.kept_back.items() if not self._gateway.agents[name].id}
+            changes = replace(changes, kept_back=of_files)
         _log_changes(changes)
         if changes.added or changes.changed or changes.removed:
             self._reloads.after()

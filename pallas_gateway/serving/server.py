@@ -23,7 +23,7 @@ from pallas_gateway.mcp_server.mcp_servers import McpServers
 from pallas_gateway.serving import certificates
 from pallas_gateway.serving.hypercorn_server import check_tls
 from pallas_gateway.serving.ports import Listening, SwappableApp
-from pallas_gateway.serving.reload import Reloader
+from pallas_gateway.serving.reload import Reloader, Reloads
 from pallas_gateway.serving.service_manager import ServiceManager
 from pallas_gateway.serving.sockets import bind, keep_shared, share
 from pallas_gateway.tasks import TaskOwner
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import Runtime
-    from pallas_gateway.serving.reload import Reloads
     from pallas_gateway.serving.sockets import Sharing
+    from pallas_gateway.serving.stored_agents import StoredAgents
 
 _log = logging.getLogger("pallas.server")
 
@@ -108,6 +108,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
         certificates.measure_end(configuration, gateway.metrics)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gateway)
+            stored = await _stored_agents(gateway)
             service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))
             entrance = SwappableApp(create_app(gateway, servers, listeners.routes))
             gateway.running.elsewhere.app = entrance
@@ -118,12 +119,15 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             await stack.enter_async_context(gateway.hosting(with_rounds=shared is None or shared.is_first))
             tasks = await stack.enter_async_context(TaskOwner())
             tasks.spawn(_announce(gateway, service, on_ready), name="announce", report=True)
-            if reloads is not None:
-                bind_more = partial(keep_shared if shared else bind, present=listening.routes)
-                reloader = Reloader(gateway, servers, reloads, (entrance, listening), service, bind_more)
-                tasks.spawn(reloader.run(), name="reloading", report=True)
-                if reloads.watch:
-                    tasks.spawn(reloader.watch_files(), name="file watch", report=True)
+            reloads = reloads or Reloads(lambda: configuration)
+            bind_more = partial(keep_shared if shared else bind, present=listening.routes)
+            ports = (entrance, listening)
+            reloader = Reloader(gateway, servers, reloads, ports, service, bind_more, stored, configuration)
+            tasks.spawn(reloader.run(), name="reloading", report=True)
+            if reloads.watch:
+                tasks.spawn(reloader.watch_files(), name="file watch", report=True)
+            if gateway.agent_watch is not None:
+                tasks.spawn(gateway.agent_watch.run(), name="agents of the database", report=True)
             await _stopped(stop, listening, tasks)
             await tasks.cancel_all()
             listening.hurry()
@@ -135,6 +139,17 @@ def _running_calls(configuration: Configuration, closing: ExitStack, stdout: int
     running = RunningCalls()
     running.ledger = closing.enter_context(audited(running.ledger, configuration, stdout))
     return running
+
+
+async def _stored_agents(gateway: Gateway) -> StoredAgents | None:
+    """Host the agents of the database, before the first request is answered; None without a database."""
+    if gateway.agent_watch is None:
+        return None
+    from pallas_gateway.serving.stored_agents import StoredAgents  # noqa: PLC0415  imported only with a database
+
+    stored = StoredAgents(gateway, gateway.agent_watch)
+    await stored.load(gateway.configuration)
+    return stored
 
 
 async def _stopped(stop: asyncio.Event, listening: Listening, tasks: TaskOwner) -> None:

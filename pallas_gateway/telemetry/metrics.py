@@ -101,6 +101,14 @@ class Metrics:
             across="livemin",
         )
         self.config_reloads = self._counter("pallas_config_reloads_total", "Reloads, by outcome.", "outcome")
+        self.stored_agent_changes = self._counter(
+            "pallas_stored_agent_changes_total", "Changes of agents of the database that were taken up.", "outcome"
+        )
+        self.stored_agents_kept_back = self._gauge(
+            "pallas_stored_agents_kept_back",
+            "Agents of the database whose present version did not start; they run an earlier one.",
+            across="livemax",
+        )
         self.agent_info = self._gauge("pallas_agent_info", "1 per configured agent.", "agent", "port", across="livemax")
         self.agent_state = self._gauge(
             "pallas_agent_state", "1 for the state an agent is in.", "agent", "state", across="livemax"
@@ -258,6 +266,7 @@ class Metrics:
         self.build_info.labels(__version__, platform.python_version()).set(1)
         for outcome in OUTCOMES:
             self.config_reloads.labels(outcome)
+            self.stored_agent_changes.labels(outcome)
         for reason in AUTH_REFUSALS:
             self.auth_refused.labels(reason)
 

@@ -215,6 +215,18 @@ class Configuration:
         return authority(self.scheme, self.deployment.host, port)
 
 
+def stored_changes(present: Configuration, wanted: Configuration) -> set[str]:
+    """Return the agents of the database that differ, and those whose sub-agents appear, go or are other agents."""
+    before, after = present.stored, wanted.stored
+    differing = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    others = {name for name in differing if _id_of(before.get(name)) != _id_of(after.get(name))}
+    return differing | {name for name in after if not others.isdisjoint(wanted.deployment.agents[name].agents)}
+
+
+def _id_of(agent: StoredIdentity | None) -> str | None:
+    return agent.id if agent is not None else None
+
+
 def applicable(present: Configuration, wanted: Configuration) -> tuple[Configuration, tuple[str, ...]]:
     """Return `wanted` without the changes that require a restart, and the keys of those."""
     fixed = list(needing_a_restart(present, wanted))
