@@ -58,13 +58,17 @@ class AgentWatch:
             self._asked.clear()
             await self.look()
 
-    async def look(self) -> None:
-        """Read the agents if they have changed. A database that is away is logged once, on the change."""
+    async def look(self, seconds: float | None = None) -> None:
+        """Read the agents if they have changed, within so many seconds.
+
+        A database that is away is logged once, on the change.
+        """
         try:
-            if self.snapshot is None or await self._source.number() != self.snapshot.number:
-                self.snapshot = await self._source.snapshot()
-                self.changed.set()
-        except DatabaseUnavailableError as error:
+            async with asyncio.timeout(seconds):
+                if self.snapshot is None or await self._source.number() != self.snapshot.number:
+                    self.snapshot = await self._source.snapshot()
+                    self.changed.set()
+        except (DatabaseUnavailableError, TimeoutError) as error:
             self._note(error)
         except Exception as error:  # noqa: BLE001  the agents stay as they are, and the next look may succeed
             if not self.is_away:
@@ -79,19 +83,18 @@ class AgentWatch:
         self._progress.set()
         self._progress = asyncio.Event()
 
-    async def until_applied(self, seconds: float) -> bool:
+    async def until_applied(self) -> bool:
         """Look at once, and return True when this process has applied, or refused, the changes made before.
 
-        Returns False after `seconds`, and if the database is away.
+        Returns False if the database is away.
         """
         try:
-            async with asyncio.timeout(seconds):
-                number = await self._source.number()
-                self._asked.set()
-                while self._applied is None or self._applied < number:
-                    await self._progress.wait()
-        except (TimeoutError, DatabaseUnavailableError):
+            number = await self._source.number()
+        except DatabaseUnavailableError:
             return False
+        self._asked.set()
+        while self._applied is None or self._applied < number:
+            await self._progress.wait()
         return True
 
     def _note(self, error: Exception | None) -> None:

@@ -212,6 +212,10 @@ class AgentState:
         self._tried.set()
         self._count_state()
 
+    async def wait_until_tried(self) -> None:
+        """Return once the agent has been ready or failed."""
+        await self._tried.wait()
+
     async def version_for_call(self) -> AgentVersion:
         """Return the version for a new call; wait for the first start of the agent at most as long as for a slot.
 

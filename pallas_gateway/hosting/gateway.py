@@ -197,6 +197,23 @@ class Gateway:
         self.configuration, self.addresses = configuration, addresses
         return self._agent_set.apply(prepared)
 
+    async def until_taken_up(self, name: str, seconds: float) -> bool:
+        """Return True when this process has applied, or refused, all changes of agents of the database made before.
+
+        An agent of that `name` that is new here was also started once. Returns False after `seconds`, if the database
+        is away, and if there are no such agents here.
+        """
+        if self.agent_watch is None:
+            return False
+        try:
+            async with asyncio.timeout(seconds):
+                is_applied = await self.agent_watch.until_applied()
+                if (agent := self.agents.get(name)) is not None:
+                    await agent.wait_until_tried()
+        except TimeoutError:
+            return False
+        return is_applied
+
     def _apply_settings(self) -> None:
         gateway = self.configuration.deployment.gateway
         self.running.ledger.use(gateway)
@@ -276,6 +293,11 @@ class Gateway:
         return limits.when_store_is_away
 
     @property
+    def stored_agents_away(self) -> bool:
+        """True while the database of agents cannot be read: changes, or all agents in it, are not known."""
+        return self.agent_watch is not None and self.agent_watch.is_away
+
+    @property
     def summary(self) -> str:
         """The state of the gateway in one line."""
         if self.draining:
@@ -283,8 +305,9 @@ class Gateway:
         down = [name for name, agent in self.agents.items() if agent.status.state is not State.READY]
         ready = f"{len(self.agents) - len(down)} of {len(self.agents)} agents ready"
         away = f"limits without their database: {self.limits_away}" if self.limits_away else ""
+        agents_away = "agents of the database: away" if self.stored_agents_away else ""
         reload = "" if self._is_whole else "last reload failed"
-        parts = [ready, f"not up: {', '.join(down)}" if down else "", away, reload]
+        parts = [ready, f"not up: {', '.join(down)}" if down else "", away, agents_away, reload]
         return ", ".join(one for one in parts if one)
 
     @property

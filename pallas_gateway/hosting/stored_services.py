@@ -6,6 +6,7 @@ import secrets
 from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.definitions.service import Definitions
+from pallas_gateway.definitions.watch import AgentWatch
 from pallas_gateway.ledger.stored_counters import StoredCounters
 from pallas_gateway.ledger.stored_ledger import StoredLedger
 from pallas_gateway.questions.stored_states import StoredStates
@@ -38,6 +39,7 @@ class StoredServices:
         self.states = StoredStates(connections, process, is_open=lambda: self.database.is_open)
         self.counters = StoredCounters(connections, leases.seconds, is_open=lambda: self.database.is_open)
         self.definitions = Definitions(self.database, configuration)
+        self.watch = AgentWatch(self.definitions)
         self.database.add(self.threads, self.states, self.counters)
         self.database.measure_by(self.counters.measure)
 

@@ -6,10 +6,8 @@ tried again when a file behind the failure has changed, else ever less often.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
-from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -44,9 +42,7 @@ class StoredAgents:
 
     async def load(self, files: Configuration) -> None:
         """Host the agents before the first ones are started. Without the database they follow when it is back."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._gateway.limits.database.first_try_seconds):
-                await self._watch.look()
+        await self._watch.look(self._gateway.limits.database.first_try_seconds)
         if self._watch.snapshot is not None:
             await self.take_up(files)
 
@@ -73,7 +69,8 @@ class StoredAgents:
         named = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
         if extra := {kind: ", ".join(agents) for kind, agents in named.items() if agents}:
             _log.info("agents of the database changed", extra=extra)
-        self._count("error" if changes.kept_back else "ok")
+        if extra or changes.kept_back:
+            self._count("error" if changes.kept_back else "ok")
 
     def beside(self, files: Configuration) -> Configuration:
         """Return a configuration of files with the agents as they were read last."""

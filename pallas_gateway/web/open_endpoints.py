@@ -56,7 +56,9 @@ async def _live(_gateway: Gateway, _routes: PortRoutes, _request: Request) -> Re
 
 
 async def _ready(gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
-    """Answer 200 if every agent was tried and the gateway is not draining; `?strict=1` requires ready agents.
+    """Answer 200 if every agent was tried and the gateway is not draining.
+
+    `?strict=1` also requires that no agent has failed, and that the database of agents is not away.
 
     An agent that a reload adds counts once it was tried. The body lists agents that the viewer may view, with reasons
     for those who may view them by a grant; the status is the same for every caller.
@@ -68,8 +70,8 @@ async def _ready(gateway: Gateway, _routes: PortRoutes, request: Request) -> Res
     informed = await informed_of(gateway, request.scope)
     down = {name: one.status for name, one in gateway.agents.items() if one.status.state is not State.READY}
     strict = request.query_params.get("strict") in ("1", "true")
-    has_failed = any(status.state is State.FAILED for status in down.values())
-    is_ready = gateway.all_tried and not gateway.draining and not (strict and has_failed)
+    is_whole = not gateway.stored_agents_away and all(status.state is not State.FAILED for status in down.values())
+    is_ready = gateway.all_tried and not gateway.draining and (is_whole or not strict)
     word = "draining" if gateway.draining else "ready" if is_ready else "not ready" if gateway.all_tried else "starting"
     shown = {
         name: {"state": status.state.value, "reason": status.reason if informed.may_view(name) else None}
@@ -79,6 +81,8 @@ async def _ready(gateway: Gateway, _routes: PortRoutes, request: Request) -> Res
     document = {"status": word, "agents": sum(viewer.may_view(name) for name in gateway.agents), "not_up": shown}
     if gateway.limits_away is not None:
         document["limits"] = {"database": "away", "calls": gateway.limits_away}
+    if gateway.stored_agents_away:
+        document["database"] = {"agents": "away"}
     return JSONResponse(document, status_code=200 if is_ready else 503)
 
 

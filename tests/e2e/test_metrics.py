@@ -78,6 +78,8 @@ TABLE = {
     "pallas_config_last_reload_successful": row("gauge"),
     "pallas_config_last_reload_timestamp_seconds": row("gauge"),
     "pallas_config_reloads_total": row("counter", "outcome", outcome="ok error"),
+    "pallas_stored_agent_changes_total": row("counter", "outcome", outcome="ok error"),
+    "pallas_stored_agents_kept_back": row("gauge"),
     "pallas_fast_path": row("gauge", "name"),
     "pallas_worker_restarts_total": row("counter"),
     "pallas_heartbeats_total": row("counter", "agent", agent=HOSTED),
@@ -105,6 +107,8 @@ STAYS_AT_0 = {
     "pallas_instances_live",
     "pallas_questions_open",
     "pallas_questions_total",
+    "pallas_stored_agent_changes_total",
+    "pallas_stored_agents_kept_back",
     "pallas_worker_restarts_total",
 }
 

@@ -36,6 +36,8 @@ DOCUMENTED = {
     "pallas_config_last_reload_successful": ("gauge", ()),
     "pallas_config_last_reload_timestamp_seconds": ("gauge", ()),
     "pallas_config_reloads_total": ("counter", ("outcome",)),
+    "pallas_stored_agent_changes_total": ("counter", ("outcome",)),
+    "pallas_stored_agents_kept_back": ("gauge", ()),
     "pallas_agent_info": ("gauge", ("agent", "port")),
     "pallas_agent_state": ("gauge", ("agent", "state")),
     "pallas_send_message_total": ("counter", ("agent", "outcome")),

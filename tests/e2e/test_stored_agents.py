@@ -1,0 +1,229 @@
+"""Agents of the database in one gateway: what every API serves of them while they come, change and go."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from pallas_gateway.config.loading.loader import Overrides
+from tests.support.calling import ask
+from tests.support.gateway import Agent, running, starts, until_idle
+from tests.support.listener import reserved_port
+from tests.support.scripted_llm import LlmRequest, Turn, hang, say, scripted_llm
+from tests.support.stored_agents import ME, definition, definitions_of, project_of, ready, taken_up
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def saying(gate: Gate) -> Any:
+    """A model that repeats the instruction; `hang` waits for the gate."""
+
+    def script(request: LlmRequest) -> Turn:
+        said = say(str(request.messages[0]["content"]))
+        return hang(gate, said) if request.last_user_text == "hang" else said
+
+    return script
+
+
+async def test_an_agent_is_served_from_its_creation_to_its_deletion(tmp_path: Path) -> None:
+    async with scripted_llm(saying(Gate())) as llm, running(project_of(tmp_path, llm.base_url)) as served:
+        made = definitions_of(served)
+        assert list(served.gateway.agents) == ["filed"]
+        filed = served.gateway.agents["filed"].runtime
+        first = await made.create("helper", definition("one", title="Helper One"), ME)
+        await taken_up(served)
+        agent = await ready(served, "helper")
+        assert (agent.id, agent.identity and agent.identity.version) == (first.id, 1)
+        assert "You say one." in (await ask(served.url("helper"), "hello")).text
+        assert await titles(served) == ["Filed", "Helper One"]
+
+        await made.patch("helper", {"instruction": "You say two."}, ME, expected=1)
+        await taken_up(served)
+        assert "You say two." in (await ask(served.url("helper"), "hello")).text
+        assert agent.identity is not None
+        assert agent.identity.version == 2
+
+        await made.remove("helper", ME, expected=2)
+        await taken_up(served)
+        assert list(served.gateway.agents) == ["filed"]
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert (await client.post(served.url("helper"), json={})).status_code == 404
+        assert served.gateway.agents["filed"].runtime is filed
+        assert starts(served, "filed") == 2
+        assert served.metric("pallas_stored_agent_changes_total", outcome="ok") == 3
+        assert served.metric("pallas_config_reloads_total", outcome="ok") == 0
+
+
+async def test_a_call_ends_on_the_version_on_which_it_began(tmp_path: Path) -> None:
+    gate = Gate()
+    async with scripted_llm(saying(gate)) as llm, running(project_of(tmp_path, llm.base_url)) as served:
+        made = definitions_of(served)
+        await made.create("changes", definition("one"), ME)
+        await made.create("goes", definition("going"), ME)
+        await taken_up(served)
+        for name in ("changes", "goes"):
+            await ready(served, name)
+        calls = [asyncio.create_task(ask(served.url(name), "hang")) for name in ("changes", "goes")]
+        await gate.wait_for_entered(2)
+        await made.replace("changes", definition("two"), ME, expected=None)
+        await made.remove("goes", ME, expected=None)
+        await taken_up(served)
+        assert "You say two." in (await ask(served.url("changes"), "hello")).text
+        gate.open()
+        answers = [await call for call in calls]
+        assert [one.is_error for one in answers] == [False, False]
+        assert ("one" in answers[0].text, "going" in answers[1].text) == (True, True)
+        await until_idle(served)
+
+
+async def test_agents_are_there_from_the_start(tmp_path: Path) -> None:
+    async with scripted_llm(saying(Gate())) as llm:
+        project = project_of(tmp_path, llm.base_url)
+        async with running(project) as served:
+            await definitions_of(served).create("helper", definition("one"), ME)
+        async with running(project) as served:  # the block begins when each agent was tried
+            assert served.gateway.agents["helper"].runtime is not None
+            assert "You say one." in (await ask(served.url("helper"), "hello")).text
+
+
+async def test_a_version_that_does_not_start_leaves_the_one_before_it_in_use_and_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scripted_llm(saying(Gate())) as llm:
+        project = project_of(tmp_path, llm.base_url, agents_may_use={"models": ["*"]})
+        async with running(project) as served:
+            made = definitions_of(served)
+            await made.create("helper", definition("one"), ME)
+            await taken_up(served)
+            agent = await ready(served, "helper")
+            await made.patch("helper", {"model": "azure.gpt-5", "instruction": "You say two."}, ME, expected=1)
+            await taken_up(served)
+            assert agent.identity is not None
+            assert agent.kept_back is not None
+            assert (agent.identity.version, "azure" in agent.kept_back) == (1, True)
+            assert "You say one." in (await ask(served.url("helper"), "hello")).text
+            assert served.metric("pallas_stored_agents_kept_back") == 1
+            assert served.metric("pallas_config_last_reload_successful") == 1
+            await served.reload()
+            assert served.metric("pallas_config_last_reload_successful") == 1
+            assert served.gateway.reload_problems == ()
+            assert len([one for one in caplog.records if one.message == "agent not replaced"]) == 1
+            settings = {"base_url": "https://azure.example", "api_key": "k"}
+            project.edit(lambda document: document.update(azure=settings), "fastagent.config.yaml")
+            await eventually(lambda: agent.kept_back is None, 30, what="the second version")
+            assert agent.identity.version == 2
+            assert served.metric("pallas_stored_agents_kept_back") == 0
+
+
+async def test_a_reload_of_files_and_a_change_at_once_lose_nothing(tmp_path: Path) -> None:
+    async with scripted_llm(saying(Gate())) as llm:
+        project = project_of(tmp_path, llm.base_url)
+        async with running(project) as served:
+            made = definitions_of(served)
+            for number in range(1, 6):
+                title = f"Filed {number}"
+                project.edit(partial(entitle, title=title))
+                served.reloads.asked.set()
+                await made.create(f"helper{number}", definition(str(number)), ME)
+                await served.reload()
+                await taken_up(served)
+                assert served.gateway.agents["filed"].settings.title == title
+                assert {f"helper{one}" for one in range(1, number + 1)} <= served.gateway.agents.keys()
+
+
+async def test_a_change_of_the_database_reads_no_file(tmp_path: Path) -> None:
+    async with scripted_llm(saying(Gate())) as llm:
+        project = project_of(tmp_path, llm.base_url)
+        async with running(project) as served:
+            filed = served.gateway.agents["filed"].runtime
+            project.edit(lambda document: document["agents"]["filed"].update(title="Edited"))
+            project.write_module("filed", "this is no Python")
+            await definitions_of(served).create("helper", definition("one"), ME)
+            await taken_up(served)
+            await ready(served, "helper")
+            assert served.gateway.agents["filed"].settings.title is None
+            assert served.gateway.agents["filed"].runtime is filed
+
+
+async def test_floors_that_are_narrowed_refuse_the_calls_of_agents_that_no_longer_fit(tmp_path: Path) -> None:
+    gate = Gate()
+    async with scripted_llm(saying(gate)) as llm:
+        project = project_of(tmp_path, llm.base_url)
+        async with running(project) as served:
+            await definitions_of(served).create("helper", definition("one"), ME)
+            await taken_up(served)
+            agent = await ready(served, "helper")
+            running_call = asyncio.create_task(ask(served.url("helper"), "hang"))
+            await gate.wait_for_entered()
+            project.edit(lambda document: document["gateway"].update(agents_may_use={"models": ["openai.*"]}))
+            await served.reload()
+            assert agent.status.state == "failed"
+            refused = await ask(served.url("helper"), "hello")
+            assert refused.is_error
+            assert "generic.test-model" in refused.text
+            assert served.metric("pallas_config_last_reload_successful") == 1
+            gate.open()
+            assert not (await running_call).is_error
+            project.edit(lambda document: document["gateway"].update(agents_may_use={"models": ["generic.*"]}))
+            await served.reload()
+            await ready(served, "helper")
+
+
+async def test_a_file_that_claims_a_name_has_it_until_it_gives_it_back(tmp_path: Path) -> None:
+    async with scripted_llm(saying(Gate())) as llm:
+        project = project_of(tmp_path, llm.base_url)
+        async with running(project) as served:
+            made = definitions_of(served)
+            stored = await made.create("helper", definition("stored"), ME)
+            await taken_up(served)
+            await ready(served, "helper")
+            claiming = {"instruction": "You say filed."}
+            project.edit(lambda document: document["agents"].update(helper=claiming))
+            await served.reload()
+            assert "You say filed." in (await ask(served.url("helper"), "hello")).text
+            assert served.gateway.agents["helper"].id == ""
+            assert served.gateway.configuration.claimed["helper"].id == stored.id
+
+            await made.patch("helper", {"instruction": "You say stored again."}, ME, expected=None)
+            await taken_up(served)
+            assert "You say filed." in (await ask(served.url("helper"), "hello")).text
+
+            project.edit(lambda document: document["agents"].pop("helper"))
+            await served.reload()
+            assert "You say stored again." in (await ask(served.url("helper"), "hello")).text
+            assert served.gateway.agents["helper"].id == stored.id
+
+
+async def test_one_agent_alone_and_agents_on_ports_of_their_own_have_no_agents_of_the_database(tmp_path: Path) -> None:
+    async with scripted_llm(saying(Gate())) as llm:
+        project = project_of(tmp_path, llm.base_url, {"filed": Agent(settings={"port": 1})})
+        async with running(project) as served:
+            await definitions_of(served).create("helper", definition("one"), ME)
+        for overrides in (Overrides(agent="filed"), Overrides(per_port=True)):
+            with reserved_port() as port, reserved_port() as registry:
+
+                def edit(document: dict[str, Any], port: int = port, registry: int = registry) -> None:
+                    document["agents"]["filed"]["port"] = port
+                    document["registry_port"] = registry
+
+                project.edit(edit)
+                async with running(project, overrides=overrides) as served:
+                    assert list(served.gateway.agents) == ["filed"]
+                    assert served.gateway.agent_watch is None
+
+
+def entitle(document: dict[str, Any], title: str) -> None:
+    document["agents"]["filed"]["title"] = title
+
+
+async def titles(served: Any) -> list[str]:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        servers = (await client.get(f"{served.base_url}/.well-known/mcp/server.json")).json()["servers"]
+    return [entry["server"]["title"] for entry in servers]

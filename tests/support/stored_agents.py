@@ -1,0 +1,50 @@
+"""Gateways with agents of the database, which a test changes as the HTTP API does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.definitions.service import Editor
+from tests.support.gateway import Agent, write_project
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pallas_gateway.definitions.service import Definitions
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from tests.support.gateway import Project, Running
+
+MODEL = "generic.test-model"
+RELEASED: dict[str, Any] = {"models": ["generic.*"], "agents": ["*"]}
+ME = Editor(owner="key:me", name="me", may_run=lambda _: True)
+
+
+def definition(word: str, **keys: Any) -> dict[str, Any]:
+    """The definition of an agent whose instruction has `word`."""
+    return {"instruction": f"You say {word}.", "model": MODEL, **keys}
+
+
+def project_of(
+    path: Path, llm_url: str, agents: Mapping[str, Agent] | None = None, database: str | None = None, **gateway: Any
+) -> Project:
+    """A project with a database, in which agents of these models may be made."""
+    settings = {"database": database or f"sqlite:///{path}/pallas.db", "agents_may_use": RELEASED, **gateway}
+    return write_project(path / "project", agents or {"filed": Agent()}, llm_url=llm_url, gateway=settings)
+
+
+def definitions_of(served: Running) -> Definitions:
+    assert served.gateway.stored is not None
+    return served.gateway.stored.definitions
+
+
+async def taken_up(served: Running, name: str = "") -> None:
+    """Return when the gateway uses, or refuses, all changes made before."""
+    assert await served.gateway.until_taken_up(name, 30)
+
+
+async def ready(served: Running, name: str) -> HostedAgent:
+    agents = served.gateway
+    await eventually(lambda: (one := agents.agents.get(name)) and one.runtime is not None, what=f"{name} is ready")
+    return agents.agents[name]
