@@ -7,6 +7,7 @@ client has written.
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -38,11 +39,14 @@ LARGEST = 256 * 1024
 DEEPEST = 32
 _LONGEST = {"title": 200, "description": 2000, "icon": 2000, "model": 300}
 _MOST = {"servers": 100, "tools": 1000, "agents": 100, "examples": 20, "approve": 200, "tool_limits": 200}
-_LONGEST_ENTRY = 2000
+_LONGEST_ENTRY = 300
+_LONGEST_EXAMPLE = 2000
 _LARGEST_NUMBER = 2**53
 _UNKNOWN_KEYS = 20
 """Unknown keys that are named, because a similar known one is looked for."""
-_TEXTS_FOR_PEOPLE = ("title", "description")
+_PROMPTS = ("instruction", "params")
+"""Texts that only models read; people see the others."""
+_ICON = re.compile(r"https?://|data:image/|(?![a-z][a-z0-9+.-]*:)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +233,14 @@ def _bad_texts(definition: Mapping[str, Any]) -> Iterator[Place]:
         if (why := why_refused(text)) is not None:
             yield Place(path, why)
         top = path.partition(".")[0]
-        shown = text if top in _TEXTS_FOR_PEOPLE else text.replace("\n", "") if top == "examples" else ""
-        if (why := _why_unreadable(shown)) is not None:
+        line = text.replace("\n", "") if top == "examples" else text
+        if top not in _PROMPTS and (why := _why_unreadable(line)) is not None:
             yield Place(path, why)
-        if top in _MOST and len(text) > _LONGEST_ENTRY:
-            yield Place(path, f"must have at most {_LONGEST_ENTRY} characters")
+        if top == "icon" and not _ICON.match(text):
+            yield Place(path, "must be an http:// or https:// URL, one of data:image/…, or relative to the gateway's")
+        most = _LONGEST_EXAMPLE if top == "examples" else _LONGEST_ENTRY
+        if top in _MOST and len(text) > most:
+            yield Place(path, f"must have at most {most} characters")
 
 
 def _texts(path: str, value: object) -> Iterator[tuple[str, str]]:

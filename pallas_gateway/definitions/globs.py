@@ -22,32 +22,24 @@ def is_contained(pattern: str, globs: Iterable[str]) -> bool:
 
 
 def _contains(glob: str, pattern: str) -> bool:
-    """Compare character by character: a `*` of the pattern is matched by one of the glob alone, a `?` also by a `?`.
-
-    `places` are those in the glob at which the characters so far can end.
-    """
+    """Match a pattern character by character: its `*` is matched by one of the glob alone, its `?` also by a `?`."""
     if "[" in glob:  # a set of characters, which contains no wildcard
         return glob == pattern or (not any(one in pattern for one in WILDCARDS) and fnmatchcase(pattern, glob))
-    places = _with_stars(glob, {0})
-    for one in pattern:
-        places = _with_stars(glob, {next_ for place in places for next_ in _after(glob, place, one)})
-    return len(glob) in places
+    place = at = 0
+    star, tried = -1, 0  # the last `*` of the glob, and where in the pattern what it matches ends
+    while at < len(pattern):
+        if place < len(glob) and glob[place] == "*":
+            star, tried = place, at
+            place += 1
+        elif place < len(glob) and _is_matched(pattern[at], glob[place]):
+            place, at = place + 1, at + 1
+        elif star >= 0:
+            tried += 1
+            place, at = star + 1, tried
+        else:
+            return False
+    return not glob[place:].strip("*")
 
 
-def _after(glob: str, place: int, one: str) -> Iterable[int]:
-    if place == len(glob):
-        return
-    if glob[place] == "*":
-        yield place
-    elif glob[place] == one or (glob[place] == "?" and one != "*"):
-        yield place + 1
-
-
-def _with_stars(glob: str, places: set[int]) -> set[int]:
-    """Add the places after each `*`, which may match nothing."""
-    found = set(places)
-    for place in sorted(places):
-        while place < len(glob) and glob[place] == "*":
-            place += 1  # noqa: PLW2901  one run of stars after the other
-            found.add(place)
-    return found
+def _is_matched(one: str, glob: str) -> bool:
+    return one == glob or (glob == "?" and one != "*")

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import re
 
-from pallas_gateway.config.yaml.expansion import PLACEHOLDER as VARIABLE
-
 ALLOWED = ("{{currentDate}}", "{{serverInstructions}}")
 _OF_FAST_AGENT = "__FAST_AGENT_"
 """Begins the texts that stand for escaped braces within a pass of fast-agent's."""
-_UNSEEN = r"[\s\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]*"
-_PLACEHOLDER = re.compile(rf"\{{{_UNSEEN}\{{{_UNSEEN}[\w{{]")
+_UNSEEN = r"\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+_PLACEHOLDER = re.compile(rf"\{{[{_UNSEEN}]*\{{[\s{_UNSEEN}]*(?:[^\W\d]|\{{)")
 _ALLOWED = re.compile("|".join(map(re.escape, ALLOWED)))
 _SHOWN = 60
 
 
 def why_refused(text: str) -> str | None:
     """Return what is wrong with the placeholders of a text; None if there are none but those that are allowed."""
-    if (variable := VARIABLE.search(text)) is not None:
-        return f"'{_shown(variable[0])}': variables of the environment cannot be used"
+    start = text.find("${")
+    if start >= 0 and (end := text.find("}", start)) >= 0:
+        return f"'{_shown(text[start : end + 1])}': variables of the environment cannot be used"
     if _OF_FAST_AGENT in text:
         return f"must not hold '{_OF_FAST_AGENT}', which fast-agent uses itself"
     for value in ("x", ""):  # `serverInstructions` may be empty, and then joins what stands around it

@@ -139,6 +139,8 @@ def _limits(deployment: Deployment) -> Iterator[Finding]:
     if gateway.limits.store is not None and gateway.database is None:
         message = "requires 'gateway.database', the database in which the counters are"
         yield Finding("gateway.limits.store", message)
+    if "agents_may_use" in gateway.model_fields_set and gateway.database is None:
+        yield Finding("gateway.agents_may_use", "requires 'gateway.database', the database in which these agents are")
     places: dict[str, int] = {}
     for index, name in enumerate(gateway.limits.rule_names):
         first = places.setdefault(name, index)

@@ -48,7 +48,13 @@ def validated[Model: BaseModel](model: type[Model], data: object) -> tuple[Model
     try:
         return model.model_validate(data), []
     except ValidationError as error:
-        return None, error.errors(include_url=False, include_input=False)
+        return None, [_at_key(one) for one in error.errors(include_url=False, include_input=False)]
+
+
+def _at_key(error: ErrorDetails) -> ErrorDetails:
+    """Return the error of a mapping's key with the place of the key; pydantic adds a step of its own."""
+    *around, last = error["loc"] or ("",)
+    return {**error, "loc": tuple(around)} if last == "[key]" else error
 
 
 def mended(data: object, errors: Sequence[ErrorDetails]) -> object:

@@ -1,7 +1,7 @@
 """Reads `agents.yaml` and fast-agent's file into one `Configuration`, or reports everything wrong with both at once."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,6 +97,8 @@ def _loaded(document: Document, path: Path, environ: Mapping[str, str], override
     problems = document.problems or _all_problems(document, errors, shown, overrides)
     named = path.parent / shown.fastagent_config if shown and shown.fastagent_config else None
     fastagent, more = read_fastagent_file(named, environ, folder=path.parent)
+    if shown and not more:
+        problems = [*problems, *_released_servers(document, shown, fastagent.servers)]
     lines = MappingProxyType(document.lines)
     readable = Configuration(shown, path, lines, fastagent, overrides.agent) if shown else None
     return Loaded(readable, (*_in_reading_order(problems), *_in_reading_order(more)))
@@ -180,6 +182,13 @@ def _database_problems(document: Document, deployment: Deployment) -> Iterator[P
         message = f"requires packages that are not installed ({', '.join(missing)}): {INSTALL_DATABASE}"
         named = "threads" if "gateway.threads" in document.lines else "database"
         yield document.problem(f"gateway.{named}", message)
+
+
+def _released_servers(document: Document, deployment: Deployment, servers: Collection[str]) -> Iterator[Problem]:
+    for name in deployment.gateway.agents_may_use.servers:
+        if name not in servers:
+            message = f"no server '{name}' under mcp.servers of fastagent.config.yaml{did_you_mean(name, servers)}"
+            yield document.problem(f"gateway.agents_may_use.servers.{name}", message)
 
 
 def _in_reading_order(problems: Iterable[Problem]) -> list[Problem]:

@@ -26,6 +26,8 @@ def _release(value: object, validate: ModelWrapValidatorHandler[ServerRelease]) 
     """Accept a list as short for `tools`."""
     if value is None:
         raise ValueError('is empty; list its tools, such as ["*"], or remove it')
+    if isinstance(value, dict) and "tools" not in value:
+        raise ValueError("requires 'tools', a list of its tools")
     return validate({"tools": value} if isinstance(value, (list, tuple)) else value)
 
 

@@ -276,6 +276,45 @@ MISTAKES = [
         ["agents.yaml:3: agents.jarvis: an agent cannot be named like the tool 'jarvis'; rename it"],
     ),
     Mistake(
+        "a limit of tools that names no tool",
+        ONE + "    tool_limits: {search: 1, a/b: 2}\n",
+        [
+            "agents.yaml:5: agents.jarvis.tool_limits.search: must be a glob over `server/tool`, such as `search/*`; "
+            "`local/tool` for functions of the agent"
+        ],
+    ),
+    Mistake(
+        "agents of a database that is not there",
+        GATEWAY + "  agents_may_use: {models: ['*']}\n",
+        ["agents.yaml:6: gateway.agents_may_use: requires 'gateway.database', the database in which these agents are"],
+    ),
+    Mistake(
+        "what agents of the database may use",
+        GATEWAY
+        + "  database: sqlite:///a.db\n  agents_may_use:\n    models: openai.*\n    servers:\n"
+        + "      unknown: ['*']\n      n*: ['*']\n      my__notes: ['*']\n      mail:\n      files: {forwards: true}\n"
+        + "    approve: [everything]\n    most_agents: -1\n    most: {max_iterations: 0, max_in_flight: 1}\n"
+        + "    modells: [a]\n",
+        [
+            "agents.yaml:8: gateway.agents_may_use.models: must be a list",
+            "agents.yaml:10: gateway.agents_may_use.servers.unknown: no server 'unknown' under mcp.servers of "
+            "fastagent.config.yaml",
+            "agents.yaml:11: gateway.agents_may_use.servers.n*: must be the name of one server; patterns are for its "
+            "tools",
+            "agents.yaml:12: gateway.agents_may_use.servers.my__notes: has '__' in its name, which separates servers "
+            "and tools; rename the server",
+            'agents.yaml:13: gateway.agents_may_use.servers.mail: is empty; list its tools, such as ["*"], '
+            "or remove it",
+            "agents.yaml:14: gateway.agents_may_use.servers.files: requires 'tools', a list of its tools",
+            "agents.yaml:15: gateway.agents_may_use.approve.0: must be a glob over `server/tool`, such as "
+            "`files/delete_*`, or `destructive`",
+            "agents.yaml:16: gateway.agents_may_use.most_agents: must be at least 0",
+            "agents.yaml:17: gateway.agents_may_use.most.max_iterations: must be at least 1",
+            "agents.yaml:17: gateway.agents_may_use.most.max_in_flight: unknown key",
+            "agents.yaml:18: gateway.agents_may_use.modells: unknown key (did you mean 'models'?)",
+        ],
+    ),
+    Mistake(
         "limits in a database that is not there",
         GATEWAY + "  limits:\n    store: database\n",
         [
