@@ -94,6 +94,8 @@ class Definitions:
         self._database = database
         self._configuration = configuration
         self.check = check
+        self.on_change: Callable[[], None] = lambda: None
+        """Called after each change that was written."""
 
     async def number(self) -> int:
         """Return how many changes there were; another number means that something has changed."""
@@ -351,9 +353,11 @@ class Definitions:
             return result
 
         try:
-            return await self._database.connections.write(counted)
+            result = await self._database.connections.write(counted)
         except _UndoneError as undone:
             return cast("T", undone.result)
+        self.on_change()
+        return result
 
 
 class _UndoneError(Exception):

@@ -77,6 +77,10 @@ class AgentWatch:
         else:
             self._note(None)
 
+    def look_soon(self) -> None:
+        """Look without waiting for the end of the second."""
+        self._asked.set()
+
     def applied(self, number: int) -> None:
         """Note that this process uses the agents of a snapshot, or has refused to."""
         self._applied = number
@@ -92,7 +96,7 @@ class AgentWatch:
             number = await self._source.number()
         except DatabaseUnavailableError:
             return False
-        self._asked.set()
+        self.look_soon()
         while self._applied is None or self._applied < number:
             await self._progress.wait()
         return True

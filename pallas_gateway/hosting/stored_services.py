@@ -40,6 +40,7 @@ class StoredServices:
         self.counters = StoredCounters(connections, leases.seconds, is_open=lambda: self.database.is_open)
         self.definitions = Definitions(self.database, configuration)
         self.watch = AgentWatch(self.definitions)
+        self.definitions.on_change = self.watch.look_soon
         self.database.add(self.threads, self.states, self.counters)
         self.database.measure_by(self.counters.measure)
 

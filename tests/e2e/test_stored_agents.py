@@ -100,6 +100,7 @@ async def test_a_version_that_does_not_start_leaves_the_one_before_it_in_use_and
         project = project_of(tmp_path, llm.base_url, agents_may_use={"models": ["*"]})
         async with running(project) as served:
             made = definitions_of(served)
+            made.check = None  # so that a version may fail at its start
             await made.create("helper", definition("one"), ME)
             await taken_up(served)
             agent = await ready(served, "helper")
@@ -120,6 +121,37 @@ async def test_a_version_that_does_not_start_leaves_the_one_before_it_in_use_and
             await eventually(lambda: agent.kept_back is None, 30, what="the second version")
             assert agent.identity.version == 2
             assert served.metric("pallas_stored_agents_kept_back") == 0
+
+
+async def test_a_change_over_http_is_in_use_when_the_client_has_waited_for_it(tmp_path: Path) -> None:
+    async with scripted_llm(saying(Gate())) as llm:
+        project = project_of(tmp_path, llm.base_url, agents_may_use={"models": ["*"]})
+        async with running(project) as served, httpx.AsyncClient(trust_env=False) as http:
+            definitions_of(served).check = None  # so that a version may fail at its start
+            url = f"{served.base_url}/api/v1/agents"
+            made = await http.post(f"{url}?wait=true", json={"name": "helper", **definition("one")})
+            assert {key: made.json()[key] for key in ("state", "version", "runningVersion")} == {
+                "state": "ready",
+                "version": 1,
+                "runningVersion": 1,
+            }
+            tag = made.headers["ETag"]
+            broken = {"model": "azure.gpt-5"}
+            kept = await http.patch(f"{url}/helper?wait=true", json=broken, headers={"If-Match": tag})
+            assert (kept.json()["version"], kept.json()["runningVersion"]) == (2, 1)
+            assert "azure" in kept.json()["reason"]
+            gone = await http.delete(f"{url}/helper?wait=true", headers={"If-Match": "*"})
+            assert gone.status_code == 204
+            assert (await http.post(served.url("helper"), json={})).status_code == 404
+
+
+async def test_a_change_of_this_process_is_taken_up_without_waiting_for_the_next_second(tmp_path: Path) -> None:
+    async with scripted_llm(saying(Gate())) as llm, running(project_of(tmp_path, llm.base_url)) as served:
+        assert served.gateway.agent_watch is not None
+        served.gateway.agent_watch._seconds = 3600
+        served.gateway.agent_watch.look_soon()
+        await definitions_of(served).create("helper", definition("one"), ME)
+        await ready(served, "helper")
 
 
 async def test_a_reload_of_files_and_a_change_at_once_lose_nothing(tmp_path: Path) -> None:

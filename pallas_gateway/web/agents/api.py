@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
     type Endpoint = Callable[..., Awaitable[Response]]
 
+LONGEST_WAIT_SECONDS = 30.0
+"""Of a change with `wait`, after which the answer shows by `runningVersion` that it is not in use yet."""
 MERGE_PATCH = "application/merge-patch+json"
 GRANT_OF = {
     "create_agent": CREATE_AGENTS,
@@ -175,7 +177,7 @@ class AgentsApi(Api):
                 create = partial(self._definitions.copy, source, name, body)
             editor = self._editor(caller, await self._rights_of(caller))
             stored = await create(editor, dry_run=options.dry_run)
-        return self._changed(caller, stored, "create_agent", options)
+        return await self._changed(caller, stored, "create_agent", options)
 
     async def _put(self, request: Request, name: str) -> Response:
         return await self._change(request, name, self._definitions.replace)
@@ -198,7 +200,7 @@ class AgentsApi(Api):
             written = body if types else requests.without_shown_only(body)
             editor = replace(editor, gives_to=owner)
             stored = await change(name, written, editor, expected=expected, dry_run=options.dry_run)
-        return self._changed(asked.caller, stored, "change_agent", options)
+        return await self._changed(asked.caller, stored, "change_agent", options)
 
     async def _restore(self, request: Request, name: str, number: str) -> Response:
         options, asked = requests.options(request), await self._to_change(request, name, Action.EDIT)
@@ -207,7 +209,7 @@ class AgentsApi(Api):
         with self._noting_refusals(asked.caller, "restore_agent", name):
             editor = self._editor(asked.caller, await self._rights_of(asked.caller), Action.EDIT)
             stored = await self._definitions.restore(name, wanted, editor, expected=expected, dry_run=options.dry_run)
-        return self._changed(asked.caller, stored, "restore_agent", options)
+        return await self._changed(asked.caller, stored, "restore_agent", options)
 
     async def _delete(self, request: Request, name: str) -> Response:
         options, asked = requests.options(request), await self._to_change(request, name, Action.DELETE)
@@ -220,6 +222,7 @@ class AgentsApi(Api):
             except AgentInUseError as error:
                 raise InUseError(name, error.users, rights) from error
         self._note(asked.caller, "delete_agent", options, stored)
+        await self._wait(stored, options)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     async def _seen(self, request: Request, name: str) -> Asked:
@@ -343,8 +346,9 @@ class AgentsApi(Api):
         largest = min(requests.LARGEST_BODY, self._gateway.configuration.deployment.gateway.max_body_bytes)
         return api_requests.json_object(await api_requests.read(request, largest, *types))
 
-    def _changed(self, caller: Caller, stored: StoredAgent, action: str, options: Options) -> Response:
+    async def _changed(self, caller: Caller, stored: StoredAgent, action: str, options: Options) -> Response:
         self._note(caller, action, options, stored)
+        await self._wait(stored, options)
         document, etag = self._document(Asked.of(stored.name, caller, stored))
         if options.dry_run:
             return JSONResponse(document)
@@ -353,6 +357,11 @@ class AgentsApi(Api):
             return JSONResponse(document, headers=headers)
         headers["Location"] = self._gateway.addresses.absolute(f"{PREFIX.removeprefix('/')}/{quote(stored.name)}")
         return JSONResponse(document, HTTPStatus.CREATED, headers)
+
+    async def _wait(self, stored: StoredAgent, options: Options) -> None:
+        """Wait until this process uses a change, or has refused it, if the client asks for that."""
+        if options.wait and not options.dry_run:
+            await self._gateway.until_taken_up(stored.name, LONGEST_WAIT_SECONDS)
 
     def _note(self, caller: Caller, action: str, options: Options, stored: StoredAgent) -> None:
         if options.dry_run:
