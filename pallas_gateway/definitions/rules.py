@@ -65,11 +65,10 @@ def circle(
 ) -> list[Place]:
     """Return the problem of sub-agents that go in a circle; `others` are the sub-agents of agents of the database."""
     graph = {**others, name: tuple(definition.get("agents", ()))}
-    for index, first in enumerate(graph[name]):
-        if (trail := _way(first, name, graph)) is not None:
-            shown = (one if one in visible or one == name else "…" for one in (name, *trail))
-            return [Place(f"agents.{index}", f"goes in a circle: {' -> '.join(shown)}")]
-    return []
+    if not (way := _circle_of(name, graph)):
+        return []
+    shown = (one if one in visible or one == name else "…" for one in way)
+    return [Place(f"agents.{graph[name].index(way[1])}", f"goes in a circle: {' -> '.join(shown)}")]
 
 
 def effective(definition: Definition, floors: AgentsMayUseSettings) -> dict[str, Any]:
@@ -152,18 +151,25 @@ def _bounds(definition: Definition, floors: AgentsMayUseSettings) -> Iterator[Pl
             yield Place(key, f"must be at most {bound:g}")
 
 
-def _way(here: str, goal: str, graph: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
-    """Return a way between two agents, both included; None without one."""
-    trails: list[tuple[str, ...]] = [(here,)]
-    seen = {here}
-    while trails:
-        trail = trails.pop()
-        if trail[-1] == goal:
-            return trail
-        following = [one for one in graph.get(trail[-1], ()) if one not in seen]
-        seen.update(following)
-        trails += [(*trail, one) for one in following]
-    return None
+def _circle_of(name: str, graph: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the agents on the shortest way from an agent back to itself; none without one."""
+    users = {name: name}
+    waiting = [name]
+    for one in waiting:
+        for sub in graph.get(one, ()):
+            if sub == name:
+                return [*_way_to(one, name, users), name]
+            if sub not in users:
+                users[sub] = one
+                waiting.append(sub)
+    return []
+
+
+def _way_to(one: str, name: str, users: Mapping[str, str]) -> list[str]:
+    way = [one]
+    while way[0] != name:
+        way.insert(0, users[way[0]])
+    return way
 
 
 def _unreleased(what: str, kind: str, released: Collection[str]) -> str:
