@@ -62,7 +62,14 @@ class Sink(Protocol):
         """
 
     def unsynced(self) -> list[int]:
-        """Return descriptors to sync and close, for what was written since the last time."""
+        """Return descriptors to sync and close, for what was written since the last time.
+
+        Raises:
+            OSError: no descriptor is left; what was written is still to be synced.
+        """
+
+    def close_rotated(self) -> None:
+        """Close earlier files without a sync: an open file that was deleted keeps its place on the disk."""
 
     def close(self) -> None:
         """Close the output."""
@@ -118,17 +125,20 @@ class FileSink:
         self._lines.write(descriptor, line)
 
     def unsynced(self) -> list[int]:
-        descriptors, self._rotated = self._rotated, []
-        if self._changed and self._is_regular and self._descriptor is not None:
-            descriptors.append(os.dup(self._descriptor))
-        self._changed = False
+        is_changed = self._changed and self._is_regular
+        own = [os.dup(self._descriptor)] if self._descriptor is not None and is_changed else []
+        descriptors, self._rotated, self._changed = [*self._rotated, *own], [], False
         return descriptors
 
+    def close_rotated(self) -> None:
+        while self._rotated:
+            os.close(self._rotated.pop())
+
     def close(self) -> None:
-        for descriptor in (self._descriptor, *self._rotated):
-            if descriptor is not None:
-                os.close(descriptor)
-        self._descriptor, self._rotated = None, []
+        self.close_rotated()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
 
     def _opened(self) -> int:
         """Return the descriptor of the file that has the path now."""
@@ -196,6 +206,9 @@ class StdoutSink:
     def unsynced(self) -> list[int]:
         return []
 
+    def close_rotated(self) -> None:
+        """There is no file."""
+
     def close(self) -> None:
         """Stdout stays open."""
 
@@ -245,6 +258,9 @@ class SyslogSink:
 
     def unsynced(self) -> list[int]:
         return []
+
+    def close_rotated(self) -> None:
+        """There is no file."""
 
     def close(self) -> None:
         if self._socket is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -408,3 +409,43 @@ while True:
     assert log.head.sequence > head.sequence + 1
     _, findings = verify([tmp_path / FILE], [head])
     assert not any(one.is_fault for one in findings)
+
+
+def open_below(folder: Path) -> int:
+    """The number of descriptors of this process for files of a folder, deleted ones included."""
+    links = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    return sum(str(link).startswith(f"{folder}/") for link in links)
+
+
+def test_without_sync_no_renamed_file_stays_open(tmp_path: Path) -> None:
+    file = tmp_path / FILE
+    log = AuditLog.open(settings(), tmp_path)
+    for number in range(5):
+        file.rename(tmp_path / f"{FILE}.{number}")
+        log.write(CALL)
+
+    assert open_below(tmp_path) == 1
+    log.close()
+    assert open_below(tmp_path) == 0
+
+
+async def test_a_call_waits_for_its_sync_while_the_process_has_no_descriptor_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pallas_gateway.audit.audit_log.SYNC_SECONDS", 0.01)
+    log = AuditLog.open(settings(audit_sync="line", audit_required=True), tmp_path)
+    await log.admit(CALL)
+    with monkeypatch.context() as limited:
+        limited.setattr("pallas_gateway.audit.audit_log.LONGEST_SYNC_SECONDS", 0.05)
+        limited.setattr(os, "dup", no_descriptor)
+        with pytest.raises(AuditUnavailableError):
+            await log.admit(CALL)
+
+    await log.admit(CALL)
+    log.close()
+
+    assert open_below(tmp_path) == 0
+
+
+def no_descriptor(_: int) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
