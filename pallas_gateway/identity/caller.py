@@ -48,7 +48,7 @@ class Caller:
     def account(self) -> str:
         """The holder of counters: the owner; for anonymous callers the client's address, IPv6 by /64."""
         if self.kind != "anonymous":
-            return self.owner or self.principal
+            return self.owner or f"name {self.principal}"  # a name may look like the owner of another token
         return f"{ANONYMOUS_NAME}:{_network_of(self.address)}"
 
     def among(self, owners: Mapping[str, str]) -> Caller:

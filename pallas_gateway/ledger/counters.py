@@ -65,19 +65,21 @@ class Lease:
 
 
 class Counter:
-    """What one rule has counted for one caller, agent, or both."""
+    """What one rule has counted for one caller, agent, or both. `has_others`: it began with the numbers of others."""
 
-    __slots__ = ("_day", "_leave", "_tokens", "leases")
+    __slots__ = ("_day", "_leave", "_tokens", "has_others", "leases")
 
     def __init__(self) -> None:
         self._leave: deque[float] = deque()  # when each call of the window leaves it
         self.leases: set[Lease] = set()
         self._day = 0
         self._tokens = 0
+        self.has_others = False
 
     def copy(self) -> Counter:
         """Return a counter with the same numbers; leases that end are removed from it by `is_empty` and `running`."""
         other = Counter()
+        other.has_others = True
         other._leave.extend(self._leave)
         other.leases.update(self.leases)
         other._day, other._tokens = self._day, self._tokens
@@ -216,6 +218,8 @@ class Counters:
             counter = table.own.get(rule.key(account, agent))
             if counter is None and len(table.own) >= self._most:
                 continue  # its calls may be among the shared ones
+            if counter is not None and counter.has_others:
+                continue
             counter = counter or Counter()
             minute = counter.started(now), counter.next_leave(now)
             yield from used_limits(rule, agent, minute, counter.running(), (counter.tokens(wall), wall))
@@ -235,7 +239,8 @@ class Counters:
         if len(table.own) >= self._most and not self._drops_empty(table):
             return table.shared
         # The earlier calls of this caller may be among the shared ones.
-        return table.own.setdefault(key, table.shared.copy())
+        shares = not table.shared.is_empty(self._clock(), self._wall_clock())
+        return table.own.setdefault(key, table.shared.copy() if shares else Counter())
 
     def _drops_empty(self, table: _Table) -> bool:
         now, wall = self._clock(), self._wall_clock()

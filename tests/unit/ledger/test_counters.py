@@ -206,6 +206,20 @@ def test_a_caller_that_shares_a_counter_does_not_see_it() -> None:
     assert [*counted.used("key:bob", "key:bob", ["echo"])] == []
 
 
+def test_a_caller_does_not_see_the_calls_of_others_that_its_new_counter_begins_with() -> None:
+    clock = Clock()
+    counted = counters(clock, {"caller": "key:*", "calls_per_minute": 9}, most=1)
+    counted.begin(entry("key:ann"))
+    clock.move(30)
+    counted.begin(entry("key:bob"))
+    clock.move(31)
+    counted.begin(entry("key:carl"))  # in the place of ann, with the shared call of bob
+    assert [*counted.used("key:carl", "key:carl", ["echo"])] == []
+    clock.move(60)
+    counted.begin(entry("key:dora"))
+    assert [*counted.used("key:dora", "key:dora", ["echo"])] == [UsedLimit("rule-1", "", "calls_per_minute", 1, 60)]
+
+
 def test_most_callers_have_a_counter_of_their_own() -> None:
     clock = Clock()
     counted = counters(clock, {"calls_per_minute": 1})
