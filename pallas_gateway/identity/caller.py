@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ANONYMOUS_NAME = "anonymous"
 LONGEST_NAME = 200  # characters
+_OF_ADDRESS = f"{ANONYMOUS_NAME}:"
 CALLER_KEY = "pallas.caller"
 """Key of the `Caller` in the ASGI scope of an authenticated request."""
 
@@ -49,7 +50,12 @@ class Caller:
         """The holder of counters: the owner; for anonymous callers the client's address, IPv6 by /64."""
         if self.kind != "anonymous":
             return self.owner or f"name {self.principal}"  # a name may look like the owner of another token
-        return f"{ANONYMOUS_NAME}:{_network_of(self.address)}"
+        return f"{_OF_ADDRESS}{_network_of(self.address)}"
+
+
+def is_of_address(account: str) -> bool:
+    """Return True for the account of a caller without a token."""
+    return account.startswith(_OF_ADDRESS)
 
     def among(self, owners: Mapping[str, str]) -> Caller:
         """Return the caller with its rights on the agents of the database, given the owner of each.

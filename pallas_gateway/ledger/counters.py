@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pallas_gateway.ledger.rules import Key, Rule, Rules, Scope
 
 MOST_COUNTERS = 10_000
-"""Counters of one rule; callers beyond them share one."""
+"""Counters of one rule for keys and tokens, and as many for addresses; callers beyond them share one of each."""
 WINDOW_SECONDS = 60.0
 DAY_SECONDS = 86_400
 _EXAMINED = 100
@@ -132,7 +132,7 @@ class Counter:
 
 
 class _Table:
-    """The counters of one rule."""
+    """The counters of one rule, of addresses or of all other callers."""
 
     __slots__ = ("own", "shared")
 
@@ -151,7 +151,7 @@ class Counters:
     Args:
         clock: the monotonic clock.
         wall_clock: seconds since 1970.
-        most: counters of one rule.
+        most: counters of one rule for addresses, and for all other callers.
     """
 
     def __init__(
@@ -163,12 +163,13 @@ class Counters:
         self._clock = clock
         self._wall_clock = wall_clock
         self._most = most
-        self._tables: dict[Scope, _Table] = {}
+        self._tables: dict[tuple[Scope, bool], _Table] = {}
 
     def use(self, rules: Rules) -> None:
         """Count by these rules from now on; counters of rules that select the same calls as before stay."""
         self._rules = rules
-        self._tables = {rule.scope: self._tables.get(rule.scope) or _Table() for rule in rules.all}
+        places = [(rule.scope, of_strangers) for rule in rules.all for of_strangers in (False, True)]
+        self._tables = {place: self._tables.get(place) or _Table() for place in places}
 
     def is_charged(self, entry: CallEntry) -> bool:
         """Return True if a rule limits the tokens of this call."""
@@ -214,7 +215,7 @@ class Counters:
         """Yield what an account has used; see `Ledger.used`."""
         now, wall = self._clock(), self._wall_clock()
         for rule, agent in self._rules.own(caller, agents):
-            table = self._tables[rule.scope]
+            table = self._table(rule, account)
             counter = table.own.get(rule.key(account, agent))
             if counter is None and len(table.own) >= self._most:
                 continue  # its calls may be among the shared ones
@@ -228,12 +229,19 @@ class Counters:
         """Return the largest share of its limits that any counter of a rule has used, by the name of the rule."""
         now, wall = self._clock(), self._wall_clock()
         return {
-            rule.name: max(_ratio(rule.settings, counter, now, wall) for counter in self._tables[rule.scope])
+            rule.name: max(
+                _ratio(rule.settings, counter, now, wall)
+                for of_strangers in (False, True)
+                for counter in self._tables[rule.scope, of_strangers]
+            )
             for rule in self._rules.all
         }
 
+    def _table(self, rule: Rule, account: str) -> _Table:
+        return self._tables[rule.scope, rule.is_of_stranger(account)]
+
     def _counter(self, rule: Rule, entry: CallEntry) -> Counter:
-        table, key = self._tables[rule.scope], rule.key(entry.account, entry.agent)
+        table, key = self._table(rule, entry.account), rule.key(entry.account, entry.agent)
         if (known := table.own.get(key)) is not None:
             return known
         if len(table.own) >= self._most and not self._drops_empty(table):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -192,6 +192,20 @@ def test_callers_beyond_the_limit_share_one_counter_and_an_empty_one_is_dropped_
     third.end()
     assert refusal(counted, entry("key:c")) is None
     assert refusal(counted, entry("key:c")) is not None
+
+
+def test_addresses_take_no_places_of_callers_with_a_key() -> None:
+    clock = Clock()
+    counted = counters(clock, {"calls_per_minute": 2, "tokens_per_day": 9}, most=2)
+    for number in range(5):
+        stranger = replace(entry("anonymous"), account=f"anonymous:2001:db8:{number}::/64")
+        refusal(counted, stranger)
+        counted.charge(stranger, 5)
+    assert refusal(counted, stranger) is not None  # the counter that addresses share is used up
+    for name in ("key:a", "key:b"):
+        assert [refusal(counted, entry(name)) for _ in range(2)] == [None, None]
+        assert [one.used for one in counted.used(name, name, ["echo"])] == [2, 0]
+    assert counted.ratios() == {"rule-1": 15 / 9}
 
 
 def test_a_caller_that_shares_a_counter_does_not_see_it() -> None:
