@@ -107,7 +107,8 @@ class Counter:
 
     def running(self) -> int:
         """Return the number of calls at once."""
-        self.leases = {lease for lease in self.leases if not lease.ended}
+        if self.has_others:  # whose leases do not know this counter
+            self.leases = {lease for lease in self.leases if not lease.ended}
         return len(self.leases)
 
     def tokens(self, wall: float) -> int:
@@ -132,17 +133,40 @@ class Counter:
 
 
 class _Table:
-    """The counters of one rule, of addresses or of all other callers."""
+    """The counters of one rule, of addresses or of all other callers.
 
-    __slots__ = ("own", "shared")
+    Attributes:
+        own: by the keys of calls.
+        shared: of the callers without a counter of their own.
+        counting: those with calls of the last minute, or running calls, and others that had some.
+    """
+
+    __slots__ = ("_most", "counting", "own", "shared")
 
     def __init__(self) -> None:
         self.own: OrderedDict[Key, Counter] = OrderedDict()
         self.shared = Counter()
+        self.counting: set[Counter] = set()
+        self._most = Counter()  # the most tokens of any counter
 
-    def __iter__(self) -> Iterator[Counter]:
-        yield from self.own.values()
-        yield self.shared
+    def note_tokens(self, counter: Counter, wall: float) -> None:
+        """Note that tokens were charged to a counter."""
+        more = counter.tokens(wall) - self._most.tokens(wall)
+        self._most.charge(max(0, more), wall)
+
+    def ratio(self, limits: RuleSettings, now: float, wall: float) -> float:
+        """Return the largest share of a limit that any counter has used; only counters that are in use are read."""
+        started = running = 0
+        for one in [*self.counting]:
+            calls, at_once = one.started(now), one.running()
+            if not calls and not at_once:
+                self.counting.remove(one)
+            started, running = max(started, calls), max(running, at_once)
+        return max(
+            self._most.tokens(wall) / (limits.tokens_per_day or 1),
+            started / (limits.calls_per_minute or 1),
+            running / (limits.calls_at_once or 1),
+        )
 
 
 class Counters:
@@ -193,6 +217,7 @@ class Counters:
         for one in exceeded:
             report(one, entry)
         for rule, counter in counted if not is_nested else ():
+            self._table(rule, entry.account).counting.add(counter)
             if rule.settings.calls_per_minute is not None:
                 counter.start(now)
             if rule.settings.calls_at_once is not None:
@@ -201,12 +226,11 @@ class Counters:
 
     def charge(self, entry: CallEntry, tokens: int) -> Excess | None:
         """Charge tokens to each rule that limits those of this call; return the excess of one that is used up."""
-        matching = self._rules.matching(entry.caller, entry.agent)
-        refused, passed = charged(
-            [(rule, self._counter(rule, entry)) for rule in matching if rule.settings.tokens_per_day is not None],
-            tokens,
-            self._wall_clock(),
-        )
+        matching, wall = self._rules.matching(entry.caller, entry.agent), self._wall_clock()
+        counted = [(rule, self._counter(rule, entry)) for rule in matching if rule.settings.tokens_per_day is not None]
+        refused, passed = charged(counted, tokens, wall)
+        for rule, counter in counted:
+            self._table(rule, entry.account).note_tokens(counter, wall)
         for one in passed:
             report(one, entry)
         return refused.excess() if refused is not None else None
@@ -229,11 +253,7 @@ class Counters:
         """Return the largest share of its limits that any counter of a rule has used, by the name of the rule."""
         now, wall = self._clock(), self._wall_clock()
         return {
-            rule.name: max(
-                _ratio(rule.settings, counter, now, wall)
-                for of_strangers in (False, True)
-                for counter in self._tables[rule.scope, of_strangers]
-            )
+            rule.name: max(self._tables[rule.scope, one].ratio(rule.settings, now, wall) for one in (False, True))
             for rule in self._rules.all
         }
 
@@ -247,8 +267,10 @@ class Counters:
         if len(table.own) >= self._most and not self._drops_empty(table):
             return table.shared
         # The earlier calls of this caller may be among the shared ones.
-        shares = not table.shared.is_empty(self._clock(), self._wall_clock())
-        return table.own.setdefault(key, table.shared.copy() if shares else Counter())
+        if table.shared.is_empty(self._clock(), self._wall_clock()):
+            return table.own.setdefault(key, Counter())
+        table.counting.add(copy := table.shared.copy())
+        return table.own.setdefault(key, copy)
 
     def _drops_empty(self, table: _Table) -> bool:
         now, wall = self._clock(), self._wall_clock()
@@ -321,15 +343,6 @@ def _without_room(rule: Rule, counter: Counting, now: float) -> Iterator[Exceede
         yield Exceeded(rule, "calls per minute", minute, wait)
     if at_once is not None and counter.running() >= at_once:
         yield Exceeded(rule, "calls at once", at_once, RETRY_AFTER_SECONDS)
-
-
-def _ratio(limits: RuleSettings, counter: Counter, now: float, wall: float) -> float:
-    minute, at_once, day = limits.calls_per_minute, limits.calls_at_once, limits.tokens_per_day
-    return max(
-        counter.started(now) / minute if minute is not None else 0.0,
-        counter.running() / at_once if at_once is not None else 0.0,
-        counter.tokens(wall) / day if day is not None else 0.0,
-    )
 
 
 def _until_midnight(wall: float) -> float:

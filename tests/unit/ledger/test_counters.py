@@ -13,7 +13,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from pallas_gateway.config.model.limits import LimitsSettings
 from pallas_gateway.errors import CallLimitedError
-from pallas_gateway.ledger.counters import Counters
+from pallas_gateway.ledger.counters import Counter, Counters
 from pallas_gateway.ledger.protocol import CallEntry, UsedLimit
 from pallas_gateway.ledger.rules import Rules
 
@@ -232,6 +232,29 @@ def test_a_caller_does_not_see_the_calls_of_others_that_its_new_counter_begins_w
     clock.move(60)
     counted.begin(entry("key:dora"))
     assert [*counted.used("key:dora", "key:dora", ["echo"])] == [UsedLimit("rule-1", "", "calls_per_minute", 1, 60)]
+
+
+def test_the_ratios_read_only_counters_that_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    counted = counters(clock, {"calls_per_minute": 8, "calls_at_once": 4, "tokens_per_day": 10})
+    for number in range(100):
+        counted.begin(one := entry(f"key:{number}")).end()
+        counted.charge(one, 3 if number == 50 else 1)
+    counted.begin(entry("key:runs"))
+    assert counted.ratios() == {"rule-1": 3 / 10}
+    clock.move(61)
+    assert counted.ratios() == {"rule-1": 3 / 10}
+    read: list[Counter] = []
+    started = Counter.started
+
+    def noted(counter: Counter, now: float) -> int:
+        read.append(counter)
+        return started(counter, now)
+
+    monkeypatch.setattr(Counter, "started", noted)
+    clock.move(DAY)
+    assert counted.ratios() == {"rule-1": 1 / 4}
+    assert len(read) == 1
 
 
 def test_most_callers_have_a_counter_of_their_own() -> None:
