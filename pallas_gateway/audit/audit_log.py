@@ -248,8 +248,9 @@ class AuditLog:
             self._note_failure("sync", sink, error)
             self._timer = asyncio.get_running_loop().call_later(SYNC_SECONDS, self._begin_sync)
             return
-        if not descriptors:  # nor to be synced
+        if not descriptors:  # an output without a sync
             self._synced = written
+            self._answer_waiting(written, None)
             return
         self._sync = daemon_threads.begin(partial(_sync_all, descriptors), name="audit sync")
         self._sync.add_done_callback(partial(self._note_sync, sink, written))

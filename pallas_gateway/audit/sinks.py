@@ -112,7 +112,7 @@ class FileSink:
         self._descriptor: int | None = None
         self._id: tuple[int, int] | None = None
         self._lines = _Lines()
-        self._was_opened = self._is_regular = self._changed = False
+        self._was_opened = self._changed = False
         self._rotated: list[int] = []
 
     def open(self) -> None:
@@ -125,8 +125,7 @@ class FileSink:
         self._lines.write(descriptor, line)
 
     def unsynced(self) -> list[int]:
-        is_changed = self._changed and self._is_regular
-        own = [os.dup(self._descriptor)] if self._descriptor is not None and is_changed else []
+        own = [os.dup(self._descriptor)] if self._descriptor is not None and self._changed else []
         descriptors, self._rotated, self._changed = [*self._rotated, *own], [], False
         return descriptors
 
@@ -159,19 +158,20 @@ class FileSink:
             raise
         try:
             status = os.fstat(descriptor)
-            is_regular = stat.S_ISREG(status.st_mode)
-            is_torn = self._begin(descriptor) if is_regular else False
+            is_torn = self._begin(descriptor, status.st_mode)
         except BaseException:
             os.close(descriptor)
             raise
         if self._descriptor is not None:
             self._rotated.append(self._descriptor)
         self._descriptor, self._id = descriptor, (status.st_dev, status.st_ino)
-        self._lines.is_torn, self._is_regular, self._was_opened = is_torn, is_regular, True
+        self._lines.is_torn, self._was_opened = is_torn, True
         return descriptor
 
-    def _begin(self, descriptor: int) -> bool:
+    def _begin(self, descriptor: int, mode: int) -> bool:
         """Lock a file, and find the head of its chain at the first time. Return True if its last line is incomplete."""
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe takes lines that no process reads
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

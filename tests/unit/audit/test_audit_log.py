@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from threading import Event
+from threading import Event, current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,6 +22,7 @@ from pallas_gateway.audit.audit_log import AuditLog, AuditLogError, AuditUnavail
 from pallas_gateway.audit.chain import BEGIN, Head
 from pallas_gateway.audit.verifying import CUT, Finding, verify
 from pallas_gateway.config.model.deployment import GatewaySettings
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -151,6 +152,22 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptu
     log.close()
     assert (tmp_path / "other").read_bytes() == b""
     assert [one.error for one in caplog.records if hasattr(one, "error")] == ["the file is a symbolic link"]
+
+
+def test_a_pipe_in_the_place_of_the_file_takes_no_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file, old = tmp_path / FILE, tmp_path / f"{FILE}.1"
+    log = AuditLog.open(settings(), tmp_path)
+    file.rename(old)
+    os.mkfifo(file)
+    with pytest.raises(AuditUnavailableError):
+        log.write(CALL)
+    file.unlink()
+    log.write(CALL)
+    log.close()
+
+    assert actions(file) == ["lost", "call", "stop"]
+    assert is_whole(old, file)
+    assert [one.error for one in caplog.records if hasattr(one, "error")] == ["it is not a regular file"]
 
 
 def test_a_renamed_file_ends_and_the_chain_goes_on_in_the_next(tmp_path: Path) -> None:
@@ -445,6 +462,26 @@ async def test_a_call_waits_for_its_sync_while_the_process_has_no_descriptor_lef
     log.close()
 
     assert open_below(tmp_path) == 0
+
+
+async def test_a_call_does_not_wait_for_the_sync_of_an_earlier_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, fsync = Event(), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda one: fsync(one) if current_thread() is main_thread() else answered.wait(30))
+    reader, writer = os.pipe()
+    log = AuditLog(tmp_path, stdout=writer)
+    log.use(settings(audit_sync="line", audit_required=True))
+    log.use(settings(audit_sync="line", audit_required=True, audit_log="-"))
+
+    call = asyncio.create_task(log.admit(CALL))
+    await eventually(lambda: b'"call"' in os.read(reader, 10_000), what="the line of the call")
+    answered.set()
+    await call
+    log.close()
+
+    for descriptor in (reader, writer):
+        os.close(descriptor)
 
 
 def no_descriptor(_: int) -> int:
