@@ -44,6 +44,9 @@ class Counting(Protocol):
     def running(self) -> int: ...
 
 
+_NO_LEASES: frozenset[Lease] = frozenset()
+
+
 class Lease:
     """One running call in the counters of calls at once."""
 
@@ -54,14 +57,18 @@ class Lease:
         self._counters: list[Counter] = []
 
     def taken_from(self, counter: Counter) -> None:
-        counter.leases.add(self)
+        counter.take(self)
         self._counters.append(counter)
 
     def end(self) -> None:
         """Release the lease; a second time does nothing."""
         self.ended = True
         while self._counters:
-            self._counters.pop().leases.discard(self)
+            self._counters.pop().release(self)
+
+
+_NONE: deque[float] = deque(maxlen=0)
+"""Of counters without calls in their window. A deque takes 700 bytes, and most counters only hold tokens."""
 
 
 class Counter:
@@ -70,8 +77,8 @@ class Counter:
     __slots__ = ("_day", "_leave", "_tokens", "has_others", "leases")
 
     def __init__(self) -> None:
-        self._leave: deque[float] = deque()  # when each call of the window leaves it
-        self.leases: set[Lease] = set()
+        self._leave = _NONE  # when each call of the window leaves it
+        self.leases: set[Lease] | frozenset[Lease] = _NO_LEASES
         self._day = 0
         self._tokens = 0
         self.has_others = False
@@ -80,8 +87,8 @@ class Counter:
         """Return a counter with the same numbers; leases that end are removed from it by `is_empty` and `running`."""
         other = Counter()
         other.has_others = True
-        other._leave.extend(self._leave)
-        other.leases.update(self.leases)
+        other._leave = deque(self._leave)
+        other.leases = set(self.leases)
         other._day, other._tokens = self._day, self._tokens
         return other
 
@@ -90,6 +97,8 @@ class Counter:
         leave = self._leave
         while leave and leave[0] <= now:
             leave.popleft()
+        if not leave:
+            self._leave = _NONE
         return len(leave)
 
     def next_leave(self, now: float) -> float | None:
@@ -98,7 +107,21 @@ class Counter:
 
     def start(self, now: float) -> None:
         """Count a call that begins."""
+        if self._leave is _NONE:
+            self._leave = deque()
         self._leave.append(now + WINDOW_SECONDS)
+
+    def take(self, lease: Lease) -> None:
+        """Count a running call."""
+        if isinstance(self.leases, frozenset):
+            self.leases = set()
+        self.leases.add(lease)
+
+    def release(self, lease: Lease) -> None:
+        """Count a running call no more."""
+        if isinstance(self.leases, set):
+            self.leases.discard(lease)
+            self.leases = self.leases or _NO_LEASES
 
     def wait_for_room(self, most: int, now: float) -> float:
         """Return the seconds until fewer than `most` calls began in the last 60 seconds; 0 if that is so."""

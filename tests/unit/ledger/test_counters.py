@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tracemalloc
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -255,6 +256,22 @@ def test_the_ratios_read_only_counters_that_are_in_use(monkeypatch: pytest.Monke
     clock.move(DAY)
     assert counted.ratios() == {"rule-1": 1 / 4}
     assert len(read) == 1
+
+
+def test_a_counter_of_tokens_takes_few_bytes_once_its_calls_have_left_the_window() -> None:
+    clock = Clock()
+    counted = counters(clock, {"calls_per_minute": 8, "calls_at_once": 4, "tokens_per_day": 10})
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            counted.begin(one := entry(f"key:{number}")).end()
+            counted.charge(one, 1)
+        clock.move(61)
+        counted.ratios()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1000 * 700
 
 
 def test_most_callers_have_a_counter_of_their_own() -> None:
