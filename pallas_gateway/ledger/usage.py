@@ -223,12 +223,15 @@ class _Rows:
         self._accounts = {True: 0, False: 0}
         self._shared: set[bool] = set()
         self._agents_of: dict[str, set[UsageKey]] = {}
+        self._names: dict[str, str] = {}
         self.rows: dict[UsageKey, Used] = {}
 
     def add(self, key: UsageKey, used: Used) -> None:
         if key.account == OTHERS:
             self._shared |= {False, True}
-        elif key.account not in self._agents_of:
+        elif (known := self._names.get(key.account)) is not None:  # a name that changes must not make more rows
+            key = UsageKey(known, key.account, key.agent)
+        else:
             is_address = is_of_address(key.account)
             if self._accounts[is_address] < self._most:
                 self._accounts[is_address] += 1
@@ -236,6 +239,7 @@ class _Rows:
                 self._shared.add(is_address)
                 key = UsageKey(OTHERS, OTHERS, key.agent)
         if (row := self.rows.get(key)) is None:
+            self._names.setdefault(key.account, key.caller)
             self._agents_of.setdefault(key.account, set()).add(key)
             row = self.rows[key] = Used()
         row += used

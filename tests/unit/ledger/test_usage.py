@@ -16,6 +16,13 @@ def key(caller: str, agent: str = "echo") -> UsageKey:
     return UsageKey.of(f"key:{caller}", caller, agent)
 
 
+async def test_a_caller_with_many_names_has_one_row_for_each_agent() -> None:
+    table = UsageTable(Clock())
+    for number in range(5):
+        table.add(UsageKey(f"token:{number}", "token:issuer sub ann", "echo"), Used(calls=1))
+    assert (await table.of_all()).total == {UsageKey("token:0", "token:issuer sub ann", "echo"): Used(calls=5)}
+
+
 async def test_addresses_take_no_rows_of_callers_with_a_key() -> None:
     table = UsageTable(Clock(), most=2)
     for number in range(5):
