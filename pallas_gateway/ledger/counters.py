@@ -300,6 +300,7 @@ class Counters:
         for _ in range(min(_EXAMINED, len(table.own))):
             key, counter = table.own.popitem(last=False)
             if counter.is_empty(now, wall):
+                table.counting.discard(counter)
                 return True
             table.own[key] = counter
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import tracemalloc
 from dataclasses import dataclass, field, replace
@@ -272,6 +273,16 @@ def test_a_counter_of_tokens_takes_few_bytes_once_its_calls_have_left_the_window
     finally:
         tracemalloc.stop()
     assert taken < 1000 * 700
+
+
+def test_no_counter_is_left_of_a_caller_whose_place_another_has_taken() -> None:
+    clock = Clock()
+    counted = counters(clock, {"calls_per_minute": 8, "calls_at_once": 4}, most=2)
+    before = sum(isinstance(one, Counter) for one in gc.get_objects())
+    for number in range(20):
+        counted.begin(entry(f"key:{number}")).end()
+        clock.move(61)
+    assert sum(isinstance(one, Counter) for one in gc.get_objects()) <= before + 2
 
 
 def test_most_callers_have_a_counter_of_their_own() -> None:
