@@ -309,6 +309,8 @@ class _Lookup:
         host, _, port = self._address.rpartition(":")
         try:
             family, *_, found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
+        except UnicodeError:  # a part of the name is too long
+            self._error = OSError(errno.EADDRNOTAVAIL, "the name of the server is invalid")
         except OSError as error:
             self._error = error.with_traceback(None)
         else:

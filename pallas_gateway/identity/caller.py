@@ -52,11 +52,6 @@ class Caller:
             return self.owner or f"name {self.principal}"  # a name may look like the owner of another token
         return f"{_OF_ADDRESS}{_network_of(self.address)}"
 
-
-def is_of_address(account: str) -> bool:
-    """Return True for the account of a caller without a token."""
-    return account.startswith(_OF_ADDRESS)
-
     def among(self, owners: Mapping[str, str]) -> Caller:
         """Return the caller with its rights on the agents of the database, given the owner of each.
 
@@ -68,6 +63,11 @@ def is_of_address(account: str) -> bool:
         may_own = self.authenticated or self.grants.has(CREATE_AGENTS)
         owned = [name for name, owner in owners.items() if may_own and owner == self.owner]
         return replace(self, grants=self.grants.with_own(owned, owners))
+
+
+def is_of_address(account: str) -> bool:
+    """Return True for the account of a caller without a token."""
+    return account.startswith(_OF_ADDRESS)
 
 
 @lru_cache(maxsize=1024)  # each call asks several times
