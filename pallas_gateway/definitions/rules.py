@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.config.loading.cross_checks import TOOL_SEPARATOR
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.problems import did_you_mean
-from pallas_gateway.definitions.globs import is_contained, is_released
+from pallas_gateway.definitions.globs import is_contained, is_model_released, is_released
 from pallas_gateway.definitions.records import Place
 
 if TYPE_CHECKING:
@@ -89,11 +89,11 @@ def _within(key: str, bound: float) -> float:
 def _model(definition: Definition, around: Surroundings) -> Iterator[Place]:
     model, globs = definition.get("model"), around.floors.models
     if model is not None:
-        if not is_released(model, globs):
+        if not is_model_released(model, globs):
             yield Place("model", _unreleased(f"model '{model}'", "models", globs))
     elif around.default_model is None:
         yield Place("model", "is required, because the gateway has no default model")
-    elif not is_released(around.default_model, globs):
+    elif not is_model_released(around.default_model.partition("?")[0], globs):
         yield Place("model", f"is required, because the default model is not released; {_released(globs)}")
 
 
