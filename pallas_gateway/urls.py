@@ -25,6 +25,8 @@ CONSOLE = "/console/"
 """The path of the console."""
 AGENT_DETAILS = "/api/agents/"
 """The path of the console's endpoint for one agent, before its name."""
+RIGHTS = "/api/rights"
+"""The path of the console's endpoint for the rights of the caller that concern no agent."""
 GATEWAY_STATE = "/api/gateway"
 """The path of the console's endpoint for the gateway."""
 _ANY = {"0.0.0.0", "::", ""}  # noqa: S104  compared with, never bound
@@ -128,7 +130,7 @@ class Addresses:
 
 
 def is_console_api(path: str) -> bool:
-    return path == GATEWAY_STATE or path.startswith(AGENT_DETAILS)
+    return path in (GATEWAY_STATE, RIGHTS) or path.startswith(AGENT_DETAILS)
 
 
 def for_this_machine(configuration: Configuration) -> str:

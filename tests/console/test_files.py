@@ -110,7 +110,7 @@ def test_the_page_requests_the_modules_of_its_first_view_at_once() -> None:
     assert sorted([*preloaded, "app.js"]) == sorted(modules_of("app.js"))
     script = (STATIC / "app.js").read_text()
     views = re.findall(r"files: \[([^\]]*)\],\s*load: async \(\) => \(await import\('\./([^']+)'", script)
-    assert len(views) == 7
+    assert len(views) == 9
     for files, module in views:
         listed = {f"{name}.js" for name in re.findall("'([^']+)'", files)}
         assert listed == modules_of(module) - modules_of("app.js") - {module}, module
@@ -216,9 +216,9 @@ def test_bare_specifiers_become_file_names() -> None:
     assert vendor.browser_module(f"{module}//# sourceMappingURL=x.map\n") == expected
 
 
-def test_all_scripts_and_styles_are_at_most_120_kilobytes_compressed() -> None:
+def test_all_scripts_and_styles_are_at_most_150_kilobytes_compressed() -> None:
     served = [path for path in STATIC.rglob("*") if path.suffix in (".js", ".css", ".json", ".html", ".svg")]
-    assert sum(len(gzip.compress(path.read_bytes())) for path in served) <= 120_000
+    assert sum(len(gzip.compress(path.read_bytes())) for path in served) <= 150_000
 
 
 def test_a_wheel_holds_the_files(tmp_path: Path) -> None:

@@ -137,6 +137,9 @@ async def test_no_secret_leaves(console: Console) -> None:
         ("/api/gateway", "runner", 403),
         ("/api/gateway", "operator", 200),
         ("/api/gateway/", "operator", 404),
+        ("/api/rights", None, 200),
+        ("/api/rights", "nobody", 401),
+        ("/api/rights/", "operator", 404),
     ],
 )
 async def test_other_callers_are_refused(path: str, who: str | None, status: int, console: Console) -> None:
@@ -149,12 +152,12 @@ async def test_an_agent_that_failed_has_no_servers_yet(console: Console) -> None
     answer = await console.get("/api/agents/broken", "operator")
     assert (answer.status_code, answer.json()) == (
         200,
-        {"name": "broken", "model": "passthrough", "servers": None, "may_run": False},
+        {"name": "broken", "model": "passthrough", "servers": None, "may_run": False, "examples": []},
     )
 
 
 async def test_the_guards_hold_for_the_endpoints(console: Console) -> None:
-    for path in ("/api/agents/lead", "/api/gateway"):
+    for path in ("/api/agents/lead", "/api/gateway", "/api/rights"):
         foreign = await console.get(path, "operator", Origin="https://foreign.example")
         rebound = await console.get(path, "operator", Host="rebound.example")
         assert (foreign.status_code, rebound.status_code) == (403, 421)
@@ -188,9 +191,9 @@ async def test_a_failed_reload_shows_its_problems_until_one_succeeds(console: Co
 async def test_without_the_console_its_endpoints_are_off(tmp_path: Path) -> None:
     project = write_project(tmp_path, {"echo": Agent()}, gateway={"console": False})
     async with running(project) as served:
-        answers = [await Console(served).get(path) for path in ("/api/agents/echo", "/api/gateway")]
+        answers = [await Console(served).get(path) for path in ("/api/agents/echo", "/api/gateway", "/api/rights")]
     why = "the console is off; `gateway.console: true` in agents.yaml enables it"
-    assert [(one.status_code, one.json()["error"]) for one in answers] == [(404, why)] * 2
+    assert [(one.status_code, one.json()["error"]) for one in answers] == [(404, why)] * 3
 
 
 async def test_per_port_the_endpoints_are_on_the_registrys_port(tmp_path: Path) -> None:

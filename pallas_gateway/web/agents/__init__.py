@@ -6,7 +6,9 @@ Agents are stored by `pallas_gateway.definitions`; this package decodes requests
 import re
 
 PREFIX = "/api/v1/agents"
-_PATH = re.compile(rf"{PREFIX}(/[^/]+(/versions(/[^/]+(/restore)?)?)?)?")
+MAY_USE = "_may_use"
+"""What follows the prefix in the path of what definitions may use."""
+_PATH = re.compile(rf"{PREFIX}({MAY_USE}|/[^/]+(/versions(/[^/]+(/restore)?)?)?)?")
 
 
 def is_path(path: str) -> bool:

@@ -33,9 +33,8 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.grants import CREATE_AGENTS, DELETE_AGENTS, EDIT_AGENTS
 from pallas_gateway.ledger.protocol import Decision
-from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import access, refusals
-from pallas_gateway.web.agents import PREFIX, answers, conditions, requests
+from pallas_gateway.web.agents import MAY_USE, PREFIX, answers, conditions, may_use, requests
 from pallas_gateway.web.agents.rights import Asked, Gate
 from pallas_gateway.web.calls.base import Api
 from pallas_gateway.web.threads import requests as api_requests
@@ -92,6 +91,7 @@ class AgentsApi(Api):
         of_one: dict[str, Endpoint] = {"GET": self._get, "PUT": self._put, "PATCH": self._patch, "DELETE": self._delete}
         self._routes: tuple[tuple[re.Pattern[str], dict[str, Endpoint]], ...] = (
             (re.compile(""), {"GET": self._list, "POST": self._post}),
+            (re.compile(MAY_USE), {"GET": self._may_use}),
             (re.compile(r"/([^/]+)"), of_one),
             (re.compile(r"/([^/]+)/versions"), {"GET": self._versions}),
             (re.compile(r"/([^/]+)/versions/([^/]+)"), {"GET": self._version}),
@@ -141,6 +141,14 @@ class AgentsApi(Api):
         visible = [one for one in stored if Asked.of(one.name, caller, one).may(Action.VIEW)]
         return shown + [answers.of_database(one, *self._hosted(one)) for one in visible]
 
+    async def _may_use(self, request: Request) -> Response:
+        api_requests.no_parameters(request)
+        self._refuse_unmanaged()
+        caller = await access.caller_of(self._gateway, request.scope)
+        if not may_use.concerns(caller):
+            Gate(self._gateway, request).require(Action.CREATE, caller, None)
+        return JSONResponse(may_use.document(self._gateway, caller))
+
     async def _get(self, request: Request, name: str) -> Response:
         api_requests.no_parameters(request)
         known = conditions.optional(request.headers.getlist("if-none-match"))
@@ -171,7 +179,7 @@ class AgentsApi(Api):
         body = requests.without_shown_only(await self._body(request))
         name, source = body.pop("name", None), body.pop("copyOf", None)
         create = partial(self._definitions.create, name, body)
-        with self._noting_refusals(caller, "create_agent", name, options):
+        with self._noting_refusals(caller, "create_agent", name):
             requests.take_own(body, caller)
             if source is not None:
                 await self._refuse_copy(request, caller, source)
@@ -192,7 +200,7 @@ class AgentsApi(Api):
         """Make a new version by a method of `Definitions`; `types` are those of a patch besides JSON."""
         options, asked = requests.options(request), await self._to_change(request, name, Action.EDIT)
         expected, body = self._expected(request, asked), await self._body(request, *types)
-        with self._noting_refusals(asked.caller, "change_agent", name, options):
+        with self._noting_refusals(asked.caller, "change_agent", name):
             requests.take_name(body, name)
             if (owner := requests.take_owner(body, asked.of_database)) is not None:
                 Gate(self._gateway, request).require(Action.HAND_OVER, asked.caller, name)
@@ -207,7 +215,7 @@ class AgentsApi(Api):
         options, asked = requests.options(request), await self._to_change(request, name, Action.EDIT)
         expected, wanted = self._expected(request, asked), requests.version(number, name)
         requests.refuse_content(await self._body(request))
-        with self._noting_refusals(asked.caller, "restore_agent", name, options):
+        with self._noting_refusals(asked.caller, "restore_agent", name):
             editor = self._editor(asked.caller, await self._rights_of(asked.caller), Action.EDIT)
             stored = await self._definitions.restore(name, wanted, editor, expected=expected, dry_run=options.dry_run)
         return await self._changed(asked.caller, stored, "restore_agent", options)
@@ -215,7 +223,7 @@ class AgentsApi(Api):
     async def _delete(self, request: Request, name: str) -> Response:
         options, asked = requests.options(request), await self._to_change(request, name, Action.DELETE)
         expected = self._expected(request, asked)
-        with self._noting_refusals(asked.caller, "delete_agent", name, options):
+        with self._noting_refusals(asked.caller, "delete_agent", name):
             rights = await self._rights_of(asked.caller)
             editor = self._editor(asked.caller, rights, Action.DELETE)
             try:
@@ -314,7 +322,7 @@ class AgentsApi(Api):
             raise InvalidDefinitionError([Place("copyOf", "must be the name of an agent")])
         asked = await self._asked(source, caller)
         if (asked.stored is None and not self._is_of_file(source)) or not asked.may(Action.VIEW):
-            raise InvalidDefinitionError([Place("copyOf", f"no agent {quoted(source)}")])
+            raise InvalidDefinitionError([Place("copyOf", refusals.no_agent(source))])
         Gate(self._gateway, request).require(Action.READ_INSTRUCTION, asked.caller, source)
 
     def _expected(self, request: Request, asked: Asked) -> int | None:
@@ -375,14 +383,13 @@ class AgentsApi(Api):
         _log.info("agent changed", extra={**facts, "change": action, "version": stored.version})
 
     @contextmanager
-    def _noting_refusals(self, caller: Caller, action: str, name: object, options: Options) -> Iterator[None]:
-        """Write refused changes to the audit log, but for those that were only checked."""
+    def _noting_refusals(self, caller: Caller, action: str, name: object) -> Iterator[None]:
+        """Write refused changes to the audit log."""
         try:
             yield
         except GatewayError as error:
             facts = {"caller": caller.principal, "address": caller.address, "agent": str(name)}
-            if not options.dry_run:
-                self._gateway.running.ledger.note(Decision(action, "refused", {**facts, "reason": error.reason}))
+            self._gateway.running.ledger.note(Decision(action, "refused", {**facts, "reason": error.reason}))
             raise
 
 

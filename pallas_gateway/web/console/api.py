@@ -1,11 +1,14 @@
 """The console's own endpoints: details of agents and of the gateway that no other client needs.
 
-`GET /api/agents/{name}` returns the model and the instruction of an agent, the tools of its downstreams, and `may_run`:
-True if the caller may run it. `GET /api/gateway` returns the last reload, with its problems.
+`GET /api/agents/{name}` returns the model, the instruction and the examples of an agent, the tools of its downstreams,
+and what the caller may do with it: `may_run`, and with a database where it is defined (`source`), `may_copy`, and for
+an agent of the database `may_edit`, `may_delete` and `may_delete_threads`. `GET /api/rights` returns whether the caller
+may create agents. `GET /api/gateway` returns the last reload, with its problems.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
@@ -15,7 +18,7 @@ from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.grants import VIEW_GATEWAY
 from pallas_gateway.telemetry.redaction import cleaned, cleaned_data
-from pallas_gateway.urls import AGENT_DETAILS, GATEWAY_STATE
+from pallas_gateway.urls import AGENT_DETAILS, GATEWAY_STATE, RIGHTS
 from pallas_gateway.web import refusals
 from pallas_gateway.web.access import caller_of, refusal, refusal_without
 from pallas_gateway.web.registry import model_of
@@ -41,6 +44,9 @@ async def respond(gateway: Gateway, request: Request) -> Response:
     """
     if request.scope["path"] == GATEWAY_STATE:
         return await _gateway(gateway, request)
+    if request.scope["path"] == RIGHTS:
+        caller = await caller_of(gateway, request.scope)
+        return JSONResponse({"create_agents": _may_create(gateway, caller)}, headers=_HEADERS)
     return await _agent(gateway, request)
 
 
@@ -60,19 +66,48 @@ async def _agent(gateway: Gateway, request: Request) -> Response:
         return refused
     if (agent := gateway.agents.get(name)) is None:
         return refusals.not_found(scope, refusals.no_agent(name))
-    return JSONResponse(cleaned_data(_details(agent, caller, model_of(gateway, agent))), headers=_HEADERS)
+    return JSONResponse(cleaned_data(_details(gateway, agent, caller)), headers=_HEADERS)
 
 
-def _details(agent: HostedAgent, caller: Caller, model: str | None) -> dict[str, Any]:
+def _may_create(gateway: Gateway, caller: Caller) -> bool:
+    """Return True if the caller may create agents, and something is released for them."""
+    is_on = _has_definitions(gateway) and bool(gateway.configuration.deployment.gateway.agents_may_use.models)
+    return is_on and decide(caller, None, Action.CREATE, exists=False) is Decision.ALLOWED
+
+
+def _has_definitions(gateway: Gateway) -> bool:
+    return gateway.stored is not None and not gateway.configuration.per_port
+
+
+def _details(gateway: Gateway, agent: HostedAgent, caller: Caller) -> dict[str, Any]:
     """Return the details of an agent that a caller may see; null for those that are unknown before its start."""
-    runtime = agent.runtime
-    may_run = decide(caller, agent.name, Action.RUN, exists=True) is Decision.ALLOWED
-    details: dict[str, Any] = {"name": agent.name, "model": model, "servers": None, "may_run": may_run}
+    runtime, may = agent.runtime, partial(_may, caller, agent.name)
+    details: dict[str, Any] = {"name": agent.name, "model": model_of(gateway, agent), "servers": None}
+    details |= {"may_run": may(Action.RUN), "examples": [*agent.settings.examples]}
+    if _has_definitions(gateway):
+        details |= _of_definition(gateway, agent, caller)
     if runtime is not None:
         details["servers"] = [_server(one) for one in runtime.server_tools(caller)]
-    if decide(caller, agent.name, Action.READ_INSTRUCTION, exists=True) is Decision.ALLOWED:
+    if may(Action.READ_INSTRUCTION):
         details["instruction"] = cleaned(runtime.instruction) if runtime is not None else None
     return details
+
+
+def _of_definition(gateway: Gateway, agent: HostedAgent, caller: Caller) -> dict[str, Any]:
+    """Return where an agent is defined, and what the caller may do with its definition."""
+    is_stored, may = agent.name in gateway.configuration.stored, partial(_may, caller, agent.name)
+    is_readable = agent.settings.is_instructed and may(Action.READ_INSTRUCTION)
+    return {
+        "source": "database" if is_stored else "file",
+        "may_copy": is_readable and _may_create(gateway, caller),
+        "may_edit": is_stored and may(Action.EDIT),
+        "may_delete": is_stored and may(Action.DELETE),
+        "may_delete_threads": is_stored and may(Action.DELETE_THREADS),
+    }
+
+
+def _may(caller: Caller, agent: str, action: Action) -> bool:
+    return decide(caller, agent, action, exists=True) is Decision.ALLOWED
 
 
 def _server(server: ServerTools) -> dict[str, Any]:

@@ -19,6 +19,7 @@ globalThis.setTimeout = (run, ms) => {
 /** Answer the page's requests: its registry with `registry`, the turns of a thread with those of `turns` in order. */
 function answering({ registry = () => new Response('{"servers": []}'), turns }) {
   globalThis.fetch = async (url) => {
+    if (url.endsWith('/api/rights')) return new Response('{}');
     if (!url.includes('/threads/')) return registry();
     return new Response(JSON.stringify({ messages: turns.shift(), nextAfter: null }));
   };

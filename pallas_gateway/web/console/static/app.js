@@ -36,14 +36,29 @@ const LATER = {
     load: async () => (await import('./views/calls.js')).Calls,
   },
   Connect: { files: ['clients'], load: async () => (await import('./views/connect.js')).Connect },
+  AgentForm: {
+    files: [
+      'definition', 'definitions', 'forms', 'gateway_api', 'inlines', 'line_diff', 'markdown', 'parameters', 'text', 'views/agent_fields', 'views/difference',
+      'views/fields', 'views/text',
+    ],
+    load: async () => (await import('./views/agent_form.js')).AgentForm,
+  },
+  Versions: {
+    files: ['definition', 'definitions', 'dialog', 'forms', 'gateway_api', 'line_diff', 'text', 'views/difference'],
+    load: async () => (await import('./views/versions.js')).Versions,
+  },
   Details: {
-    files: ['clients', 'inlines', 'markdown', 'text', 'views/connect', 'views/text'],
+    files: ['clients', 'definitions', 'dialog', 'gateway_api', 'inlines', 'markdown', 'text', 'views/connect', 'views/definition_card', 'views/text'],
     load: async () => (await import('./views/details.js')).Details,
   },
   Gateway: { files: ['metrics', 'text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },
   Usage: { files: ['gateway_api', 'polling', 'text', 'usage'], load: async () => (await import('./views/usage.js')).Usage },
   TokenDialog: { files: ['dialog'], load: async () => (await import('./views/token.js')).TokenDialog },
 };
+/** @type {Record<string, string>} views of one agent, by the parts of their paths */
+const PARTS = { details: 'Details', edit: 'AgentForm', versions: 'Versions' };
+/** @param {string} part */
+const partOf = (part) => (Object.hasOwn(PARTS, part) ? PARTS[part] : undefined);
 /** @type {Record<string, string>} views without a part, by their paths */
 const PLAIN = Object.fromEntries(VIEWS.slice(1).map(({ path, title }) => [path, title]));
 const loaded = signal(/** @type {Record<string, any>} */ ({}));
@@ -145,13 +160,14 @@ function View() {
   const [view, id, part] = route.value;
   if (view === 'agents' && id) {
     const agent = agentById(id);
-    if (agent && part === 'details') return html`<${Later} key=${`details ${id}`} name="Details" of=${{ agent }} />`;
+    if (agent && partOf(part) && (part === 'details' || !agent.registry)) return html`<${Later} key=${`${part} ${id}`} name=${partOf(part)} of=${{ agent, name: agent.name }} />`;
     if (agent) return html`<${Later} key=${id} name="Chat" of=${{ agent }} />`;
     if (agents.value) return html`<${Missing} text=${`There is no agent “${id}” here, or the token may not view it.`} />`;
     if (!registryError.value) return html`<p class="empty" role="status">Loading the agents…</p>`;
     return isLost.value ? null : html`<p class="notice error" role="alert">${registryError.value.message}</p>`;
   }
   if (view === 'agents') return html`<${Agents} />`;
+  if (view === 'new-agent') return html`<${Later} key=${`new ${id}`} name="AgentForm" of=${{ copyOf: id }} />`;
   if (Object.hasOwn(PLAIN, view)) return html`<${Later} key=${view} name=${PLAIN[view]} />`;
   return html`<${Missing} text="There is no such view." />`;
 }
@@ -189,6 +205,7 @@ function skip(event) {
 
 function titleOf() {
   const [view, id] = route.value;
+  if (view === 'new-agent') return 'New agent - Pallas Gateway';
   const name = id ? (agentById(id)?.title ?? id) : VIEWS.find(({ path }) => path === view)?.title;
   return name ? `${name} - Pallas Gateway` : 'Pallas Gateway';
 }
@@ -196,7 +213,7 @@ function titleOf() {
 /** The view of the address at which the page is opened is loaded with the agents. */
 function loadFirst() {
   const [view, id, part] = route.value;
-  const name = view === 'agents' && id ? (part === 'details' ? 'Details' : 'Chat') : PLAIN[view];
+  const name = view === 'agents' && id ? (partOf(part) ?? 'Chat') : view === 'new-agent' ? 'AgentForm' : PLAIN[view];
   if (name) load(name);
 }
 

@@ -10,7 +10,8 @@ import { cut } from './text.js';
  * @typedef {{at: number, message: any}} Event one notification or answer of the caller, and the milliseconds since the call began
  * @typedef {'running' | 'complete' | 'error' | 'stopped' | 'interrupted' | 'elsewhere'} TurnState `elsewhere`: another tab runs it
  * @typedef {{id: string, message: string, images: Image[], params: Record<string, any>, began: number, state: TurnState,
- *   error: string, result: any, events: Event[], leftOut: number, number?: number}} Turn `number` in a thread of the gateway
+ *   error: string, result: any, events: Event[], leftOut: number, number?: number, isTimeless?: boolean}} Turn
+ *   `number` in a thread of the gateway; `isTimeless`: the times of its events are not known
  * @typedef {{id: string, agent: string, title: string, created: number, changed: number, turns: Turn[],
  *   isOnGateway?: boolean, threadId?: string}} Conversation `threadId`: of the gateway's, once the gateway has it
  */

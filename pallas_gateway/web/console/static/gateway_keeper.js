@@ -67,12 +67,14 @@ export class GatewayKeeper {
   async read(conversation) {
     const isBeginning = conversation.turns.some(({ id, number }) => number === undefined && this._session.runs(id));
     if (!conversation.threadId || isBeginning) return;
-    const found = await readTurns(conversation.threadId, this._token());
-    const seen = conversation.turns.filter((turn) => turn.state !== 'running' || this._session.runs(turn.id));
+    const open = conversation.turns.findIndex(({ number, state }, index) => number !== index + 1 || state === 'running');
+    const known = conversation.turns.slice(0, open === -1 ? conversation.turns.length : open);
+    const found = await readTurns({ ...this._placeOf(conversation), after: known.length }, this._token());
+    const seen = conversation.turns.slice(known.length).filter((turn) => turn.state !== 'running' || this._session.runs(turn.id));
     const byNumber = new Map(seen.map((turn) => [turn.number, turn]));
     const numbers = new Set(found.map(({ number }) => number));
     const newer = seen.filter(({ number }) => !numbers.has(number)); // sent meanwhile, or not taken by the gateway
-    conversation.turns = [...found.map((turn) => byNumber.get(turn.number) ?? turn), ...newer];
+    conversation.turns = [...known, ...found.map((turn) => byNumber.get(turn.number) ?? turn), ...newer];
   }
 
   /**
@@ -107,7 +109,7 @@ export class GatewayKeeper {
    */
   async _readEnd(call, conversation) {
     try {
-      const turns = await readTurns(String(conversation.threadId), this._token());
+      const turns = await readTurns({ ...this._placeOf(conversation), after: Number(call.turn.number) - 1 }, this._token());
       const turn = turns.find(({ number }) => number === call.turn.number);
       if (turn && turn.state !== 'running') call.endAs(turn);
     } catch (error) {
@@ -146,6 +148,11 @@ export class GatewayKeeper {
       await name();
     };
     this._session.attempt(() => name().catch(nameLater));
+  }
+
+  /** @param {Conversation} conversation */
+  _placeOf({ threadId }) {
+    return { id: String(threadId), agent: this._session.agent.name };
   }
 
   _token() {

@@ -25,6 +25,8 @@ export const agents = signal(null);
 export const registryError = signal(null);
 /** By agent id. */
 export const health = signal(/** @type {Record<string, Health>} */ ({}));
+/** True if the caller may make agents. */
+export const mayCreate = signal(false);
 /** True during a round. */
 export const checking = signal(false);
 /** The time of the last complete round that the gateway answered. */
@@ -91,6 +93,7 @@ export function setToken(value, { keep = false } = {}) {
     agents.value = null;
     health.value = {};
     registryError.value = null;
+    mayCreate.value = false;
   });
   return refresh();
 }
@@ -205,7 +208,7 @@ async function runRound(asked) {
       show('', found);
       registryError.value = null;
     });
-    await Promise.all([checkAll(found, current), ...registries.value.map((registry) => checkRegistry(registry, current))]);
+    await Promise.all([checkRights(asked, current), checkAll(found, current), ...registries.value.map((registry) => checkRegistry(registry, current))]);
     if (!current()) return;
     batch(() => {
       forgetOthers();
@@ -220,6 +223,17 @@ async function runRound(asked) {
       scheduleNext();
     }
   }
+}
+
+/**
+ * Ask whether the caller may make agents; without an answer it stays as it was.
+ *
+ * @param {string} asked
+ * @param {() => boolean} current
+ */
+async function checkRights(asked, current) {
+  const rights = await getJson('../api/rights', { token: asked }).catch(() => null);
+  if (rights && current()) mayCreate.value = rights.create_agents === true;
 }
 
 /**

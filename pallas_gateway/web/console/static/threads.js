@@ -3,6 +3,7 @@
  * calls have the form that conversations of the browser have.
  */
 
+import { LOGGER } from './calls.js';
 import { newTurn } from './conversations.js';
 import { request } from './gateway_api.js';
 import { McpError, events, jsonOf, parsed } from './mcp.js';
@@ -27,17 +28,21 @@ export async function listThreads(agent, token) {
 }
 
 /**
- * Return the turns of a thread.
- * @param {string} id
+ * Return the turns of a thread with an agent, with their tool calls.
+ * @param {{id: string, agent: string, after?: number}} thread `after`: the number of the turn before the first one
  * @param {string} token
  * @returns {Promise<Turn[]>}
  */
-export async function readTurns(id, token) {
-  const path = `threads/${id}/messages?limit=${PAGE}`;
-  const messages = await pages(token, (after) => (after === null ? path : `${path}&after=${after}`), 'messages', 'nextAfter');
-  const asked = messages.filter(({ role }) => role === 'user');
-  const answers = new Map(messages.filter(({ role }) => role !== 'user').map((one) => [one.turnIndex, one]));
-  return asked.map((one) => turnOf(id, one, answers.get(one.turnIndex)));
+export async function readTurns({ id, agent, after: first = 0 }, token) {
+  const path = `threads/${id}/messages?limit=${PAGE}&after=`;
+  const messages = await pages(token, (after) => `${path}${after ?? first}`, 'messages', 'nextAfter');
+  /** @type {Map<number, any[]>} */
+  const turns = new Map();
+  for (const message of messages) turns.set(message.turnIndex, [...(turns.get(message.turnIndex) ?? []), message]);
+  return [...turns.values()].map((found) => {
+    const turn = turnOf(id, found[0], found.slice(1).at(-1));
+    return turn.state === 'running' ? turn : { ...turn, ...stepsIn(found.slice(1, -1), agent) };
+  });
 }
 
 /**
@@ -156,6 +161,31 @@ async function pages(token, path, entries, next) {
     after = page?.[next] ?? null;
     if (after === null) return found;
   }
+}
+
+/**
+ * Return the events of stored steps: what the model asked for, and the results of its tools. Their times are not stored.
+ * @param {any[]} messages
+ * @param {string} agent
+ */
+function stepsIn(messages, agent) {
+  /** @type {any[]} */
+  const data = [];
+  for (const { role, content, toolCalls = [], toolCallId: id, toolName, ok } of messages) {
+    const text = String(content ?? '');
+    if (role === 'tool') data.at(-1)?.results.push({ id, ...namesOf(toolName), is_error: ok === false, text });
+    else {
+      const tools = toolCalls.map((/** @type {any} */ call) => ({ id: call.id, ...namesOf(call.toolName), arguments: call.args }));
+      data.push({ kind: 'assistant_chunk', agent, iteration: data.length / 2 + 1, text, tool_calls: tools, stop_reason: 'toolUse' }, { kind: 'assistant_chunk_results', results: [] });
+    }
+  }
+  return data.length ? { isTimeless: true, events: data.map((one) => ({ at: 0, message: { method: 'notifications/message', params: { logger: LOGGER, data: one } } })) } : {};
+}
+
+/** @param {unknown} toolName `server/tool`, or a tool alone */
+function namesOf(toolName) {
+  const [, server, name] = /^(?:([^/]*)\/)?([^]*)$/.exec(String(toolName)) ?? [];
+  return { server: server ?? null, name };
 }
 
 /**

@@ -2,7 +2,7 @@
 
 import { html, signal, useRef, useSignal } from '../html.js';
 import { address } from '../route.js';
-import { agents, checkedAt, checking, downstreamsOf, health, isLost, reasonOf, refresh, registryError, statusOf, token } from '../state.js';
+import { agents, checkedAt, checking, downstreamsOf, health, isLost, mayCreate, reasonOf, refresh, registryError, statusOf, token } from '../state.js';
 import { registries } from '../registries.js';
 
 /** @typedef {import('../state.js').Agent} Agent */
@@ -19,6 +19,7 @@ export function Agents() {
     <div class="heading">
       <h1>Agents</h1>
       <span class="round" role="status">${roundText()}</span>
+      ${mayCreate.value && html`<a class="button" href=${address('new-agent')}>New agent</a>`}
       <button class="quiet" onClick=${refresh} disabled=${checking.value}>Check now</button>
       <input
         type="search"

@@ -15,6 +15,8 @@ const NEAR_END_PIXELS = 48;
 const BLOCKED_SECONDS = 3;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const LONGEST_RULE = 100;
+const RECENT = 10; // turns whose stored steps are shown at once
+const UNKNOWN = { mayRun: true, examples: /** @type {string[]} */ ([]) };
 const IN_PLACE = 'Sending replaces the message and all that follows it.';
 const IN_A_COPY = 'Sending begins a copy of the conversation, without the message and all that follows it.';
 const LOST = 'The gateway cannot be reached.';
@@ -27,7 +29,8 @@ export function Chat({ agent }) {
   const calls = session.calls.value;
   const conversation = session.open.value;
   const running = session.isRunning;
-  const unusable = useBlock(agent);
+  const details = useDetails(agent);
+  const unusable = useBlock(agent, details.mayRun);
   const limited = useLimit(session);
   const blocked = isLost.value ? LOST : unusable || limited || (session.isElsewhere ? 'Another tab runs a call of this conversation. It goes on here when that has ended.' : '');
 
@@ -69,7 +72,8 @@ export function Chat({ agent }) {
           <${ConversationActions} session=${session} />
         </header>
         <${HealthNotice} agent=${agent} blocked=${blocked} />
-        <${Log} key=${conversation.id} empty=${calls.length === 0} reading=${session.isReading.value} agent=${agent}>
+        <${Log} key=${conversation.id} empty=${calls.length === 0} reading=${session.isReading.value} agent=${agent} examples=${details.examples}
+          onExample=${(/** @type {string} */ message) => (draft.value = { ...draft.value, message })}>
           ${calls.map(
             (/** @type {any} */ call, /** @type {number} */ index) => html`
               <${TurnView}
@@ -77,6 +81,7 @@ export function Chat({ agent }) {
                 call=${call}
                 agent=${agent}
                 args=${() => session.argumentsOf(index)}
+                isRecent=${index >= calls.length - RECENT}
                 onEdit=${mayChange ? () => edit(index) : null}
                 onRetry=${mayRetry(index) ? () => retry(index) : null}
               />
@@ -110,17 +115,17 @@ function HealthNotice({ agent, blocked }) {
  * Return why the agent takes no messages now; an empty text if it does. While it takes none, its health is requested
  * every few seconds.
  * @param {import('../state.js').Agent} agent
+ * @param {boolean} mayRun
  */
-function useBlock(agent) {
+function useBlock(agent, mayRun) {
   const status = statusOf(agent.id);
-  const refused = useRefusal(agent);
   const isBlocked = status === 'error' || status === 'starting';
   useEffect(() => {
     if (!isBlocked) return undefined;
     const timer = setInterval(() => checkAgent(agent), BLOCKED_SECONDS * 1000);
     return () => clearInterval(timer);
   }, [isBlocked, agent.id]);
-  if (refused) return refused;
+  if (!mayRun) return refusalFor(agent);
   if (!isBlocked) return '';
   const what = status === 'starting' ? 'This agent is starting.' : 'This agent takes no messages now.';
   return `${what} ${reasonOf(agent.id)}`.trim();
@@ -144,42 +149,49 @@ function useLimit(session) {
 }
 
 /**
- * Return why the caller may not run the agent; an empty text if it may, or if the gateway does not say.
+ * Return whether the caller may run the agent, true if the gateway does not say, and messages that people may send it.
  * @param {import('../state.js').Agent} agent
+ * @returns {{mayRun: boolean, examples: string[]}}
  */
-function useRefusal(agent) {
-  const mayRun = useSignal(true);
+function useDetails(agent) {
+  const details = useSignal(UNKNOWN);
   const used = tokenFor(agent);
   useEffect(() => {
+    details.value = UNKNOWN;
+  }, [agent.id, used]);
+  useEffect(() => {
     let isGone = false;
-    mayRun.value = true;
-    mayRunAt(agent, used).then((may) => isGone || (mayRun.value = may));
+    detailsOf(agent, used).then((found) => isGone || (details.value = found));
     return () => {
       isGone = true;
     };
   }, [agent.id, used, checkedAt.value]);
-  if (mayRun.value) return '';
-  return used ? `This token may not run the agent: it has no grant run:agents:${agent.name}.` : 'Callers without a token may not run this agent. Set a token.';
+  return details.value;
+}
+
+/** @param {import('../state.js').Agent} agent */
+function refusalFor(agent) {
+  return tokenFor(agent) ? `This token may not run the agent: it has no grant run:agents:${agent.name}.` : 'Callers without a token may not run this agent. Set a token.';
 }
 
 /**
  * @param {import('../state.js').Agent} agent
  * @param {string} used
  */
-async function mayRunAt(agent, used) {
+async function detailsOf(agent, used) {
   try {
     const details = await getJson(`${agent.registry || '..'}/api/agents/${encodeURIComponent(agent.name)}`, { token: used });
-    return details?.may_run !== false;
+    return { mayRun: details?.may_run !== false, examples: Array.isArray(details?.examples) ? details.examples.map(String) : [] };
   } catch (error) {
-    return !(error instanceof McpError && [401, 403].includes(error.status)); // otherwise the call says why
+    return { ...UNKNOWN, mayRun: !(error instanceof McpError && [401, 403].includes(error.status)) }; // otherwise the call says why
   }
 }
 
 /**
  * The turns in a region that scrolls: it follows the end for as long as the reader is there.
- * @param {{empty: boolean, reading: boolean, agent: import('../state.js').Agent, children?: any}} props
+ * @param {{empty: boolean, reading: boolean, agent: import('../state.js').Agent, examples: string[], onExample: (message: string) => void, children?: any}} props
  */
-function Log({ empty, reading, agent, children }) {
+function Log({ empty, reading, agent, examples, onExample, children }) {
   const region = useRef(/** @type {HTMLElement | null} */ (null));
   const content = useRef(/** @type {HTMLElement | null} */ (null));
   const follows = useRef(true);
@@ -204,8 +216,19 @@ function Log({ empty, reading, agent, children }) {
       <div class="log-content" ref=${content}>
         ${reading && html`<p class="empty" role="status">Reading the conversation…</p>`}
         ${empty && !reading && html`<p class="empty">Write a message to ${agent.title}. It reads this conversation, and nothing of the others.</p>`}
+        ${empty && !reading && examples.length > 0 && html`<${Examples} examples=${examples} onChoose=${onExample} />`}
         ${children}
       </div>
     </div>
   `;
+}
+
+/** Messages that people may send: one that is chosen is written into the box, and not sent. */
+/** @param {{examples: string[], onChoose: (message: string) => void}} props */
+function Examples({ examples, onChoose }) {
+  const choose = (/** @type {string} */ text) => {
+    onChoose(text);
+    /** @type {HTMLElement | null} */ (document.querySelector('.composer textarea'))?.focus();
+  };
+  return html`<ul class="examples" aria-label="Examples">${examples.map((text) => html`<li><button type="button" class="quiet" onClick=${() => choose(text)}>${harmless(text)}</button></li>`)}</ul>`;
 }

@@ -7,6 +7,7 @@ import { checkedAt, downstreamsOf, health, isLost, reasonOf, statusOf, tokenFor 
 import { harmless, shown } from '../text.js';
 import { Badge, DownstreamTable, Facts } from './agents.js';
 import { Copy } from './connect.js';
+import { DefinitionCard } from './definition_card.js';
 import { Plain } from './text.js';
 
 const AGAIN_SECONDS = 3;
@@ -25,6 +26,7 @@ export function Details({ agent }) {
   return html`
     <div class="heading">
       <h1>${agent.title} <${Badge} id=${agent.id} /></h1>
+      ${inside.value?.may_edit && html`<a class="button" href=${address('agents', agent.id, 'edit')}>Edit</a>`}
       <a class="button" href=${address('agents', agent.id)}>Chat</a>
     </div>
     <div class="sections">
@@ -37,6 +39,7 @@ export function Details({ agent }) {
           <${Copy} text=${agent.publicUrl} what="the MCP URL" />
         </div>
       </section>
+      ${inside.value?.source && !agent.registry && html`<${DefinitionCard} agent=${agent} rights=${inside.value} />`}
       <section class="card" aria-labelledby="details-instruction">
         <h2 id="details-instruction">Instruction</h2>
         <${Loaded} what=${inside} name="the instruction">

@@ -18,7 +18,7 @@ const SENTENCES = /** @type {Record<string, string>} */ ({
 });
 
 const DOCUMENTS = [
-  'console', 'clients', 'connect', 'chat', 'openai-api', 'threads', 'asking', 'parameters', 'configuration', 'declared-agents', 'providers', 'security',
+  'agents-as-data', 'console', 'clients', 'connect', 'chat', 'openai-api', 'threads', 'asking', 'parameters', 'configuration', 'declared-agents', 'providers', 'security',
   'calls', 'limits', 'audit', 'token-exchange', 'deploy', 'company', 'operating', 'performance', 'upgrading', 'architecture', 'upstream',
 ];
 

@@ -10,7 +10,8 @@ import { tokensOf } from '../outcome.js';
 import { Plain } from './text.js';
 import { Waterfall } from './waterfall.js';
 
-const NOT_KEPT = 'The steps of this call are not known to this page: of earlier calls, only messages and answers are kept.';
+const NOT_KEPT = 'The steps of this call are not known to this page: of earlier calls, only messages, answers and tool calls are kept.';
+const TIMELESS = 'The times of its steps are not known to this page.';
 
 /**
  * @param {{call: import('../shown_call.js').ShownCall, agent: import('../state.js').Agent, args: Record<string, any>,
@@ -26,7 +27,7 @@ export function CallInspector({ call, agent, args, onClose }) {
     began: new Date(turn.began).toISOString(),
     state: turn.state,
     error: turn.error || undefined,
-    events: turn.events,
+    [turn.isTimeless ? 'steps' : 'events']: turn.events,
     events_left_out: turn.leftOut,
     result: turn.result,
   });
@@ -38,13 +39,14 @@ export function CallInspector({ call, agent, args, onClose }) {
           .map(([name, value]) => html`<div><dt>${name}</dt><dd>${harmless(value)}</dd></div>`)}
       </dl>
       <${TraceLink} url=${call.outcome.value?.traceUrl} />
-      <${Waterfall} place=${call.tree.root} none=${hadTurns(call) ? NOT_KEPT : 'The call had no LLM turn.'} />
+      ${turn.isTimeless ? html`<p class="hint">${TIMELESS}</p>` : html`<${Waterfall} place=${call.tree.root} none=${hadTurns(call) ? NOT_KEPT : 'The call had no LLM turn.'} />`}
       ${answers.map((text) => html`<p class="answered">${harmless(text)}</p>`)}
       <${CopyRow} agent=${agent} args=${args} />
-      <details>
+      ${!turn.isTimeless &&
+      html`<details>
         <summary>Raw events (${turn.events.length})</summary>
         <${Events} events=${turn.events} />
-      </details>
+      </details>`}
       <div class="actions">
         <button type="button" onClick=${() => download(`call-${facts.call_id ?? turn.id}.json`, 'application/json', JSON.stringify(whole(), null, 2))}>Download the call as JSON</button>
         <button type="button" class="primary" onClick=${onClose}>Close</button>

@@ -16,11 +16,11 @@ const LONGEST_NOW = 160;
 /**
  * @typedef {import('../shown_call.js').ShownCall} ShownCall
  * @typedef {{call: ShownCall, agent: import('../state.js').Agent, args: () => Record<string, any>,
- *   onEdit: (() => void) | null, onRetry: (() => void) | null}} Props
+ *   onEdit: (() => void) | null, onRetry: (() => void) | null, isRecent: boolean}} Props `isRecent`: one of the last turns
  */
 
 /** @param {Props} props */
-export function TurnView({ call, agent, args, onEdit, onRetry }) {
+export function TurnView({ call, agent, args, onEdit, onRetry, isRecent }) {
   const { turn } = call;
   const inspected = useSignal(false);
   const state = call.state.value;
@@ -36,7 +36,7 @@ export function TurnView({ call, agent, args, onEdit, onRetry }) {
       </div>
       <div class="reply">
         <h2 class="hidden">${agent.title}</h2>
-        <${Steps} call=${call} />
+        <${Steps} call=${call} isRecent=${isRecent} />
         ${call.questions.value.map((/** @type {any} */ question) => html`<${QuestionForm} key=${question.id} question=${question} answer=${(/** @type {any} */ answer) => call.answer(question, answer)} />`)}
         ${state === 'running' ? html`<${Pulse} call=${call} />` : html`<${Outcome} call=${call} />`}
         ${state !== 'running' &&
@@ -51,23 +51,24 @@ export function TurnView({ call, agent, args, onEdit, onRetry }) {
   `;
 }
 
-/** @param {{call: ShownCall}} props */
-function Steps({ call }) {
+/** @param {{call: ShownCall, isRecent: boolean}} props */
+function Steps({ call, isRecent }) {
   if (call.isLive) return html`<${Entries} key=${call.beginning.value} place=${call.tree.root} />`;
-  return html`<${StoredSteps} call=${call} />`;
+  return html`<${StoredSteps} call=${call} isRecent=${isRecent} />`;
 }
 
-/** What a call did that was read from the store: its steps stay closed until they are looked at. */
-/** @param {{call: ShownCall}} props */
-function StoredSteps({ call }) {
-  const opened = useSignal(call.turn.state !== 'complete');
+/** What a call did that was read from the store: its steps stay closed until they are looked at, but for those of the last calls on the gateway. */
+/** @param {{call: ShownCall, isRecent: boolean}} props */
+function StoredSteps({ call, isRecent }) {
+  const { isTimeless = false } = call.turn;
+  const opened = useSignal(call.turn.state !== 'complete' || (isTimeless && isRecent));
   const count = call.turn.events.filter(({ message }) => message?.params?.data?.kind === 'assistant_chunk').length;
   const answers = answersOf(call.turn);
-  if (count <= 1 && call.turn.state === 'complete' && answers.length === 0) return null;
+  if (count <= 1 && !isTimeless && call.turn.state === 'complete' && answers.length === 0) return null;
   if (call.turn.events.length === 0) return null;
   return html`
     <details class="steps" open=${opened.value} onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)}>
-      <summary>${count === 0 ? 'Unfinished LLM turn' : `${count} LLM ${count === 1 ? 'turn' : 'turns'}`}</summary>
+      <summary>${count === 0 ? 'Unfinished LLM turn' : `${count} LLM ${count === 1 ? 'turn' : 'turns'}`}${isTimeless && ' with tools'}</summary>
       ${opened.value && html`<${Entries} place=${call.tree.root} whole=${false} />`}
       ${call.turn.leftOut > 0 && html`<p class="hint">${call.turn.leftOut} later events were not kept.</p>`}
     </details>

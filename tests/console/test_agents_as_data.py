@@ -1,0 +1,361 @@
+"""Agents of the database in the console: made, changed, compared, restored and deleted by people."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from tests.console.managing import AUTH, GRANTS, MODEL, Managing, field, managing, runs, save, signed_in, tab_to
+from tests.console.pages import findings
+from tests.console.talking import HOSTILE, answered
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from playwright.async_api import ViewportSize
+
+    from tests.console.pages import Pages
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PHONE: ViewportSize = {"width": 390, "height": 844}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def managed(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Managing]:
+    """A gateway without `auth`: everybody may do everything."""
+    async with managing(tmp_path_factory.mktemp("agents")) as one:
+        yield one
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Managing]:
+    """A gateway whose callers have the grants of `GRANTS`."""
+    async with managing(tmp_path_factory.mktemp("guarded"), auth=AUTH) as one:
+        yield one
+
+
+async def stored(managed: Managing, name: str, who: str | None = None) -> dict[str, Any]:
+    """Return the latest definition of an agent."""
+    version = (await managed.api("GET", f"agents/{name}", who=who)).json()["version"]
+    return dict((await managed.api("GET", f"agents/{name}/versions/{version}", who=who)).json())
+
+
+async def test_an_agent_is_made_and_called_by_the_keyboard_alone(managed: Managing, pages: Pages) -> None:
+    page = await pages.open(managed.base_url)
+    await tab_to(page, page.get_by_role("link", name="New agent"))
+    await page.keyboard.press("Enter")
+    keys = page.keyboard
+    await tab_to(page, field(page, "Name"))
+    await keys.type("desk")
+    await tab_to(page, field(page, "Title"))
+    await keys.type("The desk")
+    await tab_to(page, field(page, "Instruction"))
+    await keys.type("You are desk.")
+    await tab_to(page, page.get_by_role("button", name="Preview"))
+    await keys.press("Enter")
+    await expect(page.get_by_role("region", name="Preview of the instruction")).to_have_text("You are desk.")
+    await tab_to(page, page.get_by_role("combobox", name="Model"))
+    await keys.type("generic.test")
+    await tab_to(page, page.get_by_role("checkbox", name="notes", exact=True))
+    await keys.press("Space")
+    notes = page.get_by_role("group", name="notes", exact=True)
+    await tab_to(page, notes.get_by_role("checkbox", name="All released tools"))
+    await keys.press("Space")
+    await tab_to(page, notes.get_by_role("checkbox", name="add", exact=True))
+    await keys.press("Space")
+    await tab_to(page, page.get_by_role("button", name="Add an example"))
+    await keys.press("Enter")
+    await expect(field(page, "Example 1")).to_be_focused()
+    await keys.type("add")
+    await tab_to(page, page.get_by_role("button", name="Save", exact=True))
+    await keys.press("Enter")
+    await runs(page, 1)
+    assert await stored(managed, "desk") == {
+        **{"title": "The desk", "instruction": "You are desk.", "model": MODEL, "servers": ["notes"]},
+        **{"tools": ["notes__add"], "examples": ["add"], "version": 1, "editor": "anonymous"},
+        "updatedAt": (await stored(managed, "desk"))["updatedAt"],
+    }
+    await tab_to(page, page.get_by_role("link", name="Chat", exact=True))
+    await keys.press("Enter")
+    await tab_to(page, page.get_by_role("textbox", name="Message"))
+    await keys.type("add")
+    await keys.press("Enter")
+    await answered(page, "desk told")
+
+
+async def test_problems_stand_beside_their_fields_and_the_first_has_the_focus(managed: Managing, pages: Pages) -> None:
+    page = await pages.open(managed.base_url, "#/new-agent")
+    await save(page)
+    await expect(field(page, "Name")).to_be_focused()
+    await expect(page.get_by_text("Enter a name.")).to_be_visible()
+    await field(page, "Name").fill("checked")
+    await field(page, "Instruction").fill("Read {{file:/etc/passwd}}.")
+    await field(page, "LLM turns in a call").fill("99")
+    pages.expected += ["status of 422", "status of 409"]
+    await page.get_by_role("button", name="Check", exact=True).click()
+    await expect(field(page, "LLM turns in a call")).to_have_attribute("aria-invalid", "true")
+    await expect(field(page, "LLM turns in a call")).to_have_accessible_description(re.compile("must be at most 20"))
+    await expect(field(page, "Instruction")).to_be_focused()
+    assert await findings(page) == []
+    await field(page, "Instruction").fill("You are echo.")
+    await field(page, "LLM turns in a call").fill("9")
+    await field(page, "Name").fill("Echo")
+    await page.get_by_role("button", name="Check", exact=True).click()
+    await expect(field(page, "Name")).to_be_focused()
+    await expect(field(page, "Name")).to_have_accessible_description(re.compile("There is an agent 'echo' already"))
+    await field(page, "Name").fill("checked")
+    await page.get_by_role("combobox", name="Model").select_option(MODEL)
+    await page.get_by_role("button", name="Check", exact=True).click()
+    await expect(page.get_by_text("found nothing wrong")).to_be_visible()
+    assert (await managed.api("GET", "agents/checked")).status_code == 404
+
+
+async def test_a_change_is_a_version_that_runs_and_earlier_ones_are_compared_and_restored(
+    managed: Managing, pages: Pages
+) -> None:
+    instruction = "You are poet.\nBe brief."
+    await managed.make("poet", description="Writes.", instruction=instruction, params={"temperature": 0.5})
+    page = await pages.open(managed.base_url, "#/agents/poet/details")
+    await runs(page, 1)
+    await page.get_by_role("link", name="Edit").click()
+    await expect(field(page, "Description")).to_have_value("Writes.")
+    await field(page, "Description").fill("Writes poems.")
+    await field(page, "Instruction").fill("You are poet.\nBe long.")
+    await page.get_by_text("Parameters of its calls (1 set)").click()
+    await field(page, "temperature").fill("1")
+    await save(page)
+    await runs(page, 2)
+    await expect(page.get_by_role("region", name="Agent").get_by_text("Writes poems.")).to_be_visible()
+    await page.get_by_role("link", name="Versions").click()
+    rows = page.get_by_role("table", name="All versions").locator("tbody").get_by_role("row")
+    await expect(rows).to_have_count(2)
+    await expect(rows.first).to_contain_text("anonymous")
+    changed = page.get_by_role("region", name="From version 1 to version 2")
+    await expect(changed.get_by_role("row", name="Description Writes. Writes poems.")).to_be_visible()
+    await expect(changed.get_by_role("row", name="Parameters temperature: 0.5 temperature: 1")).to_be_visible()
+    lines = changed.get_by_role("group", name="Changed lines of the instruction").locator("p")
+    assert [(await line.inner_text()).split() for line in await lines.all()] == [
+        ["You", "are", "poet."], ["\u2212", "removed:", "Be", "brief."], ["+", "added:", "Be", "long."]
+    ]  # fmt: skip
+    assert await findings(page) == []
+    await page.get_by_role("button", name="Restore version 1").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Restore").click()
+    await expect(page.get_by_text("Version 1 is restored.")).to_be_visible()
+    await expect(rows).to_have_count(3)
+    assert (await stored(managed, "poet"))["instruction"] == instruction
+    await page.get_by_role("combobox", name="Compare version").select_option("1")
+    await expect(page.get_by_role("region", name="From version 1 to version 3")).to_contain_text("Nothing differs.")
+
+
+async def test_a_form_that_changes_nothing_makes_no_version(managed: Managing, pages: Pages) -> None:
+    whole: dict[str, Any] = {
+        **{"title": "T", "icon": "https://example.com/i.svg", "servers": ["notes"], "tools": ["notes__add"]},
+        **{"agents": ["echo"], "params": {"max_tokens": 9, "stop": ["a"]}, "examples": ["Hi"], "maxIterations": 3},
+        **{"approve": ["destructive", "notes/add"], "toolLimits": {"notes/*": 2}, "humanInput": True},
+        **{"callTimeoutSeconds": 1.5, "loopRepeatThreshold": 0, "maxInFlight": 2, "maxTokensPerCall": 1000},
+    }
+    await managed.make("whole", **whole)
+    before = await stored(managed, "whole")
+    page = await pages.open(managed.base_url, "#/agents/whole/edit")
+    await expect(field(page, "Title")).to_have_value("T")
+    await save(page)
+    await runs(page, 1)
+    assert await stored(managed, "whole") == before
+
+
+async def test_of_two_pages_the_second_is_shown_what_the_first_has_saved_and_loses_nothing(
+    guarded: Managing, pages: Pages
+) -> None:
+    await guarded.make("shared", who="ada", description="First.", examples=["one"])
+    page = await signed_in(pages, guarded, "ada", "#/agents/shared/edit")
+    await field(page, "Description").fill("Ada's.")
+    await field(page, "Title").fill("Ada's title")
+    await guarded.change("shared", who="eve", description="Eve's.", instruction="You are shared.\nBe kind.")
+    pages.expected.append("status of 412")
+    await save(page)
+    conflict = page.get_by_role("region", name="Saved meanwhile")
+    await expect(conflict).to_be_focused()
+    await expect(conflict).to_contain_text("Version 2 was saved by eve while you were editing.")
+    await expect(conflict.get_by_role("row", name="Description First. Eve's.")).to_be_visible()
+    await expect(conflict).to_contain_text("Be kind.")
+    await expect(field(page, "Description")).to_have_value("Ada's.")
+    await expect(field(page, "Title")).to_have_value("Ada's title")
+    await expect(field(page, "Instruction")).to_have_value("You are shared.\nBe kind.")
+    assert await findings(page) == []
+    await conflict.get_by_role("button", name="Take Description of version 2").click()
+    await expect(field(page, "Description")).to_have_value("Eve's.")
+    await save(page)
+    await runs(page, 3)
+    found = await stored(guarded, "shared", "ada")
+    assert (found["title"], found["description"], found["instruction"]) == (
+        *("Ada's title", "Eve's."),
+        "You are shared.\nBe kind.",
+    )
+
+
+async def test_what_was_typed_is_still_there_after_a_look_elsewhere(managed: Managing, pages: Pages) -> None:
+    page = await pages.open(managed.base_url, "#/new-agent")
+    await field(page, "Title").fill("Half done")
+    await page.get_by_role("link", name="Usage").click()
+    await expect(page.get_by_role("heading", name="Usage", exact=True)).to_be_visible()
+    await page.go_back()
+    await expect(field(page, "Title")).to_have_value("Half done")
+    await expect(page.get_by_text("It is not saved.")).to_be_visible()
+    await page.get_by_role("button", name="Cancel").click()
+    await page.get_by_role("link", name="New agent").click()
+    await expect(field(page, "Title")).to_have_value("")
+
+
+async def test_an_agent_is_copied(managed: Managing, pages: Pages) -> None:
+    await managed.make("source", description="Original.", servers=["notes"])
+    page = await pages.open(managed.base_url, "#/agents/source/details")
+    await page.get_by_role("link", name="Make a copy").click()
+    await expect(field(page, "Description")).to_have_value("Original.")
+    await field(page, "Name").fill("second")
+    await save(page)
+    await runs(page, 1)
+    copied, source = [await stored(managed, name) for name in ("second", "source")]
+    assert {**copied, "updatedAt": None} == {**source, "updatedAt": None}
+
+
+async def test_an_agent_that_others_use_is_not_deleted_before_them(managed: Managing, pages: Pages) -> None:
+    await managed.make("inner")
+    await managed.make("outer", agents=["inner"])
+    page = await pages.open(managed.base_url, "#/agents/inner/details")
+    await page.get_by_role("button", name="Delete").click()
+    dialog = page.get_by_role("dialog", name="Delete Inner?")
+    await expect(dialog.get_by_role("radio", name="Keep them, for their owners to read")).to_be_checked()
+    assert await findings(page) == []
+    pages.expected.append("status of 409")
+    await dialog.get_by_role("button", name="Delete").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("sub-agent of outer")
+    assert (await managed.api("DELETE", "agents/outer")).status_code == 204
+    await dialog.get_by_role("button", name="Delete").click()
+    await expect(page.get_by_role("heading", name="Agents", exact=True)).to_be_visible()
+    await expect(page.get_by_role("link", name="Inner", exact=True)).to_have_count(0)
+    assert (await managed.api("GET", "agents/inner")).status_code == 404
+
+
+@pytest.mark.parametrize("with_threads", [False])
+async def test_the_conversations_of_a_deleted_agent_stay_or_go_as_was_chosen(
+    with_threads: bool, managed: Managing, pages: Pages
+) -> None:
+    name = f"gone{with_threads:d}"
+    await managed.make(name)
+    thread = (await managed.api("POST", f"agents/{name}/threads", {})).json()["id"]
+    page = await pages.open(managed.base_url, f"#/agents/{name}/details")
+    await page.get_by_role("button", name="Delete").click()
+    if with_threads:
+        await page.get_by_role("radio", name="Delete those of all callers as well").check()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(page.get_by_role("heading", name="Agents", exact=True)).to_be_visible()
+    answer = await managed.api("GET", f"threads/{thread}/messages")
+    assert answer.status_code == (404 if with_threads else 200)
+
+
+async def test_hostile_texts_are_text_in_the_form_the_versions_and_the_details(managed: Managing, pages: Pages) -> None:
+    visible = HOSTILE.translate(dict.fromkeys((0, 0x202E, 0x2066)))
+    instruction = f"You are hostile.\n{HOSTILE.translate({0: None})}\n" + "x" * 90_000
+    await managed.make("hostile", instruction="You are hostile.", title="<b>Bold</b>", examples=[visible])
+    await managed.change("hostile", instruction=instruction, description="</dd><script>window.pwned = 1</script>")
+    page = await pages.open(managed.base_url, "#/agents/hostile/versions")
+    await expect(page.get_by_role("row", name="Description none")).to_contain_text("<script>")
+    await expect(page.get_by_role("group", name="Changed lines of the instruction")).to_contain_text("⟨U+202E⟩gnp.exe")
+    await page.get_by_role("link", name="Details").click()
+    await expect(page.get_by_role("heading", name="<b>Bold</b>")).to_be_visible()
+    await page.get_by_role("link", name="Edit").click()
+    assert await field(page, "Instruction").input_value() == instruction
+    await page.get_by_role("button", name="Preview").click()
+    preview = page.get_by_role("region", name="Preview of the instruction")
+    await expect(preview).to_contain_text("<script>window.pwned")
+    await field(page, "Instruction").fill(HOSTILE)
+    await expect(preview).to_contain_text("Image: pixel")
+    for name in ("Title", "Description", "Icon", "Tools to approve"):
+        await field(page, name).fill(HOSTILE.replace("\n", " "))
+    pages.expected.append("status of 422")
+    await save(page)
+    await expect(field(page, "Title")).to_be_focused()
+    assert await findings(page) == []
+    assert await page.evaluate("window.pwned") is None
+    assert await page.locator("main script, main style, main img").count() == 0
+
+
+async def test_an_instruction_that_is_too_long_is_a_problem_and_stays_in_its_field(
+    managed: Managing, pages: Pages
+) -> None:
+    page = await pages.open(managed.base_url, "#/new-agent")
+    await field(page, "Name").fill("long")
+    await field(page, "Instruction").fill("You are long. " + "word " * 30_000)
+    pages.expected.append("status of 422")
+    await save(page)
+    await expect(field(page, "Instruction")).to_have_accessible_description(re.compile("at most 100000 characters"))
+    assert len(await field(page, "Instruction").input_value()) == 150_014
+
+
+async def test_a_caller_without_rights_sees_no_buttons_and_the_api_refuses(guarded: Managing, pages: Pages) -> None:
+    await guarded.make("private", who="ada")
+    for who, shown in {
+        "bob": [],
+        "eve": ["Edit"],
+        "ada": ["Edit", "Make a copy", "Delete"],
+        "ops": ["Edit", "Delete"],
+    }.items():
+        page = await signed_in(pages, guarded, who)
+        await expect(page.get_by_role("link", name="Private", exact=True)).to_be_visible()
+        may_create = "create:agents" in GRANTS[who]
+        await expect(page.get_by_text("Checked at")).to_be_visible()
+        await expect(page.get_by_role("link", name="New agent")).to_have_count(int(may_create))
+        await page.get_by_role("link", name="Details of Private").click()
+        await expect(page.get_by_role("heading", name="Definition")).to_be_visible()
+        main = page.get_by_role("main")
+        for name in ("Edit", "Make a copy", "Delete"):
+            role = main.get_by_role("button" if name == "Delete" else "link", name=name, exact=True)
+            await expect(role).to_have_count(int(name in shown))
+        await page.close()
+    pages.expected.append("status of 403")
+    page = await signed_in(pages, guarded, "bob", "#/new-agent")
+    await expect(page.get_by_role("alert")).to_contain_text("create:agents")
+    body = {"name": "mine", "instruction": "You are mine.", "model": MODEL}
+    refused = [
+        await guarded.api("POST", "agents", body, who="bob"),
+        await guarded.api("GET", "agents_may_use", who="bob"),
+        await guarded.api("PATCH", "agents/private", {"title": "x"}, who="bob"),
+        await guarded.api("DELETE", "agents/private", who="eve"),
+        await guarded.api("POST", "agents/private/versions/1/restore", {}, who="bob"),
+    ]
+    assert [one.status_code for one in refused] == [403] * 5
+
+
+async def test_agents_of_files_show_that_they_are_changed_there(managed: Managing, pages: Pages) -> None:
+    page = await pages.open(managed.base_url, "#/agents/echo/details")
+    await expect(page.get_by_text("It is defined in agents.yaml, and is changed there.")).to_be_visible()
+    for role in ("Edit", "Versions", "Make a copy", "Delete"):
+        await expect(page.get_by_role("main").get_by_text(role, exact=True)).to_have_count(0)
+
+
+@pytest.mark.parametrize("view", ["new-agent", "agents/small/edit", "agents/small/versions", "agents/small/details"])
+async def test_the_views_are_accessible_and_fit_a_phone(view: str, managed: Managing, pages: Pages) -> None:
+    if (await managed.api("GET", "agents/small")).status_code == 404:
+        await managed.make("small", servers=["notes"], tools=["notes__add"], toolLimits={"notes/*": 3})
+        await managed.change("small", description="A long-word-" + "x" * 150)
+    page = await pages.open(managed.base_url, f"#/{view}")
+    await page.set_viewport_size(PHONE)
+    await expect(page.get_by_role("heading", level=2).first).to_be_visible()
+    assert await findings(page) == []
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+async def test_a_gateway_without_a_database_shows_nothing_of_it(tmp_path: Any, pages: Pages) -> None:
+    async with managing(tmp_path, database=None, agents_may_use=None) as managed:
+        page = await pages.open(managed.base_url)
+        await expect(page.get_by_text("Checked at")).to_be_visible()
+        await expect(page.get_by_role("link", name="New agent")).to_have_count(0)
+        await page.get_by_role("link", name="Details of Echo").click()
+        await expect(page.get_by_role("heading", name="Instruction")).to_be_visible()
+        await expect(page.get_by_role("heading", name="Definition")).to_have_count(0)
+        await page.close()
