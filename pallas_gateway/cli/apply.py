@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import codecs
-import difflib
 import os
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from pallas_gateway.cli.export import text_of
 from pallas_gateway.cli.project import ConfigOption
+from pallas_gateway.client.address import gateway_url
+from pallas_gateway.client.agents.agents_api import AgentsApi
+from pallas_gateway.client.agents.applying import apply_to
+from pallas_gateway.client.definition_files import STDIN, definitions_of, text_of
+from pallas_gateway.client.differences import is_wanted, show_difference
+from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import problem, result
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.environment import config_path, load_dotenv_file
-from pallas_gateway.config.loading.loader import check_deployment
+from pallas_gateway.config.loading.loader import MISSING, check_deployment
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.config.yaml.definitions import (
     Definitions,
     defined_in,
     left_out_lines,
-    read_definitions,
     same,
 )
 from pallas_gateway.config.yaml.editing import with_agents
@@ -34,22 +34,30 @@ from pallas_gateway.config.yaml.editing import with_agents
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-STDIN = "-"
-_STYLES = {"+": "green", "-": "red", "@": "cyan"}
+NOTHING = "nothing was written"
+
+ApplyUrlOption = Annotated[
+    str | None, typer.Option("--url", help="Base URL of a gateway: change the agents of its database instead.")
+]
 
 
 def apply(
     file: Annotated[str, typer.Option("--file", "-f", help="Definitions as `export` prints them; - is stdin.")],
     config: ConfigOption = None,
+    url: ApplyUrlOption = None,
+    bearer: BearerOption = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show and check the changes, write nothing.")] = False,
 ) -> None:
-    """Add and change agents of agents.yaml as in FILE, after showing a diff; comments and formatting stay."""
+    """Add and change agents of agents.yaml, or of a gateway's database, as in FILE, after showing a diff."""
     load_dotenv_file(Path.cwd(), os.environ)
-    wanted = _wanted(file)
+    wanted = definitions_of(file)
+    if url is not None:
+        _apply_to_gateway(url, bearer, wanted, config, can_ask=file != STDIN, yes=yes, dry_run=dry_run)
+        return
     path = config_path(os.environ, config)
-    content, before = text_of(path)
+    content, before = text_of(path, MISSING)
     present = defined_in(before, str(path)).agents
     agents = wanted.completed(present)
     after = with_agents(before, str(path), agents)
@@ -59,23 +67,23 @@ def apply(
         result(f"{path}: nothing changes")
         return
     _check(after, path, wanted)
-    _show(before, after, path)
+    show_difference(before, after, str(path))
     if dry_run:
-        problem("nothing was written: --dry-run")
+        problem(f"{NOTHING}: --dry-run")
         return
-    if not yes and not _is_wanted(path, file):
+    if not yes and not is_wanted(f"Write {path}?", can_ask=file != STDIN, nothing=NOTHING, yes_does="writes it"):
         raise typer.Exit(1)
     _write(path, content, after)
     result(f"{path}: {_summary(present, agents)}")
 
 
-def _wanted(file: str) -> Definitions:
-    if file != STDIN:
-        return read_definitions(text_of(Path(file), "no such file; -f names a file as `export` prints it")[1], file)
-    try:
-        return read_definitions(sys.stdin.buffer.read().decode("utf-8-sig"), "stdin")
-    except UnicodeDecodeError:
-        raise UsageError("stdin is not UTF-8 text.") from None
+def _apply_to_gateway(
+    url: str, bearer: str | None, wanted: Definitions, config: Path | None, *, can_ask: bool, yes: bool, dry_run: bool
+) -> None:
+    if config is not None:
+        raise UsageError("--url and --config both say where the agents are; give one of them.")
+    if not apply_to(AgentsApi(gateway_url(url), bearer), wanted, can_ask=can_ask, yes=yes, dry_run=dry_run):
+        raise typer.Exit(1)
 
 
 def _check(text: str, path: Path, wanted: Definitions) -> None:
@@ -83,25 +91,8 @@ def _check(text: str, path: Path, wanted: Definitions) -> None:
     try:
         check_deployment(text, path, environ=os.environ)
     except ConfigurationError as error:
-        problem("nothing was written; this would be wrong:")
+        problem(f"{NOTHING}; this would be wrong:")
         raise ConfigurationError([wanted.mended(one) for one in error.problems]) from error
-
-
-def _show(before: str, after: str, path: Path) -> None:
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-    lines = (before.splitlines(), after.splitlines())
-    for line in difflib.unified_diff(*lines, f"{path}", f"{path} (applied)", lineterm=""):
-        console.print(Text(line, style=_STYLES.get(line[0], "") if line[:3] not in ("+++", "---") else "bold"))
-
-
-def _is_wanted(path: Path, file: str) -> bool:
-    if file == STDIN or not sys.stdin.isatty():
-        problem("nothing was written; --yes writes it")
-        return False
-    if typer.confirm(f"Write {path}?", err=True):
-        return True
-    problem("nothing was written")
-    return False
 
 
 def _write(path: Path, before: bytes, text: str) -> None:

@@ -19,7 +19,7 @@ from pallas_gateway.cli.init import init
 from pallas_gateway.cli.schema import schema
 from pallas_gateway.cli.serve import serve
 from pallas_gateway.cli.token import token
-from pallas_gateway.client.agents import agents
+from pallas_gateway.client.agents.command import agents
 from pallas_gateway.client.call import call
 from pallas_gateway.client.calls import calls
 from pallas_gateway.client.chat.command import chat
@@ -39,11 +39,12 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (init, serve, check, agents, health, call, chat, connect, usage, schema, export, apply):
+for command in (init, serve, check, health, call, chat, connect, usage, schema, export, apply):
     app.command()(command)
 app.add_typer(token, name="token")
 app.add_typer(audit, name="audit")
 app.add_typer(calls, name="calls")
+app.add_typer(agents, name="agents")
 
 
 older = typer.Typer(pretty_exceptions_enable=False)

@@ -1,50 +1,46 @@
-"""`pallas-gateway export`: print the agents of `agents.yaml`, for `apply` here or elsewhere."""
+"""`pallas-gateway export`: print the agents of `agents.yaml`, or of a gateway's database, for `apply`."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from pallas_gateway.cli.project import ConfigOption
+from pallas_gateway.client.address import gateway_url
+from pallas_gateway.client.agents.agents_api import AgentsApi
+from pallas_gateway.client.agents.exporting import print_definitions
+from pallas_gateway.client.definition_files import text_of
+from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import result
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.environment import config_path
 from pallas_gateway.config.loading.loader import MISSING
-from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
+from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.config.yaml.definitions import defined_in
 from pallas_gateway.config.yaml.editing import rendered
 
-if TYPE_CHECKING:
-    from pathlib import Path
+ExportUrlOption = Annotated[
+    str | None, typer.Option("--url", help="Base URL of a gateway: the agents of its database instead of agents.yaml.")
+]
 
 
 def export(
     agent: Annotated[str | None, typer.Argument(help="One agent; without it, all.")] = None,
     config: ConfigOption = None,
+    url: ExportUrlOption = None,
+    bearer: BearerOption = None,
 ) -> None:
     """Print the definition of one or all agents as YAML for `apply`; placeholders are kept."""
+    if url is not None:
+        if config is not None:
+            raise UsageError("--url and --config both say where the agents are; give one of them.")
+        if not print_definitions(AgentsApi(gateway_url(url), bearer), agent):
+            raise typer.Exit(1)
+        return
     path = config_path(os.environ, config)
-    agents = defined_in(text_of(path)[1], str(path)).agents
+    agents = defined_in(text_of(path, MISSING)[1], str(path)).agents
     if agent is not None and agent not in agents:
         raise UsageError(f"{path} has no agent '{agent}'{did_you_mean(agent, agents)}.")
     result(rendered(agents if agent is None else {agent: agents[agent]}).removesuffix("\n"))
-
-
-def text_of(path: Path, missing: str = MISSING) -> tuple[bytes, str]:
-    """Return the content of a file as bytes and as text; `missing` is the message if it does not exist.
-
-    Raises:
-        ConfigurationError: it cannot be read.
-    """
-    try:
-        content = path.read_bytes()
-        return content, content.decode("utf-8-sig")
-    except FileNotFoundError:
-        why = missing
-    except OSError as error:
-        why = f"cannot be read: {error.strerror}"
-    except UnicodeDecodeError:
-        why = "is not UTF-8 text; save it as UTF-8"
-    raise ConfigurationError([Problem(str(path), None, "", why)])

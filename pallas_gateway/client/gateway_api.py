@@ -75,8 +75,9 @@ async def ask(
     *,
     body: Any = None,
     headers: Mapping[str, str] | None = None,
+    seconds: float = REGISTRY_SECONDS,
 ) -> Response:
-    """Send a request, with `body` as JSON, and return the response.
+    """Send a request, with `body` as JSON, and return the response; `seconds` is the longest wait for it.
 
     Raises:
         ApiRefusedError: the gateway refuses the request.
@@ -93,7 +94,7 @@ async def ask(
 
     bypass_proxies()
     try:
-        async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
+        async with limited(httpx.AsyncClient(timeout=seconds)) as client:
             response = await client.request(
                 method, f"{base_url}{path}", headers={**authorization(bearer), **(headers or {})}, json=body
             )

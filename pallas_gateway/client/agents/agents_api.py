@@ -1,0 +1,173 @@
+"""Requests to `/api/v1/agents` of a running gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from pallas_gateway.client.agents.definitions import body_of, definition_in
+from pallas_gateway.client.calls_view import shown
+from pallas_gateway.client.gateway_api import ApiRefusedError, Response, ask
+from pallas_gateway.client.gateway_client import UnreachableError
+from pallas_gateway.client.output import problem
+from pallas_gateway.client.usage import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PATH = "/api/v1/agents"
+DATABASE = "database"
+CONFLICT = "version_conflict"
+NOT_FOUND = "not_found"
+_LONGEST_SECONDS = 40.0
+"""Longer than a gateway waits for a new version to start, which is 30 seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class DefinedAgent:
+    """An agent of a gateway with its definition, as far as the caller may see it.
+
+    Attributes:
+        name: its name.
+        etag: what a change of this version names.
+        definition: with the keys of `agents.yaml`; without `instruction` if the caller may not read it.
+        document: what the API shows.
+    """
+
+    name: str
+    etag: str
+    definition: Mapping[str, Any]
+    document: Mapping[str, Any]
+
+    @property
+    def is_stored(self) -> bool:
+        """True for an agent of the database, false for one of agents.yaml."""
+        return self.document.get("source") == DATABASE
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the definition is complete."""
+        return "instruction" in self.definition
+
+    @property
+    def version(self) -> str:
+        """Its number for people."""
+        return f"version {shown(self.document.get('version'))}"
+
+    @property
+    def facts(self) -> str:
+        """Version, owner and state in one line."""
+        document = self.document
+        if not self.is_stored:
+            return f"Agent '{self.name}' of agents.yaml, {shown(document.get('state'))}"
+        owner, state, running = (shown(document.get(key)) for key in ("owner", "state", "runningVersion"))
+        in_use = "" if document.get("runningVersion") == document.get("version") else f", version {running} runs"
+        return f"Agent '{self.name}', {self.version}, owner {owner}, {state}{in_use}"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsApi:
+    """The agents of one gateway. Methods raise `GatewayError` if it does not answer, or refuses."""
+
+    url: str
+    bearer: str | None = field(default=None, repr=False)
+
+    def listed(self) -> list[Mapping[str, Any]]:
+        """Return the agents that the caller may see."""
+        return _rows(self._ask("GET", "").document, "agents")
+
+    def get(self, name: str) -> DefinedAgent:
+        """Return one agent.
+
+        Raises:
+            UsageError: there is none of that name.
+        """
+        found = self.find(name)
+        if found is None:
+            raise UsageError(f"{self.url} has no agent '{name}' that you may see; `agents` lists them.")
+        return found
+
+    def find(self, name: str) -> DefinedAgent | None:
+        """Return one agent; None if there is none, or the caller may not see it."""
+        try:
+            response = self._ask("GET", f"/{_quoted(name)}")
+        except ApiRefusedError as error:
+            if error.error != NOT_FOUND:
+                raise
+            return None
+        document = _mapping(response.document)
+        if document.get("source") == DATABASE:  # the document shows titles and descriptions that it does not define
+            definition = self.version(name, int(document["version"]))
+        else:
+            definition = definition_in(document)
+        return DefinedAgent(str(document["name"]), response.etag or "*", definition, document)
+
+    def versions(self, name: str) -> list[Mapping[str, Any]]:
+        """Return the versions of an agent of the database, the newest first."""
+        return _rows(self._ask("GET", f"/{_quoted(name)}/versions").document, "versions")
+
+    def version(self, name: str, number: int) -> dict[str, Any]:
+        """Return the definition of one version."""
+        return definition_in(_mapping(self._ask("GET", f"/{_quoted(name)}/versions/{number}").document))
+
+    def create(self, name: str, definition: Mapping[str, Any], *, dry_run: bool = False) -> Mapping[str, Any]:
+        """Make an agent; `dry_run` only checks it."""
+        return self._changed("POST", "", {**body_of(definition), "name": name}, dry_run=dry_run)
+
+    def copy(self, name: str, of: str) -> Mapping[str, Any]:
+        """Make an agent with the definition of another one."""
+        return self._changed("POST", "", {"copyOf": of, "name": name})
+
+    def replace(
+        self, agent: DefinedAgent, definition: Mapping[str, Any], *, dry_run: bool = False
+    ) -> Mapping[str, Any]:
+        """Give an agent another definition, if it still has this version."""
+        return self._changed("PUT", f"/{_quoted(agent.name)}", body_of(definition), etag=agent.etag, dry_run=dry_run)
+
+    def delete(self, agent: DefinedAgent, *, threads: bool) -> None:
+        """Delete an agent that still has this version, with `threads` also all threads with it."""
+        query = "?threads=delete" if threads else ""
+        self._ask("DELETE", f"/{_quoted(agent.name)}{query}", etag=agent.etag)
+
+    def restore(self, agent: DefinedAgent, number: int) -> Mapping[str, Any]:
+        """Make a new version with the definition of an earlier one."""
+        return self._changed("POST", f"/{_quoted(agent.name)}/versions/{number}/restore", {}, etag=agent.etag)
+
+    def _changed(
+        self, method: str, path: str, body: Any, *, etag: str | None = None, dry_run: bool = False
+    ) -> Mapping[str, Any]:
+        query = "?dry_run=true" if dry_run else "?wait=true"
+        return _mapping(self._ask(method, f"{path}{query}", body=body, etag=etag).document)
+
+    def _ask(self, method: str, path: str, *, body: Any = None, etag: str | None = None) -> Response:
+        headers = {"If-Match": etag} if etag else {}
+        place = f"{PATH}{path}"
+        return asyncio.run(
+            ask(method, self.url, place, self.bearer, body=body, headers=headers, seconds=_LONGEST_SECONDS)
+        )
+
+
+def outcome(did: str, document: Mapping[str, Any]) -> str:
+    """Return what a change has done; print the reason if the gateway cannot use the new version."""
+    if reason := document.get("reason"):
+        problem(f"{shown(document.get('name'))} is stored, and {shown(document.get('state'))}: {reason}")
+    return f"{did} (version {shown(document.get('version'))})"
+
+
+def _quoted(name: str) -> str:
+    if name in {"", ".", ".."}:  # a path would lose it
+        raise UsageError(f"'{name}' is not the name of an agent.")
+    return quote(name, safe="")
+
+
+def _mapping(document: Any) -> Mapping[str, Any]:
+    if not isinstance(document, dict):
+        raise UnreachableError(f"What answers at {PATH} is not a gateway with agents of this form.")
+    return document
+
+
+def _rows(document: Any, key: str) -> list[Mapping[str, Any]]:
+    rows = _mapping(document).get(key)
+    return [_mapping(row) for row in rows] if isinstance(rows, list) else []

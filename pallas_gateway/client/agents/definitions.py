@@ -1,0 +1,64 @@
+"""Agents of a running gateway as they stand in YAML: with the keys of `agents.yaml`, so that both can be exchanged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic.alias_generators import to_camel
+
+from pallas_gateway.config.problems import Problem
+from pallas_gateway.config.yaml.definitions import AGENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from pallas_gateway.config.yaml.definitions import Definitions
+
+KEYS = (
+    "title", "description", "icon", "instruction", "model", "servers", "tools", "agents", "params", "examples",
+    "max_iterations", "loop_repeat_threshold", "call_timeout_seconds", "max_in_flight", "approve", "tool_limits",
+    "max_tokens_per_call", "human_input",
+)  # fmt: skip
+"""The keys of a definition, in the order in which they are shown."""
+_IN_YAML = {"params": "default_params"}
+_IN_API = {"default_params": "params"}
+
+
+def definition_in(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the definition in a document of the API, with the keys of `agents.yaml`."""
+    found = ((key, document.get(to_camel(key))) for key in KEYS)
+    return {_IN_YAML.get(key, key): value for key, value in found if value is not None}
+
+
+def body_of(definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a definition of a YAML file as the API takes it; unknown keys stay as they are."""
+    return {_name_in_api(key): value for key, value in definition.items()}
+
+
+def malformed(wanted: Definitions, names: Iterable[str]) -> Iterator[Problem]:
+    """Yield the problems of definitions that cannot be sent."""
+    for name in names:
+        path, agent = f"{AGENTS}.{name}", wanted.agents[name]
+        if not isinstance(agent, dict):
+            yield Problem(wanted.file, wanted.lines.get(path), path, "must be a mapping (indented 'key: value' lines)")
+        elif "params" in agent and "default_params" in agent:
+            message = "is another name of 'default_params', which is given as well; keep one of them"
+            yield Problem(wanted.file, wanted.lines.get(f"{path}.params"), f"{path}.params", message)
+
+
+def placed(wanted: Definitions, name: str, problems: Iterable[tuple[str, str]]) -> list[Problem]:
+    """Return problems that the gateway has found in a definition, at their places in the file."""
+    found = [Problem(wanted.file, None, _path_in(wanted, name, path), message) for path, message in problems]
+    return [wanted.mended(one) for one in found]
+
+
+def _path_in(wanted: Definitions, name: str, path: str) -> str:
+    top, dot, rest = path.partition(".")
+    agent = wanted.agents[name]
+    keys = {_name_in_api(key): key for key in agent} if isinstance(agent, dict) else {}
+    return f"{AGENTS}.{name}{f'.{keys.get(top, top)}' if top else ''}{dot}{rest}"
+
+
+def _name_in_api(key: str) -> str:
+    name = _IN_API.get(key, key)
+    return to_camel(name) if name in KEYS else key
