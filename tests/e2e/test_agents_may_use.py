@@ -66,7 +66,7 @@ class Api:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def api(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Api]:
     async with stateless_downstream() as notes:
-        servers = {name: {"url": notes.url} for name in ("notes", "idle")}
+        servers: dict[str, dict[str, Any]] = {name: {"url": notes.url} for name in ("notes", "idle")}
         servers |= {name: {"url": notes.url, "forward_inbound_auth": True} for name in ("mine", "theirs")}
         agents: dict[str, dict[str, Any]] = {
             "scribe": {
