@@ -228,6 +228,8 @@ class AuditLog:
     def _sync_later(self) -> None:
         """Begin a sync now or in a second, unless one is under way: the lines written until then share it."""
         mode = self._settings.audit_sync if self._settings is not None else "never"
+        if mode == "never" and self._sink is not None:
+            self._sink.close_rotated()
         if mode == "never" or self._sync is not None or self._timer is not None or self._synced == self._written:
             return
         if mode == "line":
@@ -242,11 +244,13 @@ class AuditLog:
         written = self._written
         try:
             descriptors = sink.unsynced()
-        except OSError as error:  # no descriptor is left
+        except OSError as error:  # no descriptor is left; calls that require a sync wait for the next try
             self._note_failure("sync", sink, error)
-            descriptors = []
-        if not descriptors:  # nor to be synced
+            self._timer = asyncio.get_running_loop().call_later(SYNC_SECONDS, self._begin_sync)
+            return
+        if not descriptors:  # an output without a sync
             self._synced = written
+            self._answer_waiting(written, None)
             return
         self._sync = daemon_threads.begin(partial(_sync_all, descriptors), name="audit sync")
         self._sync.add_done_callback(partial(self._note_sync, sink, written))

@@ -42,6 +42,7 @@ LONGEST_VALUE = 300
 """Bytes of a text as it is written; a longer one is cut, and ends with a part of its SHA-256."""
 LONGEST_LINE = 4095
 """Bytes of a line: with its newline it is written to a pipe in one piece."""
+LARGEST_SEQUENCE = 10**18 - 1
 SHORTEST_HASH = 12
 """Digits of a kept hash at the least."""
 _SHORT_VALUE = 100
@@ -119,7 +120,12 @@ def link_of(line: bytes) -> Link | None:
     if not isinstance(document, dict):
         return None
     sequence, previous = document.get("seq"), document.get("prev")
-    if type(sequence) is int and sequence > 0 and isinstance(previous, str) and _HASH.fullmatch(previous):
+    if (
+        type(sequence) is int
+        and 0 < sequence <= LARGEST_SEQUENCE
+        and isinstance(previous, str)
+        and _HASH.fullmatch(previous)
+    ):
         return Link(sequence, previous)
     return None
 

@@ -62,7 +62,14 @@ class Sink(Protocol):
         """
 
     def unsynced(self) -> list[int]:
-        """Return descriptors to sync and close, for what was written since the last time."""
+        """Return descriptors to sync and close, for what was written since the last time.
+
+        Raises:
+            OSError: no descriptor is left; what was written is still to be synced.
+        """
+
+    def close_rotated(self) -> None:
+        """Close earlier files without a sync: an open file that was deleted keeps its place on the disk."""
 
     def close(self) -> None:
         """Close the output."""
@@ -105,7 +112,7 @@ class FileSink:
         self._descriptor: int | None = None
         self._id: tuple[int, int] | None = None
         self._lines = _Lines()
-        self._was_opened = self._is_regular = self._changed = False
+        self._was_opened = self._changed = False
         self._rotated: list[int] = []
 
     def open(self) -> None:
@@ -118,17 +125,19 @@ class FileSink:
         self._lines.write(descriptor, line)
 
     def unsynced(self) -> list[int]:
-        descriptors, self._rotated = self._rotated, []
-        if self._changed and self._is_regular and self._descriptor is not None:
-            descriptors.append(os.dup(self._descriptor))
-        self._changed = False
+        own = [os.dup(self._descriptor)] if self._descriptor is not None and self._changed else []
+        descriptors, self._rotated, self._changed = [*self._rotated, *own], [], False
         return descriptors
 
+    def close_rotated(self) -> None:
+        while self._rotated:
+            os.close(self._rotated.pop())
+
     def close(self) -> None:
-        for descriptor in (self._descriptor, *self._rotated):
-            if descriptor is not None:
-                os.close(descriptor)
-        self._descriptor, self._rotated = None, []
+        self.close_rotated()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
 
     def _opened(self) -> int:
         """Return the descriptor of the file that has the path now."""
@@ -149,19 +158,20 @@ class FileSink:
             raise
         try:
             status = os.fstat(descriptor)
-            is_regular = stat.S_ISREG(status.st_mode)
-            is_torn = self._begin(descriptor) if is_regular else False
+            is_torn = self._begin(descriptor, status.st_mode)
         except BaseException:
             os.close(descriptor)
             raise
         if self._descriptor is not None:
             self._rotated.append(self._descriptor)
         self._descriptor, self._id = descriptor, (status.st_dev, status.st_ino)
-        self._lines.is_torn, self._is_regular, self._was_opened = is_torn, is_regular, True
+        self._lines.is_torn, self._was_opened = is_torn, True
         return descriptor
 
-    def _begin(self, descriptor: int) -> bool:
+    def _begin(self, descriptor: int, mode: int) -> bool:
         """Lock a file, and find the head of its chain at the first time. Return True if its last line is incomplete."""
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe takes lines that no process reads
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -195,6 +205,9 @@ class StdoutSink:
 
     def unsynced(self) -> list[int]:
         return []
+
+    def close_rotated(self) -> None:
+        """There is no file."""
 
     def close(self) -> None:
         """Stdout stays open."""
@@ -246,6 +259,9 @@ class SyslogSink:
     def unsynced(self) -> list[int]:
         return []
 
+    def close_rotated(self) -> None:
+        """There is no file."""
+
     def close(self) -> None:
         if self._socket is not None:
             with suppress(OSError):
@@ -293,6 +309,8 @@ class _Lookup:
         host, _, port = self._address.rpartition(":")
         try:
             family, *_, found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_DGRAM)[0]
+        except UnicodeError:  # a part of the name is too long
+            self._error = OSError(errno.EADDRNOTAVAIL, "the name of the server is invalid")
         except OSError as error:
             self._error = error.with_traceback(None)
         else:

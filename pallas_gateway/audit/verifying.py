@@ -67,6 +67,8 @@ def verify(files: Iterable[Path], kept: Sequence[Head] = ()) -> tuple[Head, Find
                     verification.take(line, f"{path}:{number}")
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise OSError(None, f"the compressed file is damaged: {error}", str(path)) from error
+            except OSError as error:  # of a read, which does not know the name
+                raise OSError(error.errno, error.strerror, str(path)) from error
     return verification.end(), verification.findings
 
 

@@ -64,7 +64,7 @@ class CallList:
         try:
             self.missing = [int(number) for number in document.get("missing", ())]
             return [RemoteCall.of(one) for one in document["calls"]]
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UnreachableError(f"What answers at {self.url}{PATH} is not a list of calls.") from error
 
     async def document(self, recent: int | None = None) -> Any:

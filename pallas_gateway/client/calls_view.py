@@ -55,7 +55,7 @@ class RemoteCall:
         """Return the call that a list has.
 
         Raises:
-            LookupError, TypeError, ValueError: it is no call.
+            LookupError, TypeError, ValueError, OverflowError: it is no call.
         """
         parent, outcome, reason = (document.get(name) for name in ("parent", "outcome", "stopReason"))
         tools = (

@@ -106,7 +106,7 @@ async def ask(
         return Response(None)
     try:
         return Response(response.json(), response.headers.get("etag"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreachableError(f"What answers at {base_url}{path} is not a gateway.") from error
 
 
@@ -168,7 +168,7 @@ def _error_document(response: httpx.Response) -> dict[str, Any] | None:
     """Return an error of this API; None for a response of something else."""
     try:
         document = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     is_error = isinstance(document, dict) and isinstance(document.get("error_description"), str)
     return document if is_error else None
@@ -178,7 +178,7 @@ def _why_not_served(response: httpx.Response) -> str | None:
     """Return the gateway's reason for a path that it does not serve, such as a setting; None for anything else."""
     try:
         document = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     why = document.get("error") if isinstance(document, dict) and "path" in document else None
     return why if isinstance(why, str) else None

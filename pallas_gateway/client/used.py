@@ -71,7 +71,7 @@ def usage(
             f"{shown(document['caller'])} on {shown(document['day'])} (UTC), total since {shown(document['since'])}"
         )
         is_complete = document["own"]["complete"]
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UnreachableError(f"What answers at {base_url}{PATH} is no usage of a gateway.") from error
     result(heading)
     if not is_complete:

@@ -33,6 +33,7 @@ KEYS = (
 )  # fmt: skip
 """The keys of a definition as stored; those of `AgentSettings`, but for `params`."""
 PARAMS = tuple(key for key in DefaultParameters.model_fields if key != "extra")
+_SNAKE_CASE = {to_camel(key): key for key in (*KEYS, *PARAMS)}
 LONGEST_INSTRUCTION = 100_000
 LARGEST = 256 * 1024
 """Bytes of a definition as JSON."""
@@ -153,7 +154,9 @@ def _malformed(written: dict[Any, Any]) -> Iterator[Place]:
 def _why_no_text(value: str) -> str | None:
     if "\0" in value:
         return "holds the character NUL"
-    if any("\ud800" <= one <= "\udfff" for one in value):
+    try:
+        value.encode()
+    except UnicodeEncodeError:
         return "is no valid Unicode: half of a character (a lone surrogate)"
     return None
 
@@ -198,7 +201,8 @@ def _hint(key: str, known: tuple[str, ...]) -> str:
 
 
 def _spelled(key: str, known: tuple[str, ...]) -> str:
-    return next((name for name in known if key == to_camel(name)), key)
+    name = _SNAKE_CASE.get(key, key)
+    return name if name in known else key
 
 
 def _checked(known: dict[str, Any]) -> tuple[dict[str, Any], list[Place]]:

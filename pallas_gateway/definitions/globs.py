@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 WILDCARDS = "*?"
+_KEY = r"(?:reasoning|verbosity|instant|temperature|temp|top_p|topP|top_k|topK|min_p|minP|max_tokens|maxTokens)"
+_HARMLESS = re.compile(rf"{_KEY}=[\w.-]+(?:&{_KEY}=[\w.-]+)*", re.ASCII)
+"""Settings in a model's name that only change how it answers."""
 
 
 def is_released(name: str, globs: Iterable[str]) -> bool:
     """Return True if one of the globs matches a name, which is no pattern."""
     return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def is_model_released(model: str, globs: Iterable[str]) -> bool:
+    """Return True if one of the globs matches a model; what follows `?` in it must be harmless, or released literally.
+
+    fast-agent reads settings there, some of which are tools of the provider that read the web.
+    """
+    base, mark, settings = model.partition("?")
+    if not mark or _HARMLESS.fullmatch(settings):
+        return any(fnmatchcase(base, glob) or glob == model for glob in globs)
+    literal = (glob.partition("?") for glob in globs)
+    return any(released == settings and fnmatchcase(base, glob) for glob, _, released in literal)
 
 
 def is_contained(pattern: str, globs: Iterable[str]) -> bool:

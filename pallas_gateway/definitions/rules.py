@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.config.loading.cross_checks import TOOL_SEPARATOR
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.problems import did_you_mean
-from pallas_gateway.definitions.globs import is_contained, is_released
+from pallas_gateway.definitions.globs import is_contained, is_model_released, is_released
 from pallas_gateway.definitions.records import Place
 
 if TYPE_CHECKING:
@@ -65,11 +65,10 @@ def circle(
 ) -> list[Place]:
     """Return the problem of sub-agents that go in a circle; `others` are the sub-agents of agents of the database."""
     graph = {**others, name: tuple(definition.get("agents", ()))}
-    for index, first in enumerate(graph[name]):
-        if (trail := _way(first, name, graph)) is not None:
-            shown = (one if one in visible or one == name else "…" for one in (name, *trail))
-            return [Place(f"agents.{index}", f"goes in a circle: {' -> '.join(shown)}")]
-    return []
+    if not (way := _circle_of(name, graph)):
+        return []
+    shown = (one if one in visible or one == name else "…" for one in way)
+    return [Place(f"agents.{graph[name].index(way[1])}", f"goes in a circle: {' -> '.join(shown)}")]
 
 
 def effective(definition: Definition, floors: AgentsMayUseSettings) -> dict[str, Any]:
@@ -90,11 +89,11 @@ def _within(key: str, bound: float) -> float:
 def _model(definition: Definition, around: Surroundings) -> Iterator[Place]:
     model, globs = definition.get("model"), around.floors.models
     if model is not None:
-        if not is_released(model, globs):
+        if not is_model_released(model, globs):
             yield Place("model", _unreleased(f"model '{model}'", "models", globs))
     elif around.default_model is None:
         yield Place("model", "is required, because the gateway has no default model")
-    elif not is_released(around.default_model, globs):
+    elif not is_model_released(around.default_model.partition("?")[0], globs):
         yield Place("model", f"is required, because the default model is not released; {_released(globs)}")
 
 
@@ -152,18 +151,25 @@ def _bounds(definition: Definition, floors: AgentsMayUseSettings) -> Iterator[Pl
             yield Place(key, f"must be at most {bound:g}")
 
 
-def _way(here: str, goal: str, graph: Mapping[str, Sequence[str]]) -> tuple[str, ...] | None:
-    """Return a way between two agents, both included; None without one."""
-    trails: list[tuple[str, ...]] = [(here,)]
-    seen = {here}
-    while trails:
-        trail = trails.pop()
-        if trail[-1] == goal:
-            return trail
-        following = [one for one in graph.get(trail[-1], ()) if one not in seen]
-        seen.update(following)
-        trails += [(*trail, one) for one in following]
-    return None
+def _circle_of(name: str, graph: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the agents on the shortest way from an agent back to itself; none without one."""
+    users = {name: name}
+    waiting = [name]
+    for one in waiting:
+        for sub in graph.get(one, ()):
+            if sub == name:
+                return [*_way_to(one, name, users), name]
+            if sub not in users:
+                users[sub] = one
+                waiting.append(sub)
+    return []
+
+
+def _way_to(one: str, name: str, users: Mapping[str, str]) -> list[str]:
+    way = [one]
+    while way[0] != name:
+        way.insert(0, users[way[0]])
+    return way
 
 
 def _unreleased(what: str, kind: str, released: Collection[str]) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ANONYMOUS_NAME = "anonymous"
 LONGEST_NAME = 200  # characters
+_OF_ADDRESS = f"{ANONYMOUS_NAME}:"
 CALLER_KEY = "pallas.caller"
 """Key of the `Caller` in the ASGI scope of an authenticated request."""
 
@@ -48,8 +49,8 @@ class Caller:
     def account(self) -> str:
         """The holder of counters: the owner; for anonymous callers the client's address, IPv6 by /64."""
         if self.kind != "anonymous":
-            return self.owner or self.principal
-        return f"{ANONYMOUS_NAME}:{_network_of(self.address)}"
+            return self.owner or f"name {self.principal}"  # a name may look like the owner of another token
+        return f"{_OF_ADDRESS}{_network_of(self.address)}"
 
     def among(self, owners: Mapping[str, str]) -> Caller:
         """Return the caller with its rights on the agents of the database, given the owner of each.
@@ -62,6 +63,11 @@ class Caller:
         may_own = self.authenticated or self.grants.has(CREATE_AGENTS)
         owned = [name for name, owner in owners.items() if may_own and owner == self.owner]
         return replace(self, grants=self.grants.with_own(owned, owners))
+
+
+def is_of_address(account: str) -> bool:
+    """Return True for the account of a caller without a token."""
+    return account.startswith(_OF_ADDRESS)
 
 
 @lru_cache(maxsize=1024)  # each call asks several times

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING, override
 
 from pallas_gateway.audit.audit_log import AuditLog
 from pallas_gateway.errors import CallLimitedError
-from pallas_gateway.ledger.protocol import CallEnd, Permit
+from pallas_gateway.identity.caller import ANONYMOUS_NAME, Caller
+from pallas_gateway.ledger.protocol import CallEnd, Decision, Permit
+from pallas_gateway.ledger.refused_requests import FewLines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pallas_gateway.audit.chain import Entry
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.model.deployment import GatewaySettings
-    from pallas_gateway.ledger.protocol import CallEntry, Decision, Excess, Ledger, UsedLimit
+    from pallas_gateway.ledger.protocol import CallEntry, Excess, Ledger, UsedLimit
     from pallas_gateway.telemetry.audit_state import AuditState
 
 
@@ -35,11 +38,12 @@ def audited(ledger: Ledger, configuration: Configuration, stdout: int = 1) -> It
 
 
 class AuditedLedger:
-    """A `Ledger` that admits by `ledger`, and writes to `audit`."""
+    """A `Ledger` that admits by `ledger`, and writes to `audit`; refused calls of strangers have few lines."""
 
-    def __init__(self, ledger: Ledger, audit: AuditLog) -> None:
+    def __init__(self, ledger: Ledger, audit: AuditLog, clock: Callable[[], float] = monotonic) -> None:
         self._ledger = ledger
         self._audit = audit
+        self._strangers = FewLines(clock)
 
     def use(self, settings: GatewaySettings) -> None:
         self._ledger.use(settings)
@@ -53,7 +57,7 @@ class AuditedLedger:
         try:
             permit = await self._ledger.begin(entry)
         except CallLimitedError as error:
-            self._audit.note({"action": "call", "outcome": "refused", **about, "rule": error.rule, "reason": "limited"})
+            self.note(Decision("call", "refused", {**about, "rule": error.rule, "reason": "limited"}))
             raise
         try:
             await self._audit.admit({"action": "call", "outcome": "allowed", **about})
@@ -66,8 +70,14 @@ class AuditedLedger:
         return _AuditedPermit(permit, self._audit, about)
 
     def note(self, decision: Decision) -> None:
-        if self._audit.is_on:
-            self._audit.note({"action": decision.action, "outcome": decision.outcome, **decision.facts})
+        if not self._audit.is_on:
+            return
+        facts = decision.facts
+        if (decision.action, decision.outcome) == ("call", "refused") and facts.get("caller") == ANONYMOUS_NAME:
+            if (left_out := self._strangers.take(Caller(address=facts.get("address")).account)) is None:
+                return
+            facts = {**facts, "left_out": left_out or None}
+        self._audit.note({"action": decision.action, "outcome": decision.outcome, **facts})
 
     async def used(self, caller: str, account: str, agents: Sequence[str]) -> Sequence[UsedLimit]:
         return await self._ledger.used(caller, account, agents)

@@ -54,9 +54,18 @@ def id_of(rule: Rule, account: str, agent: str) -> str:
     return _hash((rule.scope, rule.key(account, agent)))
 
 
-def shared_id(rule: Rule) -> str:
+def scope_of(rule: Rule, account: str) -> str:
+    """Return the scope of a counter: those of one scope have a limited number of rows."""
+    return _scope(rule, of_strangers=rule.is_of_stranger(account))
+
+
+def shared_id(scope: str) -> str:
     """Return the id of the counter that callers without one of their own share."""
-    return _hash((rule.scope, _SHARED))
+    return _hash((scope, _SHARED))
+
+
+def _scope(rule: Rule, *, of_strangers: bool) -> str:
+    return _hash((rule.scope, of_strangers))
 
 
 def _hash(value: object) -> str:
@@ -182,14 +191,13 @@ async def write(sql: AsyncConnection, changed: Sequence[StoredCounter], at: floa
         await sql.execute(insert(call_leases), leases)
 
 
-async def add(sql: AsyncConnection, wanted: Mapping[str, Rule], most: int) -> set[str]:
-    """Insert rows of new counters of rules; return those that have no place among the `most` of their rule."""
+async def add(sql: AsyncConnection, wanted: Mapping[str, str], most: int) -> set[str]:
+    """Insert rows of new counters, given with scopes; return those without a place among the `most` of their scope."""
     refused = set()
-    for id_, rule in sorted(wanted.items(), key=itemgetter(0)):
-        scope = _hash(rule.scope)
+    for id_, scope in sorted(wanted.items(), key=itemgetter(0)):
         values = {"id": id_, "scope": scope, "calls": 0, "day": 0, "tokens": 0, "touched_at": now()}
         of_scope = select(func.count()).select_from(counters).where(counters.c.scope == scope)
-        if id_ != shared_id(rule) and (await sql.execute(of_scope)).scalar_one() >= most:
+        if id_ != shared_id(scope) and (await sql.execute(of_scope)).scalar_one() >= most:
             refused.add(id_)
         else:
             await sql.execute(insert(counters).values(values).on_conflict_do_nothing())
@@ -269,8 +277,10 @@ def _used() -> Subquery:
 def ratio(rule: Rule, used: Mapping[str, tuple[int, int, int]]) -> float:
     """Return the largest share of a limit of the rule that a counter has used, from the result of `most_used`."""
     limits = rule.settings.calls_per_minute, rule.settings.calls_at_once, rule.settings.tokens_per_day
-    counted = used.get(_hash(rule.scope), (0, 0, 0))
-    return max(number / limit for number, limit in zip(counted, limits, strict=True) if limit is not None)
+    counted = (used.get(_scope(rule, of_strangers=of_strangers), (0, 0, 0)) for of_strangers in (False, True))
+    return max(
+        number / limit for one in counted for number, limit in zip(one, limits, strict=True) if limit is not None
+    )
 
 
 async def clean(sql: AsyncConnection, seconds: float) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pallas_gateway.ledger.rules import Key, Rule, Rules, Scope
 
 MOST_COUNTERS = 10_000
-"""Counters of one rule; callers beyond them share one."""
+"""Counters of one rule for keys and tokens, and as many for addresses; callers beyond them share one of each."""
 WINDOW_SECONDS = 60.0
 DAY_SECONDS = 86_400
 _EXAMINED = 100
@@ -44,6 +44,9 @@ class Counting(Protocol):
     def running(self) -> int: ...
 
 
+_NO_LEASES: frozenset[Lease] = frozenset()
+
+
 class Lease:
     """One running call in the counters of calls at once."""
 
@@ -54,32 +57,38 @@ class Lease:
         self._counters: list[Counter] = []
 
     def taken_from(self, counter: Counter) -> None:
-        counter.leases.add(self)
+        counter.take(self)
         self._counters.append(counter)
 
     def end(self) -> None:
         """Release the lease; a second time does nothing."""
         self.ended = True
         while self._counters:
-            self._counters.pop().leases.discard(self)
+            self._counters.pop().release(self)
+
+
+_NONE: deque[float] = deque(maxlen=0)
+"""Of counters without calls in their window. A deque takes 700 bytes, and most counters only hold tokens."""
 
 
 class Counter:
-    """What one rule has counted for one caller, agent, or both."""
+    """What one rule has counted for one caller, agent, or both. `has_others`: it began with the numbers of others."""
 
-    __slots__ = ("_day", "_leave", "_tokens", "leases")
+    __slots__ = ("_day", "_leave", "_tokens", "has_others", "leases")
 
     def __init__(self) -> None:
-        self._leave: deque[float] = deque()  # when each call of the window leaves it
-        self.leases: set[Lease] = set()
+        self._leave = _NONE  # when each call of the window leaves it
+        self.leases: set[Lease] | frozenset[Lease] = _NO_LEASES
         self._day = 0
         self._tokens = 0
+        self.has_others = False
 
     def copy(self) -> Counter:
         """Return a counter with the same numbers; leases that end are removed from it by `is_empty` and `running`."""
         other = Counter()
-        other._leave.extend(self._leave)
-        other.leases.update(self.leases)
+        other.has_others = True
+        other._leave = deque(self._leave)
+        other.leases = set(self.leases)
         other._day, other._tokens = self._day, self._tokens
         return other
 
@@ -88,6 +97,8 @@ class Counter:
         leave = self._leave
         while leave and leave[0] <= now:
             leave.popleft()
+        if not leave:
+            self._leave = _NONE
         return len(leave)
 
     def next_leave(self, now: float) -> float | None:
@@ -96,7 +107,21 @@ class Counter:
 
     def start(self, now: float) -> None:
         """Count a call that begins."""
+        if self._leave is _NONE:
+            self._leave = deque()
         self._leave.append(now + WINDOW_SECONDS)
+
+    def take(self, lease: Lease) -> None:
+        """Count a running call."""
+        if isinstance(self.leases, frozenset):
+            self.leases = set()
+        self.leases.add(lease)
+
+    def release(self, lease: Lease) -> None:
+        """Count a running call no more."""
+        if isinstance(self.leases, set):
+            self.leases.discard(lease)
+            self.leases = self.leases or _NO_LEASES
 
     def wait_for_room(self, most: int, now: float) -> float:
         """Return the seconds until fewer than `most` calls began in the last 60 seconds; 0 if that is so."""
@@ -105,7 +130,8 @@ class Counter:
 
     def running(self) -> int:
         """Return the number of calls at once."""
-        self.leases = {lease for lease in self.leases if not lease.ended}
+        if self.has_others:  # whose leases do not know this counter
+            self.leases = {lease for lease in self.leases if not lease.ended}
         return len(self.leases)
 
     def tokens(self, wall: float) -> int:
@@ -130,17 +156,40 @@ class Counter:
 
 
 class _Table:
-    """The counters of one rule."""
+    """The counters of one rule, of addresses or of all other callers.
 
-    __slots__ = ("own", "shared")
+    Attributes:
+        own: by the keys of calls.
+        shared: of the callers without a counter of their own.
+        counting: those with calls of the last minute, or running calls, and others that had some.
+    """
+
+    __slots__ = ("_most", "counting", "own", "shared")
 
     def __init__(self) -> None:
         self.own: OrderedDict[Key, Counter] = OrderedDict()
         self.shared = Counter()
+        self.counting: set[Counter] = set()
+        self._most = Counter()  # the most tokens of any counter
 
-    def __iter__(self) -> Iterator[Counter]:
-        yield from self.own.values()
-        yield self.shared
+    def note_tokens(self, counter: Counter, wall: float) -> None:
+        """Note that tokens were charged to a counter."""
+        more = counter.tokens(wall) - self._most.tokens(wall)
+        self._most.charge(max(0, more), wall)
+
+    def ratio(self, limits: RuleSettings, now: float, wall: float) -> float:
+        """Return the largest share of a limit that any counter has used; only counters that are in use are read."""
+        started = running = 0
+        for one in [*self.counting]:
+            calls, at_once = one.started(now), one.running()
+            if not calls and not at_once:
+                self.counting.remove(one)
+            started, running = max(started, calls), max(running, at_once)
+        return max(
+            self._most.tokens(wall) / (limits.tokens_per_day or 1),
+            started / (limits.calls_per_minute or 1),
+            running / (limits.calls_at_once or 1),
+        )
 
 
 class Counters:
@@ -149,7 +198,7 @@ class Counters:
     Args:
         clock: the monotonic clock.
         wall_clock: seconds since 1970.
-        most: counters of one rule.
+        most: counters of one rule for addresses, and for all other callers.
     """
 
     def __init__(
@@ -161,12 +210,13 @@ class Counters:
         self._clock = clock
         self._wall_clock = wall_clock
         self._most = most
-        self._tables: dict[Scope, _Table] = {}
+        self._tables: dict[tuple[Scope, bool], _Table] = {}
 
     def use(self, rules: Rules) -> None:
         """Count by these rules from now on; counters of rules that select the same calls as before stay."""
         self._rules = rules
-        self._tables = {rule.scope: self._tables.get(rule.scope) or _Table() for rule in rules.all}
+        places = [(rule.scope, of_strangers) for rule in rules.all for of_strangers in (False, True)]
+        self._tables = {place: self._tables.get(place) or _Table() for place in places}
 
     def is_charged(self, entry: CallEntry) -> bool:
         """Return True if a rule limits the tokens of this call."""
@@ -190,6 +240,7 @@ class Counters:
         for one in exceeded:
             report(one, entry)
         for rule, counter in counted if not is_nested else ():
+            self._table(rule, entry.account).counting.add(counter)
             if rule.settings.calls_per_minute is not None:
                 counter.start(now)
             if rule.settings.calls_at_once is not None:
@@ -198,12 +249,11 @@ class Counters:
 
     def charge(self, entry: CallEntry, tokens: int) -> Excess | None:
         """Charge tokens to each rule that limits those of this call; return the excess of one that is used up."""
-        matching = self._rules.matching(entry.caller, entry.agent)
-        refused, passed = charged(
-            [(rule, self._counter(rule, entry)) for rule in matching if rule.settings.tokens_per_day is not None],
-            tokens,
-            self._wall_clock(),
-        )
+        matching, wall = self._rules.matching(entry.caller, entry.agent), self._wall_clock()
+        counted = [(rule, self._counter(rule, entry)) for rule in matching if rule.settings.tokens_per_day is not None]
+        refused, passed = charged(counted, tokens, wall)
+        for rule, counter in counted:
+            self._table(rule, entry.account).note_tokens(counter, wall)
         for one in passed:
             report(one, entry)
         return refused.excess() if refused is not None else None
@@ -212,10 +262,12 @@ class Counters:
         """Yield what an account has used; see `Ledger.used`."""
         now, wall = self._clock(), self._wall_clock()
         for rule, agent in self._rules.own(caller, agents):
-            table = self._tables[rule.scope]
+            table = self._table(rule, account)
             counter = table.own.get(rule.key(account, agent))
             if counter is None and len(table.own) >= self._most:
                 continue  # its calls may be among the shared ones
+            if counter is not None and counter.has_others:
+                continue
             counter = counter or Counter()
             minute = counter.started(now), counter.next_leave(now)
             yield from used_limits(rule, agent, minute, counter.running(), (counter.tokens(wall), wall))
@@ -224,24 +276,31 @@ class Counters:
         """Return the largest share of its limits that any counter of a rule has used, by the name of the rule."""
         now, wall = self._clock(), self._wall_clock()
         return {
-            rule.name: max(_ratio(rule.settings, counter, now, wall) for counter in self._tables[rule.scope])
+            rule.name: max(self._tables[rule.scope, one].ratio(rule.settings, now, wall) for one in (False, True))
             for rule in self._rules.all
         }
 
+    def _table(self, rule: Rule, account: str) -> _Table:
+        return self._tables[rule.scope, rule.is_of_stranger(account)]
+
     def _counter(self, rule: Rule, entry: CallEntry) -> Counter:
-        table, key = self._tables[rule.scope], rule.key(entry.account, entry.agent)
+        table, key = self._table(rule, entry.account), rule.key(entry.account, entry.agent)
         if (known := table.own.get(key)) is not None:
             return known
         if len(table.own) >= self._most and not self._drops_empty(table):
             return table.shared
         # The earlier calls of this caller may be among the shared ones.
-        return table.own.setdefault(key, table.shared.copy())
+        if table.shared.is_empty(self._clock(), self._wall_clock()):
+            return table.own.setdefault(key, Counter())
+        table.counting.add(copy := table.shared.copy())
+        return table.own.setdefault(key, copy)
 
     def _drops_empty(self, table: _Table) -> bool:
         now, wall = self._clock(), self._wall_clock()
         for _ in range(min(_EXAMINED, len(table.own))):
             key, counter = table.own.popitem(last=False)
             if counter.is_empty(now, wall):
+                table.counting.discard(counter)
                 return True
             table.own[key] = counter
         return False
@@ -308,15 +367,6 @@ def _without_room(rule: Rule, counter: Counting, now: float) -> Iterator[Exceede
         yield Exceeded(rule, "calls per minute", minute, wait)
     if at_once is not None and counter.running() >= at_once:
         yield Exceeded(rule, "calls at once", at_once, RETRY_AFTER_SECONDS)
-
-
-def _ratio(limits: RuleSettings, counter: Counter, now: float, wall: float) -> float:
-    minute, at_once, day = limits.calls_per_minute, limits.calls_at_once, limits.tokens_per_day
-    return max(
-        counter.started(now) / minute if minute is not None else 0.0,
-        counter.running() / at_once if at_once is not None else 0.0,
-        counter.tokens(wall) / day if day is not None else 0.0,
-    )
 
 
 def _until_midnight(wall: float) -> float:

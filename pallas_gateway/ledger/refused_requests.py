@@ -20,28 +20,39 @@ MOST_OF_ALL = 300
 """The same of all clients together."""
 
 
-class RefusedRequests:
-    """The refused requests of one process; those above the limits are counted in the next line."""
+class FewLines:
+    """Says which refusals have a line; those above the limits are counted in the next one."""
 
-    def __init__(self, ledger: Ledger, clock: Callable[[], float] = monotonic) -> None:
-        self._ledger = ledger
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._minute = -1.0
         self._by_client: dict[str, int] = {}
         self._noted = self._left_out = 0
 
-    def note(self, reason: str, caller: Caller, more: Mapping[str, str | None]) -> None:
-        """Note the refusal of a request that is no call; `more` are other facts of the audit log."""
+    def take(self, client: str) -> int | None:
+        """Return how many refusals before this one have no line; None if this one must not have one either."""
         if (minute := self._clock() // MINUTE_SECONDS) != self._minute:
             self._minute, self._noted = minute, 0
             self._by_client.clear()
-        client = caller.account
         of_client = self._by_client.get(client, 0)
         if of_client >= MOST_OF_CLIENT or self._noted >= MOST_OF_ALL:
             self._left_out += 1
-            return
+            return None
         self._by_client[client] = of_client + 1
         self._noted += 1
-        facts = {"caller": caller.principal, "address": caller.address, **more, "reason": reason}
-        self._ledger.note(Decision("request", "refused", {**facts, "left_out": self._left_out or None}))
-        self._left_out = 0
+        left_out, self._left_out = self._left_out, 0
+        return left_out
+
+
+class RefusedRequests:
+    """The refused requests of one process."""
+
+    def __init__(self, ledger: Ledger, clock: Callable[[], float] = monotonic) -> None:
+        self._ledger = ledger
+        self._lines = FewLines(clock)
+
+    def note(self, reason: str, caller: Caller, more: Mapping[str, str | None]) -> None:
+        """Note the refusal of a request that is no call; `more` are other facts of the audit log."""
+        if (left_out := self._lines.take(caller.account)) is not None:
+            facts = {"caller": caller.principal, "address": caller.address, **more, "reason": reason}
+            self._ledger.note(Decision("request", "refused", {**facts, "left_out": left_out or None}))

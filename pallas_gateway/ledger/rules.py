@@ -10,6 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Literal
 
 from pallas_gateway.errors import CallLimitedError
+from pallas_gateway.identity.caller import is_of_address
 from pallas_gateway.ledger.protocol import Excess
 
 if TYPE_CHECKING:
@@ -44,6 +45,14 @@ class Rule:
     def key(self, account: str, agent: str) -> Key:
         """Return the key of a call's counter among those of this rule."""
         return ("" if self.settings.per == "agent" else account, self.counted_agent(agent))
+
+    def is_of_stranger(self, account: str) -> bool:
+        """Return True if a call is counted for an address.
+
+        Addresses have other places among the counters of a rule than keys and tokens: with the addresses of one IPv6
+        network a stranger could take every place.
+        """
+        return self.settings.per != "agent" and is_of_address(account)
 
     def counted_agent(self, agent: str) -> str:
         """Return the agent of a call's counter; empty if the counter is for all agents."""

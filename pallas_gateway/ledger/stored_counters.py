@@ -57,8 +57,13 @@ class _Request:
         """Return the ids of the rules' counters; `shared` are those that have no row of their own."""
         own = [counter_rows.counter_id(rule, self.entry) for rule in self.rules]
         return [
-            counter_rows.shared_id(rule) if id_ in shared else id_ for rule, id_ in zip(self.rules, own, strict=True)
+            counter_rows.shared_id(scope) if id_ in shared else id_ for scope, id_ in zip(self.scopes, own, strict=True)
         ]
+
+    @property
+    def scopes(self) -> list[str]:
+        """The scopes of the rules' counters."""
+        return [counter_rows.scope_of(rule, self.entry.account) for rule in self.rules]
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +316,7 @@ class _Renewal:
 
 @dataclass(slots=True)
 class _Transaction:
-    """One transaction, which may run again after it has found counters `missing`.
+    """One transaction, which may run again after it has found counters `missing`, by their ids with their scopes.
 
     Attributes:
         shared: ids of counters that have no row of their own, because there are too many.
@@ -325,7 +330,7 @@ class _Transaction:
     renewal: _Renewal | None = None
     shared: set[str] = field(default_factory=set)
     is_given_up: bool = False
-    missing: Mapping[str, Rule] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
     answers: Sequence[_Answer] = ()
 
     async def run(self, sql: AsyncConnection) -> bool:
@@ -349,7 +354,12 @@ class _Transaction:
             for id_, rule in zip(one, request.rules, strict=True)
         }
         locked = await counter_rows.lock(sql, of_rules.keys())
-        self.missing = {id_: rule for id_, rule in of_rules.items() if id_ not in locked}
+        self.missing = {
+            id_: scope
+            for one, request in zip(ids, self.requests, strict=True)
+            for id_, scope in zip(one, request.scopes, strict=True)
+            if id_ not in locked
+        }
         if self.missing:
             return
         at = await counter_rows.read(sql, locked, of_rules, Counter(chain.from_iterable(ids)))

@@ -5,6 +5,7 @@ While the database is away, the other ledger counts the calls of this gateway, o
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, override
 
@@ -124,6 +125,8 @@ class _StoredPermit(Permit):
         self._entry = entry
         self._lease = lease
         self._inner = inner
+        self._asking = asyncio.Lock()
+        self._end: CallEnd | None = None
 
     @override
     async def charge(self, tokens: int) -> Excess | None:
@@ -140,13 +143,17 @@ class _StoredPermit(Permit):
     @override
     def end(self, end: CallEnd) -> None:
         self.release()
+        self._end = end
         if self._inner is not None:
             self._inner.end(end)
 
     async def inner(self) -> Permit:
         """Return the permit of the inner ledger, which has counted the call only while the database was away."""
-        if self._inner is None:
-            self._inner = await self._ledger.inner.begin(replace(self._entry, is_decided=True))
+        async with self._asking:  # agents of one call are charged at the same time
+            if self._inner is None:
+                self._inner = await self._ledger.inner.begin(replace(self._entry, is_decided=True))
+                if self._end is not None:  # the call has ended meanwhile
+                    self._inner.end(self._end)
         return self._inner
 
     def release(self) -> None:

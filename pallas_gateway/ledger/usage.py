@@ -13,13 +13,14 @@ from itertools import batched
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Protocol
 
+from pallas_gateway.identity.caller import is_of_address
 from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
 MOST_ACCOUNTS = 10_000
-"""Accounts of one table; further ones share one row for each agent."""
+"""Keys and tokens of one table, and as many addresses; further ones share one row for each agent."""
 OTHERS = "(others)"
 _DAY_SECONDS = 86_400
 LONGEST_NAME = 200
@@ -214,17 +215,31 @@ def _date_of(day: int) -> str:
 
 
 class _Rows:
-    """The rows of one period, of a limited number of accounts."""
+    """The rows of one period, of a limited number of accounts; addresses take no places of keys and tokens."""
 
     def __init__(self, most: int) -> None:
         self._most = most
+        # By True for addresses, and False for keys and tokens: how many there are, and if further ones share rows.
+        self._accounts = {True: 0, False: 0}
+        self._shared: set[bool] = set()
         self._agents_of: dict[str, set[UsageKey]] = {}
+        self._names: dict[str, str] = {}
         self.rows: dict[UsageKey, Used] = {}
 
     def add(self, key: UsageKey, used: Used) -> None:
-        if key.account not in self._agents_of and len(self._agents_of) >= self._most:
-            key = UsageKey(OTHERS, OTHERS, key.agent)
+        if key.account == OTHERS:
+            self._shared |= {False, True}
+        elif (known := self._names.get(key.account)) is not None:  # a name that changes must not make more rows
+            key = UsageKey(known, key.account, key.agent)
+        else:
+            is_address = is_of_address(key.account)
+            if self._accounts[is_address] < self._most:
+                self._accounts[is_address] += 1
+            else:
+                self._shared.add(is_address)
+                key = UsageKey(OTHERS, OTHERS, key.agent)
         if (row := self.rows.get(key)) is None:
+            self._names.setdefault(key.account, key.caller)
             self._agents_of.setdefault(key.account, set()).add(key)
             row = self.rows[key] = Used()
         row += used
@@ -241,4 +256,4 @@ class _Rows:
 
     def has_own(self, account: str) -> bool:
         """Return False for an account that may be among the others."""
-        return account in self._agents_of or OTHERS not in self._agents_of
+        return account in self._agents_of or is_of_address(account) not in self._shared

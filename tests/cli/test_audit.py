@@ -104,6 +104,7 @@ def test_an_audit_log_without_a_file_has_no_head_to_read(run: Command, folder: P
         (("verify", "nowhere"), 1, "nowhere: "),
         (("verify", "audit.log", "--expect", "7"), 2, "--expect: a head is SEQ:HASH, with at least 12 digits"),
         (("verify", "broken.gz"), 1, "broken.gz: the compressed file is damaged: Not a gzipped file"),
+        (("verify", "/proc/self/mem"), 1, "/proc/self/mem: Input/output error"),
         (("verify", "damaged.gz"), 1, "damaged.gz: the compressed file is damaged: Error -3"),
     ],
 )

@@ -94,7 +94,8 @@ def test_options_that_do_not_fit_are_bad_usage(arguments: list[str], asking: Com
 
 
 def test_answers_that_are_no_lists_of_calls_are_named(run: Command) -> None:
-    for body in ("no JSON", '{"calls": [{"id": 1}]}', '{"calls": 5}', "[]"):
+    endless = '{"calls": [], "missing": [Infinity]}'
+    for body in ("no JSON", '{"calls": [{"id": 1}]}', '{"calls": 5}', "[]", endless, "[" * 100_000):
         with odd_server({"GET": (200, body)}) as server:
             ran = run("calls", "--url", server.url)
         assert (ran.code, ran.out) == (1, "")

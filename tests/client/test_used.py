@@ -91,7 +91,16 @@ def test_a_caller_that_shares_its_numbers_is_told(run: Command) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", ["no JSON", "[]", "{}", {**DOCUMENT, "own": {"today": 5, "total": [], "complete": True}}]
+    "body",
+    [
+        "no JSON",
+        "[]",
+        "{}",
+        "[" * 100_000,
+        {**DOCUMENT, "own": {"today": 5, "total": [], "complete": True}},
+        {**DOCUMENT, "limits": [{**DOCUMENT["limits"][0], "resetSeconds": 10**400}]},
+    ],
+    ids=lambda body: str(body)[:20],
 )
 def test_an_answer_that_is_no_usage_is_named(body: object, run: Command) -> None:
     with odd_server({"GET": (200, body)}) as server:

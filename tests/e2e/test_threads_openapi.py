@@ -1,4 +1,4 @@
-"""The API of threads against its own OpenAPI document: whatever is sent, what comes back is what is documented."""
+"""`/api/v1` against its own OpenAPI document: whatever is sent, what comes back is what is documented."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import httpx
-from jsonschema import Draft202012Validator
 
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import say, scripted_llm
@@ -20,7 +19,29 @@ CONFIGURATION = """
 [parameters]
 "path.name" = "solo"
 "path.id" = "{thread_id}"
+
+[checks.missing_required_header]
+expected-statuses = [400, 401, 403, 404, 406, 409, 415, 422, 428]
+
+[[operations]]
+include-path-regex = "^/api/v1/agents(/[^/]+(/versions.*)?)?$"
+parameters = {{ "path.name" = "made", "path.version" = 1 }}
+checks.positive_data_acceptance.expected-statuses = ["2xx", "3xx", 401, 403, 404, 409, 412, 422]
+checks.negative_data_rejection.expected-statuses = [400, 401, 403, 404, 405, 409, 412, 415, 422, 428]
+
+[[operations]]
+include-path = "/api/v1/agents/{{name}}/chat"
+checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 404, 409, 422, "5xx"]
+
+[[operations]]
+include-path = "/api/v1/agents/{{name}}"
+include-method = "DELETE"
+parameters = {{ "path.name" = "deleted" }}
 """
+"""Definitions have rules that a schema cannot express, such as what the operator has released; and a chat may be sent
+the parameters of another agent, because the document has those of all."""
+GATEWAY = {"database": "sqlite:///pallas.db", "agents_may_use": {"models": ["*"], "agents": ["*"]}}
+MADE = {"instruction": "You are made.", "model": "passthrough"}
 PARAMETERS = ["temperature", "top_p", "top_k", "max_tokens", "stop", "seed", "tool_choice"]
 OPTIONS = ("--generation-deterministic", "--seed", "1", "--max-examples", "4", "--no-color", "--request-timeout", "10")
 
@@ -28,13 +49,12 @@ OPTIONS = ("--generation-deterministic", "--seed", "1", "--max-examples", "4", "
 async def test_schemathesis_finds_nothing_that_the_document_does_not_say(tmp_path: Path) -> None:
     async with scripted_llm(lambda _: say("fine")) as llm:
         solo = Agent(settings={"model_capabilities": {"vision": True}, "caller_params": PARAMETERS})
-        project = write_project(
-            tmp_path / "project", {"solo": solo}, llm_url=llm.base_url, gateway={"database": "sqlite:///threads.db"}
-        )
+        project = write_project(tmp_path / "project", {"solo": solo}, llm_url=llm.base_url, gateway=GATEWAY)
         async with running(project) as served:
             api = f"{served.base_url}/api/v1"
             async with httpx.AsyncClient(base_url=api, trust_env=False) as http:
-                document = (await http.get("/openapi.json")).raise_for_status().json()
+                for name in ("made", "deleted"):
+                    (await http.post("/agents", json={**MADE, "name": name})).raise_for_status()
                 thread_id = (await http.post("/agents/solo/threads")).raise_for_status().json()["id"]
             settings = tmp_path / "schemathesis.toml"
             settings.write_text(CONFIGURATION.format(thread_id=thread_id))
@@ -50,5 +70,3 @@ async def test_schemathesis_finds_nothing_that_the_document_does_not_say(tmp_pat
             async with asyncio.timeout(SECONDS):
                 told, _ = await program.communicate()
     assert program.returncode == 0, told.decode()
-    for schema in document["components"]["schemas"].values():
-        Draft202012Validator.check_schema(schema)

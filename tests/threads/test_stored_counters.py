@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -255,6 +256,17 @@ async def test_callers_beyond_the_most_of_a_rule_share_one_counter(database_url:
         assert not await two.is_admitted(entry("key:e"))
         assert await two.is_admitted(entry("key:a"))
         assert await rows(one, tables.counters) == 3
+
+
+async def test_addresses_take_no_places_of_callers_with_a_key(database_url: str) -> None:
+    async with replicas(database_url, 1, {"calls_per_minute": 2}, most=2) as (one,):
+        strangers = [replace(entry("anonymous"), account=f"anonymous:2001:db8:{number}::/64") for number in range(5)]
+        assert [await one.is_admitted(stranger) for stranger in strangers] == [True] * 4 + [False]
+        for name in ("key:a", "key:b"):
+            assert [await one.is_admitted(entry(name)) for _ in range(3)] == [True, True, False]
+        one.counters.use(one.rules)
+        await one.counters.measure()
+        assert one.counters.ratios() == {"rule-1": 1}
 
 
 async def test_rows_that_no_longer_count_are_removed(database_url: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, override
 
@@ -10,7 +11,7 @@ import pytest
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.errors import CallLimitedError, CallRefusedError
 from pallas_gateway.ledger.own_ledger import OwnLedger
-from pallas_gateway.ledger.protocol import CallEnd, CallEntry
+from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Permit
 from tests.support.stored_threads import services
 from tests.support.waiting import eventually
 
@@ -19,10 +20,28 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pallas_gateway.hosting.stored_services import StoredServices
-    from pallas_gateway.ledger.protocol import Decision, Permit
+    from pallas_gateway.ledger.protocol import Decision, Excess
     from pallas_gateway.ledger.stored_ledger import StoredLedger
 
 ENDED = CallEnd("ok", "endTurn", 0.1, 5)
+
+
+class EndedPermit(Permit):
+    """A permit of `OwnLedger` that keeps its ends."""
+
+    def __init__(self, permit: Permit) -> None:
+        self.is_charged = permit.is_charged
+        self.permit = permit
+        self.ends: list[CallEnd] = []
+
+    @override
+    async def charge(self, tokens: int) -> Excess | None:
+        return await self.permit.charge(tokens)
+
+    @override
+    def end(self, end: CallEnd) -> None:
+        self.ends.append(end)
+        self.permit.end(end)
 
 
 class NotingLedger(OwnLedger):
@@ -33,13 +52,18 @@ class NotingLedger(OwnLedger):
         self.begun: list[CallEntry] = []
         self.noted: list[Decision] = []
         self.can_write = True
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.permits: list[EndedPermit] = []
 
     @override
     async def begin(self, entry: CallEntry) -> Permit:
         self.begun.append(entry)
+        await self.answers.wait()
         if not self.can_write:
             raise CallRefusedError("full", reason="audit_unavailable")
-        return await super().begin(entry)
+        self.permits.append(EndedPermit(await super().begin(entry)))
+        return self.permits[-1]
 
     @override
     def note(self, decision: Decision) -> None:
@@ -150,6 +174,19 @@ async def test_running_and_nested_calls_go_on_while_calls_are_refused(tmp_path: 
         again = await stage.begin()
         assert await again.charge(29) is None
         assert await again.charge(1) is not None
+
+
+async def test_a_call_that_is_charged_twice_in_an_outage_begins_once_and_ends(tmp_path: Path) -> None:
+    async with stage_at(tmp_path, {"tokens_per_day": 30}) as stage:
+        permit = await stage.begin()
+        stage.is_away(True)
+        stage.inner.answers.clear()
+        charges = [asyncio.create_task(permit.charge(5)) for _ in range(2)]
+        await eventually(lambda: stage.inner.begun, what="a begin in the gateway's ledger")
+        permit.end(ENDED)
+        stage.inner.answers.set()
+        assert await asyncio.gather(*charges) == [None, None]
+        assert [one.ends for one in stage.inner.permits] == [[ENDED]]
 
 
 async def test_a_nested_call_is_refused_by_a_used_up_budget_only(tmp_path: Path) -> None:

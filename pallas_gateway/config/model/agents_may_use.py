@@ -51,8 +51,9 @@ class AgentsMayUseSettings(Section):
     """What agents of the database may use; see [agents-as-data.md](agents-as-data.md)."""
 
     models: tuple[Text, ...] = ()
-    """Globs over models, as definitions write them (`anthropic.*`, `openai.gpt-5-mini`); `default_model` is one of \
-these too. Without any, no agent can be created."""
+    """Globs over models, as definitions write them (`anthropic.*`, `openai.gpt-5-mini`), which apply to \
+`default_model` as well. Settings after `?` that do more than change the answer are released literally \
+(`anthropic.*?web_search=on`). Without any, no agent can be created."""
 
     servers: dict[ReleasedServer, Release] = Field(default_factory=dict)
     """Servers under `mcp.servers` by name, each with globs over its tools: `notes: ["get_*", search]`, or a mapping \

@@ -33,6 +33,7 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.grants import CREATE_AGENTS, DELETE_AGENTS, EDIT_AGENTS
 from pallas_gateway.ledger.protocol import Decision
+from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import access, refusals
 from pallas_gateway.web.agents import MAY_USE, PREFIX, answers, conditions, may_use, requests
 from pallas_gateway.web.agents.rights import Asked, Gate
@@ -179,7 +180,7 @@ class AgentsApi(Api):
         body = requests.without_shown_only(await self._body(request))
         name, source = body.pop("name", None), body.pop("copyOf", None)
         create = partial(self._definitions.create, name, body)
-        with self._noting_refusals(caller, "create_agent", name):
+        with self._noting_refusals(caller, "create_agent", name, options):
             requests.take_own(body, caller)
             if source is not None:
                 await self._refuse_copy(request, caller, source)
@@ -200,7 +201,7 @@ class AgentsApi(Api):
         """Make a new version by a method of `Definitions`; `types` are those of a patch besides JSON."""
         options, asked = requests.options(request), await self._to_change(request, name, Action.EDIT)
         expected, body = self._expected(request, asked), await self._body(request, *types)
-        with self._noting_refusals(asked.caller, "change_agent", name):
+        with self._noting_refusals(asked.caller, "change_agent", name, options):
             requests.take_name(body, name)
             if (owner := requests.take_owner(body, asked.of_database)) is not None:
                 Gate(self._gateway, request).require(Action.HAND_OVER, asked.caller, name)
@@ -215,7 +216,7 @@ class AgentsApi(Api):
         options, asked = requests.options(request), await self._to_change(request, name, Action.EDIT)
         expected, wanted = self._expected(request, asked), requests.version(number, name)
         requests.refuse_content(await self._body(request))
-        with self._noting_refusals(asked.caller, "restore_agent", name):
+        with self._noting_refusals(asked.caller, "restore_agent", name, options):
             editor = self._editor(asked.caller, await self._rights_of(asked.caller), Action.EDIT)
             stored = await self._definitions.restore(name, wanted, editor, expected=expected, dry_run=options.dry_run)
         return await self._changed(asked.caller, stored, "restore_agent", options)
@@ -223,7 +224,7 @@ class AgentsApi(Api):
     async def _delete(self, request: Request, name: str) -> Response:
         options, asked = requests.options(request), await self._to_change(request, name, Action.DELETE)
         expected = self._expected(request, asked)
-        with self._noting_refusals(asked.caller, "delete_agent", name):
+        with self._noting_refusals(asked.caller, "delete_agent", name, options):
             rights = await self._rights_of(asked.caller)
             editor = self._editor(asked.caller, rights, Action.DELETE)
             try:
@@ -322,7 +323,7 @@ class AgentsApi(Api):
             raise InvalidDefinitionError([Place("copyOf", "must be the name of an agent")])
         asked = await self._asked(source, caller)
         if (asked.stored is None and not self._is_of_file(source)) or not asked.may(Action.VIEW):
-            raise InvalidDefinitionError([Place("copyOf", refusals.no_agent(source))])
+            raise InvalidDefinitionError([Place("copyOf", f"no agent {quoted(source)}")])
         Gate(self._gateway, request).require(Action.READ_INSTRUCTION, asked.caller, source)
 
     def _expected(self, request: Request, asked: Asked) -> int | None:
@@ -383,13 +384,14 @@ class AgentsApi(Api):
         _log.info("agent changed", extra={**facts, "change": action, "version": stored.version})
 
     @contextmanager
-    def _noting_refusals(self, caller: Caller, action: str, name: object) -> Iterator[None]:
-        """Write refused changes to the audit log."""
+    def _noting_refusals(self, caller: Caller, action: str, name: object, options: Options) -> Iterator[None]:
+        """Write refused changes to the audit log, but for those that were only checked."""
         try:
             yield
         except GatewayError as error:
             facts = {"caller": caller.principal, "address": caller.address, "agent": str(name)}
-            self._gateway.running.ledger.note(Decision(action, "refused", {**facts, "reason": error.reason}))
+            if not options.dry_run:
+                self._gateway.running.ledger.note(Decision(action, "refused", {**facts, "reason": error.reason}))
             raise
 
 

@@ -36,19 +36,22 @@ def required(lines: list[str]) -> Tags:
     if not lines:
         message = "Send If-Match with the ETag of the agent as you have read it, or * to change any version."
         raise ThreadsApiError(message, reason="precondition_required")
-    return _parsed("If-Match", lines)
+    if (tags := _parsed(lines)) is None:
+        raise ThreadsApiError('If-Match must be * or ETags in double quotes, such as "3".')
+    return tags
 
 
 def optional(lines: list[str]) -> Tags:
-    """Return the condition of a request that reads, from the lines of its `If-None-Match`; raises `bad_input`."""
-    return _parsed("If-None-Match", lines) if lines else Tags()
+    """Return the condition of a request that reads, from the lines of its `If-None-Match`; a malformed one is none."""
+    return _parsed(lines) or Tags()
 
 
-def _parsed(header: str, lines: list[str]) -> Tags:
+def _parsed(lines: list[str]) -> Tags | None:
+    """Return the tags of a condition; None if it is malformed or missing."""
     value = ",".join(lines)
     if value.strip() == "*":
         return Tags(is_any=True)
     elements = {one.strip(" \t") for one in _TAG.sub(_IN_PLACE_OF_A_TAG, value).split(",")}
     if _IN_PLACE_OF_A_TAG not in elements or elements - {"", _IN_PLACE_OF_A_TAG}:  # empty elements have no meaning
-        raise ThreadsApiError(f'{header} must be * or ETags in double quotes, such as "3".')
+        return None
     return Tags(frozenset(_TAG.findall(value)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import os
@@ -12,7 +13,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from threading import Event
+from threading import Event, current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,7 @@ from pallas_gateway.audit.audit_log import AuditLog, AuditLogError, AuditUnavail
 from pallas_gateway.audit.chain import BEGIN, Head
 from pallas_gateway.audit.verifying import CUT, Finding, verify
 from pallas_gateway.config.model.deployment import GatewaySettings
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -150,6 +152,22 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptu
     log.close()
     assert (tmp_path / "other").read_bytes() == b""
     assert [one.error for one in caplog.records if hasattr(one, "error")] == ["the file is a symbolic link"]
+
+
+def test_a_pipe_in_the_place_of_the_file_takes_no_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file, old = tmp_path / FILE, tmp_path / f"{FILE}.1"
+    log = AuditLog.open(settings(), tmp_path)
+    file.rename(old)
+    os.mkfifo(file)
+    with pytest.raises(AuditUnavailableError):
+        log.write(CALL)
+    file.unlink()
+    log.write(CALL)
+    log.close()
+
+    assert actions(file) == ["lost", "call", "stop"]
+    assert is_whole(old, file)
+    assert [one.error for one in caplog.records if hasattr(one, "error")] == ["it is not a regular file"]
 
 
 def test_a_renamed_file_ends_and_the_chain_goes_on_in_the_next(tmp_path: Path) -> None:
@@ -408,3 +426,63 @@ while True:
     assert log.head.sequence > head.sequence + 1
     _, findings = verify([tmp_path / FILE], [head])
     assert not any(one.is_fault for one in findings)
+
+
+def open_below(folder: Path) -> int:
+    """The number of descriptors of this process for files of a folder, deleted ones included."""
+    links = [one.readlink() for one in Path("/proc/self/fd").iterdir() if one.is_symlink()]
+    return sum(str(link).startswith(f"{folder}/") for link in links)
+
+
+def test_without_sync_no_renamed_file_stays_open(tmp_path: Path) -> None:
+    file = tmp_path / FILE
+    log = AuditLog.open(settings(), tmp_path)
+    for number in range(5):
+        file.rename(tmp_path / f"{FILE}.{number}")
+        log.write(CALL)
+
+    assert open_below(tmp_path) == 1
+    log.close()
+    assert open_below(tmp_path) == 0
+
+
+async def test_a_call_waits_for_its_sync_while_the_process_has_no_descriptor_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pallas_gateway.audit.audit_log.SYNC_SECONDS", 0.01)
+    log = AuditLog.open(settings(audit_sync="line", audit_required=True), tmp_path)
+    await log.admit(CALL)
+    with monkeypatch.context() as limited:
+        limited.setattr("pallas_gateway.audit.audit_log.LONGEST_SYNC_SECONDS", 0.05)
+        limited.setattr(os, "dup", no_descriptor)
+        with pytest.raises(AuditUnavailableError):
+            await log.admit(CALL)
+
+    await log.admit(CALL)
+    log.close()
+
+    assert open_below(tmp_path) == 0
+
+
+async def test_a_call_does_not_wait_for_the_sync_of_an_earlier_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered, fsync = Event(), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda one: fsync(one) if current_thread() is main_thread() else answered.wait(30))
+    reader, writer = os.pipe()
+    log = AuditLog(tmp_path, stdout=writer)
+    log.use(settings(audit_sync="line", audit_required=True))
+    log.use(settings(audit_sync="line", audit_required=True, audit_log="-"))
+
+    call = asyncio.create_task(log.admit(CALL))
+    await eventually(lambda: b'"call"' in os.read(reader, 10_000), what="the line of the call")
+    answered.set()
+    await call
+    log.close()
+
+    for descriptor in (reader, writer):
+        os.close(descriptor)
+
+
+def no_descriptor(_: int) -> int:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -104,7 +104,16 @@ def test_every_line_is_linked_and_each_beginning_of_it_counts_as_cut(entry: dict
 
 @pytest.mark.parametrize(
     "line",
-    [b"", b"null", b"[]", b"{}", b'{"seq":true,"prev":"' + b"0" * 64 + b'"}', b'{"seq":1,"prev":7}', b"[" * 100_000],
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"seq":true,"prev":"' + b"0" * 64 + b'"}',
+        b'{"seq":' + b"9" * 400 + b',"prev":"' + b"0" * 64 + b'"}',
+        b'{"seq":1,"prev":7}',
+        b"[" * 100_000,
+    ],
 )
 def test_other_content_is_no_line(line: bytes) -> None:
     assert link_of(line) is None

@@ -6,8 +6,9 @@ from fnmatch import fnmatchcase
 from itertools import product
 
 import pytest
+from fast_agent.llm.model_factory import SUPPORTED_MODEL_QUERY_KEYS
 
-from pallas_gateway.definitions.globs import is_contained, is_released
+from pallas_gateway.definitions.globs import is_contained, is_model_released, is_released
 
 
 @pytest.mark.parametrize(
@@ -59,6 +60,45 @@ def test_a_hostile_pattern_is_compared_in_time_that_grows_with_both_lengths() ->
     assert not is_contained("a*" * 150 + "b", ["a*" * 150 + "c"])
     assert not is_contained("*" * 300 + "b", ["*" * 300 + "c"])
     assert not is_contained("a" * 300, ["*a" * 150 + "b"])
+
+
+@pytest.mark.parametrize(
+    ("model", "globs", "released"),
+    [
+        ("openai.gpt-5?reasoning=high", ["openai.*"], True),
+        ("openai.gpt-5?reasoning=high&max_tokens=100", ["openai.gpt-?"], True),
+        ("openai.gpt-5?reasoning=high", ["openai.gpt-5?reasoning=high"], True),
+        ("openai.gpt-5?reasoning=low", ["openai.gpt-5?reasoning=high"], False),
+        ("openai.gpt-5", ["openai.gpt-5?reasoning=high"], False),
+        ("anthropic.claude?web_fetch=on", ["*"], False),
+        ("anthropic.claude?reasoning=high&web_search=on", ["anthropic.*", "*"], False),
+        ("anthropic.claude?reasoning=high;web_search=on", ["*"], False),
+        ("anthropic.claude?reasoning=high&web%5Fsearch=on", ["*"], False),
+        ("anthropic.claude?", ["*"], True),
+        ("anthropic.claude??web_search=on", ["*"], False),
+        ("anthropic.claude ?x_search=on", ["*"], False),
+        ("openai.gpt-5?service_tier=priority", ["openai.gpt-?"], False),
+        ("anthropic.claude?web_search=on", ["anthropic.*?web_search=on"], True),
+        ("openai.gpt-5?web_search=on", ["anthropic.*?web_search=on"], False),
+        ("$system.fast", ["$system.*"], True),
+    ],
+)
+def test_settings_in_a_models_name_are_harmless_or_released_literally(
+    model: str, globs: list[str], released: bool
+) -> None:
+    assert is_model_released(model, globs) is released
+
+
+def test_every_setting_of_fast_agents_models_is_known_here() -> None:
+    # A new one is refused until someone has judged it.
+    judged = {
+        "structured", "context", "long_context", "transport", "service_tier", "streaming_timeout", "lite", "compaction",
+        "compact_at", "structured_tools", "structuredToolPolicy", "structured_tool_policy", "web_search", "x_search",
+        "web_fetch", "task_budget", "taskBudget", "poll_period", "presence_penalty", "presencePenalty",
+        "repetition_penalty", "repetitionPenalty",
+    }  # fmt: skip
+    harmless = {key for key in SUPPORTED_MODEL_QUERY_KEYS if is_model_released(f"a?{key}=1", ["a"])}
+    assert harmless == SUPPORTED_MODEL_QUERY_KEYS - judged
 
 
 def test_a_name_is_released_by_any_glob() -> None:

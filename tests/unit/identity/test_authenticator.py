@@ -262,6 +262,16 @@ async def test_what_a_token_leaves_behind_is_its_subjects_whatever_it_is_called(
         assert (await identify(gate, minted(**claims))).owner == owner
 
 
+async def test_a_name_without_a_subject_has_no_account_of_another_token(jwks: respx.Route) -> None:
+    named: dict[str, Any] = {**SETTINGS, "jwt": {**JWT, "name_claim": "nickname"}}
+    async with httpx.AsyncClient() as client, TaskOwner() as tasks:
+        gate = Authenticator(AuthSettings.model_validate(named), client=client, tasks=tasks)
+        victim = await identify(gate, minted(sub="ann"))
+        other = await identify(gate, minted(sub=None, nickname=f"{ISSUER} sub ann"))
+    assert other.principal == victim.account
+    assert other.account != victim.account
+
+
 async def test_keys_tokens_and_nobody_own_nothing_together(gate: Authenticator) -> None:
     owners = {(await identify(gate, token)).owner for token in (None, "pgw_ci", minted(sub="ci"), minted(sub="key:ci"))}
     assert owners == {"anonymous", "key:ci", f"token:{ISSUER} sub ci", f"token:{ISSUER} sub key:ci"}

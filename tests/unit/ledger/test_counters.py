@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
-from dataclasses import dataclass, field
+import tracemalloc
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from pallas_gateway.config.model.limits import LimitsSettings
 from pallas_gateway.errors import CallLimitedError
-from pallas_gateway.ledger.counters import Counters
+from pallas_gateway.ledger.counters import Counter, Counters
 from pallas_gateway.ledger.protocol import CallEntry, UsedLimit
 from pallas_gateway.ledger.rules import Rules
 
@@ -194,6 +196,20 @@ def test_callers_beyond_the_limit_share_one_counter_and_an_empty_one_is_dropped_
     assert refusal(counted, entry("key:c")) is not None
 
 
+def test_addresses_take_no_places_of_callers_with_a_key() -> None:
+    clock = Clock()
+    counted = counters(clock, {"calls_per_minute": 2, "tokens_per_day": 9}, most=2)
+    for number in range(5):
+        stranger = replace(entry("anonymous"), account=f"anonymous:2001:db8:{number}::/64")
+        refusal(counted, stranger)
+        counted.charge(stranger, 5)
+    assert refusal(counted, stranger) is not None  # the counter that addresses share is used up
+    for name in ("key:a", "key:b"):
+        assert [refusal(counted, entry(name)) for _ in range(2)] == [None, None]
+        assert [one.used for one in counted.used(name, name, ["echo"])] == [2, 0]
+    assert counted.ratios() == {"rule-1": 15 / 9}
+
+
 def test_a_caller_that_shares_a_counter_does_not_see_it() -> None:
     clock = Clock()
     counted = counters(clock, {"caller": "key:*", "calls_per_minute": 9}, most=1)
@@ -204,6 +220,69 @@ def test_a_caller_that_shares_a_counter_does_not_see_it() -> None:
         UsedLimit("rule-1", "", "calls_per_minute", 1, 40)
     ]
     assert [*counted.used("key:bob", "key:bob", ["echo"])] == []
+
+
+def test_a_caller_does_not_see_the_calls_of_others_that_its_new_counter_begins_with() -> None:
+    clock = Clock()
+    counted = counters(clock, {"caller": "key:*", "calls_per_minute": 9}, most=1)
+    counted.begin(entry("key:ann"))
+    clock.move(30)
+    counted.begin(entry("key:bob"))
+    clock.move(31)
+    counted.begin(entry("key:carl"))  # in the place of ann, with the shared call of bob
+    assert [*counted.used("key:carl", "key:carl", ["echo"])] == []
+    clock.move(60)
+    counted.begin(entry("key:dora"))
+    assert [*counted.used("key:dora", "key:dora", ["echo"])] == [UsedLimit("rule-1", "", "calls_per_minute", 1, 60)]
+
+
+def test_the_ratios_read_only_counters_that_are_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    counted = counters(clock, {"calls_per_minute": 8, "calls_at_once": 4, "tokens_per_day": 10})
+    for number in range(100):
+        counted.begin(one := entry(f"key:{number}")).end()
+        counted.charge(one, 3 if number == 50 else 1)
+    counted.begin(entry("key:runs"))
+    assert counted.ratios() == {"rule-1": 3 / 10}
+    clock.move(61)
+    assert counted.ratios() == {"rule-1": 3 / 10}
+    read: list[Counter] = []
+    started = Counter.started
+
+    def noted(counter: Counter, now: float) -> int:
+        read.append(counter)
+        return started(counter, now)
+
+    monkeypatch.setattr(Counter, "started", noted)
+    clock.move(DAY)
+    assert counted.ratios() == {"rule-1": 1 / 4}
+    assert len(read) == 1
+
+
+def test_a_counter_of_tokens_takes_few_bytes_once_its_calls_have_left_the_window() -> None:
+    clock = Clock()
+    counted = counters(clock, {"calls_per_minute": 8, "calls_at_once": 4, "tokens_per_day": 10})
+    tracemalloc.start()
+    try:
+        for number in range(1000):
+            counted.begin(one := entry(f"key:{number}")).end()
+            counted.charge(one, 1)
+        clock.move(61)
+        counted.ratios()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 1000 * 700
+
+
+def test_no_counter_is_left_of_a_caller_whose_place_another_has_taken() -> None:
+    clock = Clock()
+    counted = counters(clock, {"calls_per_minute": 8, "calls_at_once": 4}, most=2)
+    before = sum(isinstance(one, Counter) for one in gc.get_objects())
+    for number in range(20):
+        counted.begin(entry(f"key:{number}")).end()
+        clock.move(61)
+    assert sum(isinstance(one, Counter) for one in gc.get_objects()) <= before + 2
 
 
 def test_most_callers_have_a_counter_of_their_own() -> None:

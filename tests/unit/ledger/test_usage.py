@@ -16,6 +16,24 @@ def key(caller: str, agent: str = "echo") -> UsageKey:
     return UsageKey.of(f"key:{caller}", caller, agent)
 
 
+async def test_a_caller_with_many_names_has_one_row_for_each_agent() -> None:
+    table = UsageTable(Clock())
+    for number in range(5):
+        table.add(UsageKey(f"token:{number}", "token:issuer sub ann", "echo"), Used(calls=1))
+    assert (await table.of_all()).total == {UsageKey("token:0", "token:issuer sub ann", "echo"): Used(calls=5)}
+
+
+async def test_addresses_take_no_rows_of_callers_with_a_key() -> None:
+    table = UsageTable(Clock(), most=2)
+    for number in range(5):
+        table.add(UsageKey("anonymous", f"anonymous:2001:db8:{number}::/64", "echo"), Used(calls=1))
+    for name in ("key:a", "key:b", "key:c"):
+        table.add(UsageKey(name, name, "echo"), Used(calls=1))
+        own = await table.of_account(name)
+        assert (len(own.today), own.is_whole) == ((0, False) if name == "key:c" else (1, True))
+    assert (await table.of_all()).total[UsageKey(OTHERS, OTHERS, "echo")] == Used(calls=4)
+
+
 async def test_the_day_ends_at_midnight_and_the_total_stays() -> None:
     clock = Clock()
     table = UsageTable(clock)

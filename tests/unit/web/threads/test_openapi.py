@@ -1,9 +1,24 @@
-"""The OpenAPI document states the limits and patterns by which requests are checked."""
+"""The OpenAPI document is valid, and states the routes, limits and patterns by which requests are checked."""
 
-from typing import Any
+from __future__ import annotations
 
+import re
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from jsonschema import Draft202012Validator
+from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
+
+from pallas_gateway.definitions.definition import KEYS, in_camel_case
 from pallas_gateway.telemetry.metrics import STATES
+from pallas_gateway.web.agents import PREFIX as AGENTS
+from pallas_gateway.web.agents import requests as agents_requests
+from pallas_gateway.web.agents.api import AgentsApi
 from pallas_gateway.web.threads import openapi, requests
+from pallas_gateway.web.threads.api import PREFIX, ThreadsApi
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DOCUMENT = openapi.document([])
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -26,3 +41,46 @@ def test_the_schemas_have_the_limits_of_requests_and_the_states_of_agents() -> N
     assert SCHEMAS["NewThread"]["properties"]["title"]["anyOf"][0]["maxLength"] == requests.LONGEST_TITLE
     assert SCHEMAS["GivenAnswers"]["properties"]["answers"]["maxProperties"] == requests.MOST_ANSWERS
     assert SCHEMAS["Agent"]["properties"]["state"]["enum"] == list(STATES)
+
+
+def test_the_document_is_valid_openapi_and_its_schemas_are_valid_json_schema() -> None:
+    assert [str(error) for error in OPENAPI_31_VALIDATOR.iter_errors(DOCUMENT)] == []
+    for schema in SCHEMAS.values():
+        Draft202012Validator.check_schema(schema)
+    references = set(re.findall(r"'\$ref': '#/components/schemas/(\w+)'", str(DOCUMENT)))
+    assert references <= SCHEMAS.keys()
+
+
+def test_each_route_is_in_the_document_with_its_methods_and_an_operation_id_of_its_own() -> None:
+    routes = {
+        *_routes(AGENTS, AgentsApi(*_nothing())),
+        *_routes(PREFIX, ThreadsApi(*_nothing())),
+        ("/api/v1/calls", "GET"),
+        ("/api/v1/calls/{}", "DELETE"),
+        ("/api/v1/usage", "GET"),
+    }
+    operations = {
+        (re.sub(r"\{\w+\}", "{}", path), method.upper()): operation["operationId"]
+        for path, methods in DOCUMENT["paths"].items()
+        for method, operation in methods.items()
+        if method != "parameters"
+    }
+    assert operations.keys() == routes - {("/api/v1/openapi.json", "GET")}
+    assert len(set(operations.values())) == len(operations)
+
+
+def _nothing() -> Any:
+    return cast("Any", (SimpleNamespace(), SimpleNamespace(definitions=None, threads=None)))
+
+
+def _routes(prefix: str, api: AgentsApi | ThreadsApi) -> Iterator[tuple[str, str]]:
+    for pattern, by_method in api._routes:
+        path = f"{prefix}{pattern.pattern.replace('([^/]+)', '{}')}".replace("\\", "")
+        yield from ((path, method) for method in by_method)
+
+
+def test_a_definition_has_the_keys_and_the_parameters_of_requests() -> None:
+    keys = {*in_camel_case(dict.fromkeys(KEYS))}
+    assert SCHEMAS["NewAgent"]["properties"].keys() == keys | {"name", "copyOf"}
+    assert SCHEMAS["ChangedAgent"]["properties"].keys() == keys | {"owner"}
+    assert SCHEMAS["WholeAgent"]["properties"].keys() == keys | agents_requests.ONLY_SHOWN | {"name", "owner"}
