@@ -46,9 +46,9 @@ async def metrics(servers: Servers) -> None:
         probing, scraping = Reader(process.port, "/livez"), Reader(process.port, "/metrics")
         alone, beside = [], []
         for _ in range(bench.plan.rounds):
-            alone.append(await _p99(bench, probing.read))
-            async with _again_and_again(scraping.read):
-                beside.append(await _p99(bench, probing.read))
+            alone.append(await p99_of(bench, probing.read))
+            async with again_and_again(scraping.read):
+                beside.append(await p99_of(bench, probing.read))
     title = f"p99 of `/livez` while `/metrics` of {AGENTS} agents is scraped, over that without"
     bench.check("metrics/probes", title, difference(beside, alone), Bounds(10, 5, at_least=False), "ms")
 
@@ -92,15 +92,15 @@ async def _beside_images(bench: Bench, small: Endpoint, clients: int) -> tuple[l
     async with AsyncExitStack() as stack:
         calling = [await stack.enter_async_context(load.client(small)) for _ in range(clients)]
         sending = await stack.enter_async_context(load.client(large))
-        takes = [partial(_milliseconds, client) for client in calling]
+        takes = [partial(milliseconds, client) for client in calling]
         for _ in range(bench.plan.rounds):
-            alone.append(await _p99(bench, *takes))
-            async with _again_and_again(sending.call):
-                beside.append(await _p99(bench, *takes))
+            alone.append(await p99_of(bench, *takes))
+            async with again_and_again(sending.call):
+                beside.append(await p99_of(bench, *takes))
     return alone, beside
 
 
-async def _milliseconds(client: load.Client) -> float:
+async def milliseconds(client: load.Client) -> float:
     return 1000 * (await client.call()).seconds
 
 
@@ -159,7 +159,7 @@ def _calls(bench: Bench) -> int:
     return max(50, int(_CALLS_PER_SECOND * bench.plan.seconds))
 
 
-async def _p99(bench: Bench, *takes: Callable[[], Awaitable[float]]) -> float:
+async def p99_of(bench: Bench, *takes: Callable[[], Awaitable[float]]) -> float:
     """The p99 of what each of these takes at the same time, again and again."""
 
     async def series(take: Callable[[], Awaitable[float]]) -> list[float]:
@@ -170,7 +170,7 @@ async def _p99(bench: Bench, *takes: Callable[[], Awaitable[float]]) -> float:
 
 
 @asynccontextmanager
-async def _again_and_again(work: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+async def again_and_again(work: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
     """Do one piece of work after the other during the block, each to its end."""
     ends = asyncio.Event()
 

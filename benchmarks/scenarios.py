@@ -7,7 +7,21 @@ import os
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from benchmarks import asking, at_once, contenders, even, fair, forwarding, ledger, load, mixed, payloads, peers, stdio
+from benchmarks import (
+    asking,
+    at_once,
+    changes,
+    contenders,
+    even,
+    fair,
+    forwarding,
+    ledger,
+    load,
+    mixed,
+    payloads,
+    peers,
+    stdio,
+)
 from benchmarks.bench import SETTLE_SECONDS
 from benchmarks.contenders import AGNO, FAKES, FAST_AGENT, FAST_AGENT_SHARED_TRUST, FLOOR, GATEWAY, Endpoint
 from benchmarks.figures import Bounds, Figure, difference, figure, ratio
@@ -234,6 +248,7 @@ SCENARIOS = {
     "metrics-100": payloads.metrics,
     "rounds": payloads.rounds,
     "images-beside": payloads.images,
+    "changes": changes.measure,
     "first-text": payloads.first_text,
     "mixed": mixed.measure,
 }

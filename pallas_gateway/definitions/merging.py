@@ -1,8 +1,8 @@
-"""The configuration of the file with the agents of the database. Pure."""
+"""The configuration of the file with the agents of the database."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,42 @@ from pallas_gateway.definitions.definition import parsed, settings_of
 from pallas_gateway.definitions.names import taker_of, why_no_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
+    from typing import Any
 
     from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.definitions.definition import Parsed
     from pallas_gateway.definitions.records import Snapshot, StoredAgent
 
 
-def merged(configuration: Configuration, snapshot: Snapshot) -> Configuration:
+@dataclass(slots=True)
+class Known:
+    """Agents that were checked before, by id: with a hundred, a change checks one, and makes the settings of one."""
+
+    _parsed: dict[str, tuple[int, Parsed]] = field(default_factory=dict)
+    _settings: dict[str, tuple[Mapping[str, Any], AgentSettings]] = field(default_factory=dict)
+
+    def parsed(self, agent: StoredAgent) -> Parsed:
+        known = self._parsed.get(agent.id)
+        if known is None or known[0] != agent.version:
+            known = self._parsed[agent.id] = (agent.version, parsed(dict(agent.definition)))
+        return known[1]
+
+    def settings(self, agent: StoredAgent, effective: Mapping[str, Any]) -> AgentSettings:
+        """Return the settings of an agent whose definition, with what the floors add, is `effective`."""
+        known = self._settings.get(agent.id)
+        if known is None or known[0] != effective:
+            known = self._settings[agent.id] = (effective, settings_of(effective))
+        return known[1]
+
+    def keep(self, ids: Collection[str]) -> None:
+        """Forget all other agents."""
+        for known in (self._parsed, self._settings):
+            for id_ in known.keys() - ids:
+                del known[id_]
+
+
+def merged(configuration: Configuration, snapshot: Snapshot, known: Known | None = None) -> Configuration:
     """Return the configuration of a file with the agents of the database.
 
     An agent that may not run is there with the reason. One whose name belongs to an agent of the file is only among
@@ -27,11 +56,13 @@ def merged(configuration: Configuration, snapshot: Snapshot) -> Configuration:
     """
     if configuration.per_port:
         return configuration
+    known = known or Known()
     of_file = configuration.deployment.agents
     takers = {one.name: taker_of(one.name, of_file) for one in snapshot.agents}
     stored = {one.name: one for one in snapshot.agents if takers[one.name] is None}
-    refused = _refused(configuration, stored)
-    settings = {name: _settings(configuration, one, refused.get(name)) for name, one in stored.items()}
+    refused = _refused(configuration, stored, known)
+    settings = {name: _settings(configuration, one, refused.get(name), known) for name, one in stored.items()}
+    known.keep({one.id for one in snapshot.agents})
     claimed = {
         one.name: _described(one, f"the name belongs to agent '{takers[one.name]}' of agents.yaml")
         for one in snapshot.agents
@@ -47,11 +78,12 @@ def merged(configuration: Configuration, snapshot: Snapshot) -> Configuration:
     )
 
 
-def _refused(configuration: Configuration, stored: Mapping[str, StoredAgent]) -> dict[str, str]:
+def _refused(configuration: Configuration, stored: Mapping[str, StoredAgent], known: Known) -> dict[str, str]:
     """Return why agents may not run: their own reasons, else a sub-agent that may not run."""
     around = rules.Surroundings.of(configuration, {*configuration.deployment.agents, *stored})
     named = {name: tuple(one.definition.get("agents", ())) for name, one in stored.items()}
-    refused = {name: why for name, one in stored.items() if (why := _why_refused(configuration, one, around, named))}
+    reasons = {name: _why_refused(configuration, one, known.parsed(one), around, named) for name, one in stored.items()}
+    refused = {name: why for name, why in reasons.items() if why is not None}
     waiting = [*refused]
     while waiting:
         down = waiting.pop()
@@ -64,10 +96,10 @@ def _refused(configuration: Configuration, stored: Mapping[str, StoredAgent]) ->
 def _why_refused(
     configuration: Configuration,
     agent: StoredAgent,
+    definition: Parsed,
     around: rules.Surroundings,
     named: Mapping[str, tuple[str, ...]],
 ) -> str | None:
-    definition = parsed(dict(agent.definition))
     why = why_no_name(agent.name, configuration.deployment)
     found = [f"name: {why}"] if why is not None else []
     wrong = (
@@ -78,13 +110,14 @@ def _why_refused(
     return "; ".join([*found, *(f"{one.path}: {one.message}" for one in wrong)]) or None
 
 
-def _settings(configuration: Configuration, agent: StoredAgent, refused: str | None) -> AgentSettings:
+def _settings(configuration: Configuration, agent: StoredAgent, refused: str | None, known: Known) -> AgentSettings:
     """Return the settings that an agent runs with; of one that may not run those that are shown."""
     if refused is None:
-        return settings_of(rules.effective(agent.definition, configuration.deployment.gateway.agents_may_use))
-    known = parsed(dict(agent.definition)).definition
-    shown = {key: value for key, value in known.items() if key != "agents"}  # they may be missing, or go in a circle
-    return settings_of({"instruction": "-", **shown})
+        floors = configuration.deployment.gateway.agents_may_use
+        return known.settings(agent, rules.effective(agent.definition, floors))
+    definition = known.parsed(agent).definition
+    shown = {key: value for key, value in definition.items() if key != "agents"}  # they may be missing, or in a circle
+    return known.settings(agent, {"instruction": "-", **shown})
 
 
 def _described(agent: StoredAgent, refused: str | None) -> StoredIdentity:

@@ -11,7 +11,7 @@ import math
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from pallas_gateway.definitions.merging import merged
+from pallas_gateway.definitions.merging import Known, merged
 from pallas_gateway.hosting.supervisor import retry_seconds
 from pallas_gateway.telemetry.redaction import cleaned
 
@@ -37,6 +37,7 @@ class StoredAgents:
         self._watch = watch
         self._retries = _Retries(gateway.limits.lives)
         self._taken: Snapshot | None = None
+        self._known = Known()
         self.changed = watch.changed
         """Set while there are changes to take up."""
 
@@ -75,7 +76,7 @@ class StoredAgents:
     def beside(self, files: Configuration) -> Configuration:
         """Return a configuration of files with the agents as they were read last."""
         self._taken = self._watch.snapshot
-        return merged(files, self._taken) if self._taken is not None else files
+        return merged(files, self._taken, self._known) if self._taken is not None else files
 
     def taken_up(self, changes: Changes) -> None:
         """Note what came of the configuration that `beside` returned last."""

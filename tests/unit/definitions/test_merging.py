@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.definitions.merging import merged
+from pallas_gateway.definitions.merging import Known, merged
 from pallas_gateway.definitions.records import Snapshot, StoredAgent
 from tests.support.definers import FILE_AGENTS, RELEASED, SIMPLE, configured
 
@@ -153,3 +153,22 @@ def test_a_definition_of_another_version_of_the_gateway_is_refused_and_harms_no_
     assert all(part in why for part in ("something: unknown key", "title: must be text", "instruction: is required"))
     assert (both.stored["old-name__x"].refused or "").startswith("name: ")
     assert both.deployment.agents["newer"].is_instructed
+
+
+def test_a_change_of_one_agent_makes_the_settings_of_no_other_one_anew() -> None:
+    known, configuration = Known(), configured()
+    first = stored("first")
+    before = merged(configuration, Snapshot(1, (first, stored("second"))), known)
+    both = Snapshot(2, (first, replace(stored("second", title="Another"), version=4)))
+    after = merged(configuration, both, known)
+    assert after.deployment.agents["first"] is before.deployment.agents["first"]
+    assert after.deployment.agents["second"].title == "Another"
+    assert merged(configured({"models": ["nothing"]}), both, known).stored["first"].refused is not None
+    assert merged(configuration, both, known) == after
+
+
+def test_agents_that_are_gone_are_forgotten() -> None:
+    known, configuration = Known(), configured()
+    merged(configuration, Snapshot(1, (stored("first"),)), known)
+    merged(configuration, Snapshot(2), known)
+    assert known == Known()
