@@ -127,12 +127,18 @@ class ThreadLimits:
         replayed_turns: Turns of a thread that a model is sent at most.
         replayed_bytes: Most bytes of these turns, with their images as Base64; older turns are left out.
         page_bytes: Most bytes of the turns of one page; a page has at least one turn.
+        step_bytes: Most bytes that are kept of each result of a tool, and of the arguments of each call.
+        removed_threads: Threads without changes that one statement deletes.
+        searched_threads: Threads that one search reads at most; the next page goes on behind them.
     """
 
     copied_bytes: int = 64 * 1024 * 1024
     replayed_turns: int = 1000
     replayed_bytes: int = 16 * 1024 * 1024
     page_bytes: int = 8 * 1024 * 1024
+    step_bytes: int = 16 * 1024
+    removed_threads: int = 100
+    searched_threads: int = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,12 +48,45 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """A round of tools of an earlier answer: what the model asked for, and the results.
+
+    `data` is JSON: `assistant` and `results` are messages of the runtime, `tools` the names of the tools as
+    `server/tool` by the ids of their calls. Only the provider that made it can read all of it.
+    """
+
+    provider: str
+    model: str
+    data: str = field(repr=False)
+
+
+@dataclass(slots=True)
+class StepLog:
+    """The steps of a running call, also of one that fails.
+
+    `most_bytes` is the most of each result that is kept, and of the arguments of each call; `most_bytes_in_all` that of
+    all steps together: those that come after are not kept.
+    """
+
+    most_bytes: int
+    most_bytes_in_all: int = 4 * 1024 * 1024
+    steps: list[Step] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, step: Step) -> None:
+        self.size += len(step.data)
+        if self.size <= self.most_bytes_in_all:
+            self.steps.append(step)
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
-    """One turn of a conversation."""
+    """One turn of a conversation; `steps` led to it, if it is a stored answer."""
 
     role: Role
     text: str
     images: tuple[Image, ...] = ()
+    steps: tuple[Step, ...] = ()
 
 
 @dataclass(slots=True)
@@ -97,7 +130,8 @@ class Call:
     `parameters` are those of the caller, until the agent that answers completes them by its defaults. `checkpoint` is
     where another process has left off, for a call that is resumed; `given` are answers to questions that it puts again,
     by their ids. `began` is when, by the monotonic clock. `spent` is what the call has used so far, the same object in
-    every copy of the call, as is its `spending`, which has its budgets. `api` is the API of its request.
+    every copy of the call, as is its `spending`, which has its budgets. `api` is the API of its request. `step_log`
+    takes the steps of the call, if they are kept.
     """
 
     agent: str
@@ -110,6 +144,7 @@ class Call:
     parent_call_id: str | None = None
     trace_id: str | None = None
     api: Api = "mcp"
+    step_log: StepLog | None = field(default=None, repr=False, compare=False)
     call_id: str = field(default_factory=new_call_id)
     checkpoint: str | None = field(default=None, repr=False)
     given: Mapping[str, Answer] = field(default_factory=dict, repr=False, compare=False)

@@ -39,6 +39,9 @@ class Skipped:
     count: int = 0
 
 
+NOTHING_SKIPPED = Skipped()
+
+
 class MalformedError(ValueError):
     """A row or an image is malformed; the message has the reason."""
 

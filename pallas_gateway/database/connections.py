@@ -57,6 +57,8 @@ _TRY_AGAIN_SECONDS = (0.2, 1.0, 3.0)  # pauses between attempts of a transaction
 TRIED_BYTES = 64 * 1024  # a full disk still takes small changes
 LONGEST_REASON = 300
 _LOCKED_SECONDS = 0.01  # pause between attempts to change a file of SQLite that another process changes
+LOWER = "pallas_lower"
+"""The function of SQLite that also makes letters other than ASCII lower case."""
 _SQLITE = "sqlite:///"
 _WRITES = {"pallas_writes": True}
 _FAILURES = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
@@ -245,10 +247,15 @@ def _sqlite_engine(path: Path, busy_seconds: float) -> AsyncEngine:
 
 def _prepare_sqlite(busy_seconds: float, connection: DBAPIConnection, _: object) -> None:
     cursor = connection.cursor()
+    connection.create_function(LOWER, 1, _lower, deterministic=True)
     _use_write_ahead_log(cursor, busy_seconds)
     for setting in ("synchronous = NORMAL", "foreign_keys = ON"):
         cursor.execute(f"PRAGMA {setting}")
     cursor.close()
+
+
+def _lower(text: str | None) -> str | None:
+    return text.lower() if text is not None else None
 
 
 def _use_write_ahead_log(cursor: DBAPICursor, busy_seconds: float) -> None:

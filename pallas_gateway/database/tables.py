@@ -13,6 +13,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     MetaData,
@@ -46,9 +47,14 @@ threads = Table(
     Column("lease_until", BigInteger),
     Column("lease_process", String(ID_CHARACTERS)),
     Column("bytes", BigInteger, nullable=False, server_default="0"),
+    Column("agent_id", Text, nullable=False, server_default=""),
     Index("pallas_threads_of_owner", "owner", "agent", "updated_at", "id"),
+    Index("pallas_threads_all_of_owner", "owner", "updated_at", "id"),
+    Index("pallas_threads_of_agent", "agent_id"),
+    Index("pallas_threads_by_age", "updated_at"),
     Index("pallas_threads_bytes_of_owner", "owner", "bytes"),
 )
+"""`agent_id` is that of an agent of the database; empty for agents of files."""
 
 turns = Table(
     "pallas_turns",
@@ -67,8 +73,27 @@ turns = Table(
     Column("call_id", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
+    Column("bytes", BigInteger, nullable=False, server_default="0"),
+    Column("steps_bytes", BigInteger, nullable=False, server_default="0"),
+    Column("tokens", BigInteger, nullable=False, server_default="0"),
     CheckConstraint("status IN ('pending', 'complete', 'error')", name="pallas_turns_status"),
+    Index("pallas_turns_sizes", "thread_id", "number", "status", "bytes", "steps_bytes", "tokens"),
 )
+"""`bytes` and `tokens` (an estimate) are those of a turn with its steps, so that no text is read to add them up."""
+
+
+steps = Table(
+    "pallas_steps",
+    METADATA,
+    Column("thread_id", String(ID_CHARACTERS), primary_key=True),
+    Column("turn", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("provider", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("step", Text, nullable=False),
+    ForeignKeyConstraint(["thread_id", "turn"], ["pallas_turns.thread_id", "pallas_turns.number"], ondelete="CASCADE"),
+)
+"""The rounds of tools of turns, as JSON, with the provider and the model that asked for them."""
 
 
 questions = Table(
@@ -90,6 +115,7 @@ checkpoints = Table(
     Column("thread_id", ForeignKey("pallas_threads.id", ondelete="CASCADE"), primary_key=True),
     Column("turn", Integer, nullable=False),
     Column("params", JSON(none_as_null=True)),
+    Column("messages", JSON(none_as_null=True)),
     Column("checkpoint", Text, nullable=False),
     Column("valid_until", BigInteger, nullable=False),
 )

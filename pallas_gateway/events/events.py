@@ -33,6 +33,11 @@ class ToolCall:
     name: str
     arguments: Mapping[str, Any] = field(repr=False)
 
+    @property
+    def shown(self) -> str:
+        """`server/tool`, or the tool alone."""
+        return f"{self.server}/{self.name}" if self.server else self.name
+
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:

@@ -140,6 +140,13 @@ class AgentState:
         """The model the agent uses, known once it has been ready."""
         return self._version.runtime.model if self._version else None
 
+    def context_window(self, chosen: str | None) -> int | None:
+        """Return the context window of the model that a caller has chosen, or of the agent's; None if unknown."""
+        if self._version is None:
+            return None
+        runtime = self._version.runtime
+        return (runtime.model if chosen is None else runtime.model_named(chosen)).context_window
+
     @property
     def provider(self) -> LlmProvider | None:
         """The provider of that model; None for fast-agent's test models."""

@@ -225,6 +225,7 @@ class Gateway:
         self.running.waiting_calls.seal_with(gateway.state_keys, gateway.ask_seconds, states)
         if self.stored is not None:
             self.stored.threads.quota.max_bytes = gateway.threads_max_bytes
+            self.stored.threads.expire_days = gateway.thread_expire_days
 
     def note_reload(self, problems: Sequence[str] = ()) -> None:
         """Count a reload; it was successful if it had no problems."""

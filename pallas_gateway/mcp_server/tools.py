@@ -161,7 +161,7 @@ def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSetting
     parameters = parse(arguments.get("params"), settings)
     history, skipped = parse_history(arguments.get("history"))
     message = current_message(text, arguments.get("images"))
-    _warn_of_skipped(asked, skipped)
+    warn_of_skipped(asked, skipped)
     return replace(asked, message=message, history=history, parameters=parameters)
 
 
@@ -186,7 +186,7 @@ def _is_identifier(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and len(value) <= LONGEST_ID and is_text(value)
 
 
-def _warn_of_skipped(call: Call, skipped: Skipped) -> None:
+def warn_of_skipped(call: Call, skipped: Skipped) -> None:
     """Log the number of skipped entries of a history, and the first of them with their reasons."""
     if skipped.count:
         ids = {"agent": call.agent, "call_id": call.call_id, "conversation_id": call.conversation_id}

@@ -19,6 +19,7 @@ from pallas_gateway.calls.current import Unshared, running_call
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.questions.pauses import PausableDeadline
 from pallas_gateway.runtime import fast_agent_api
+from pallas_gateway.runtime.call.google_contents import load_contents
 from pallas_gateway.runtime.call.journal import Journal
 from pallas_gateway.runtime.call.messages import (
     deadline_reply,
@@ -29,6 +30,7 @@ from pallas_gateway.runtime.call.messages import (
     workflow_failure,
 )
 from pallas_gateway.runtime.call.parameters import AppliedParameters
+from pallas_gateway.runtime.call.steps import has_steps, replayed
 from pallas_gateway.runtime.downstreams.connections.connecting import attach
 from pallas_gateway.runtime.downstreams.connections.connection_manager import (
     connections_of,
@@ -254,6 +256,7 @@ class FastAgentInstance:
             raise
         finally:
             self._meter.cut_off()
+            self._observer.close_steps()
         if is_over and (ended := self._meter.spending.ended) is not None:
             extra = {"event": "loop_halt", "reason": ended.stop, "agent": call.agent, "call_id": call.call_id}
             _guard_log.warning("call stopped by its budget", extra=extra)
@@ -288,14 +291,19 @@ class FastAgentInstance:
         turns = (*call.history, call.message)
         if images := [image.data for turn in turns for image in turn.images]:
             running_call.set(replace(running_call.get(), images=images))  # for the rest of this task
-        messages = [to_fast_agent(message) for message in turns]
-        agent = self._agents[self._served]
+        agent, message = self._agents[self._served], to_fast_agent(call.message)
         if self._is_workflow:
-            return await self._session.generate(messages, agent_name=self._served)
+            history = replayed(call.history, None, offers_tools=False)
+            return await self._session.generate([*history, message], agent_name=self._served)
+        llm = getattr(agent, "llm", None)
+        offers_tools = has_steps(call.history) and bool((await agent.list_tools()).tools)
         with_history = cast("MessageHistoryAgentProtocol", agent)
         before = with_history.message_history  # of the agent's card
-        with_history.load_message_history(Unshared([*before, *messages[:-1]]))
-        return await self._session.generate(messages[-1], agent_name=self._served)
+        history = [*before, *replayed(call.history, llm, offers_tools=offers_tools)]
+        if offers_tools:
+            load_contents(llm, history)
+        with_history.load_message_history(Unshared(history))
+        return await self._session.generate(message, agent_name=self._served)
 
     async def dispose(self) -> None:
         """Release all resources of the call after its work has ended.

@@ -41,7 +41,8 @@ class ModelFacts:
     """The model that an agent uses: its `name` without the provider, and the types of images that it accepts.
 
     `is_known` is false if neither fast-agent nor the project describes the model; `meant` is then a known model with
-    almost the same name, or None. `max_output_tokens` is the length of its longest answer, None if unknown.
+    almost the same name, or None. `max_output_tokens` is the length of its longest answer, `context_window` that of a
+    request and its answer in tokens, None if unknown.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ModelFacts:
     is_known: bool = True
     max_output_tokens: int | None = None
     meant: str | None = None
+    context_window: int | None = None
 
     @property
     def vision(self) -> bool:

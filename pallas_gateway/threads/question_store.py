@@ -145,14 +145,14 @@ async def used_checkpoint(sql: AsyncConnection, thread_id: str, number: int) -> 
     answered = select(*columns).where(questions.c.thread_id == thread_id, questions.c.answer.is_not(None))
     answers = {row.id: Answer(**row.answer) for row in await sql.execute(answered)}
     await forget_questions(sql, thread_id)
-    return CheckpointRecord(found.checkpoint, found.params, answers)
+    return CheckpointRecord(found.checkpoint, found.params, found.messages, answers)
 
 
 async def _write_checkpoint(sql: AsyncConnection, lease: Lease, waits: Waits | None) -> None:
     await sql.execute(delete(checkpoints).where(checkpoints.c.thread_id == lease.thread_id))
     if waits is not None:
         place = {"thread_id": lease.thread_id, "turn": lease.turn, "valid_until": now() + int(waits.seconds * 1000)}
-        values = {"params": waits.at.params, "checkpoint": waits.at.checkpoint}
+        values = {"params": waits.at.params, "messages": waits.at.messages, "checkpoint": waits.at.checkpoint}
         await sql.execute(insert(checkpoints).values(**place, **values))
 
 

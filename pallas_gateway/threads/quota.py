@@ -1,7 +1,7 @@
 """The quota of each owner: the bytes of its threads.
 
-Messages, answers and images count as they are stored, and each thread and each turn `ROW_BYTES` besides. An answer is
-always stored, so one turn may exceed the quota, as may requests that arrive at the same moment.
+Messages, answers, images and steps count as they are stored, and each thread and each turn `ROW_BYTES` besides. An
+answer is always stored, so one turn may exceed the quota, as may requests that arrive at the same moment.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from pallas_gateway.threads.records import ThreadsFullError
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement, ScalarSelect
     from sqlalchemy.ext.asyncio import AsyncConnection
-
-    from pallas_gateway.calls.call import Message
 
 ROW_BYTES = 1024
 
@@ -44,8 +42,3 @@ class Quota:
                 f"Your threads may have {self.max_bytes} bytes in all, and this would be more. Delete threads that you "
                 "no longer need, or ask the operator for more (gateway.threads_max_bytes)."
             )
-
-
-def size_of(message: Message) -> int:
-    images = sum(len(image.data) + len(image.mime_type) for image in message.images)
-    return len(message.text.encode("utf-8", "replace")) + images

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from pallas_gateway.calls.call import Image, Message
+from pallas_gateway.calls.call import Image, Message, Step
 from pallas_gateway.calls.questions import Question
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.telemetry.redaction import quoted
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pallas_gateway.database.tables import AnyRow
 
 
+type Position = tuple[int, str]
+"""A place among threads: the time of the last change (milliseconds since 1970) and the id of the thread."""
 type TurnStatus = Literal["pending", "complete", "error"]
 ABANDONED = "abandoned"
 ABANDONED_SENTENCE = "The gateway that was answering has gone away; send the message again."
@@ -27,7 +29,11 @@ ABANDONED_SENTENCE = "The gateway that was answering has gone away; send the mes
 
 @dataclass(frozen=True, slots=True)
 class ThreadRecord:
-    """One conversation of one owner with one agent; `turns` is the number of its latest turn, 0 if it has none."""
+    """One conversation of one owner with one agent; `turns` is the number of its latest turn, 0 if it has none.
+
+    `agent_id` is that of an agent of the database, empty for one of a file. Another agent of the same name, with
+    another id, does not have this thread.
+    """
 
     id: str
     agent: str
@@ -35,11 +41,32 @@ class ThreadRecord:
     created_at: datetime
     updated_at: datetime
     turns: int
+    agent_id: str = ""
 
     @property
-    def changed(self) -> int:
-        """`updated_at` in milliseconds since 1970, as in the database."""
-        return round(self.updated_at.timestamp() * 1000)
+    def position(self) -> Position:
+        """Its place among the threads of its owner."""
+        return round(self.updated_at.timestamp() * 1000), self.id
+
+
+@dataclass(frozen=True, slots=True)
+class WantedThreads:
+    """A page of threads: at most `limit`, behind `after`; with `search`, those that have this text.
+
+    A page of a search may have fewer threads although others follow.
+    """
+
+    limit: int
+    after: Position | None = None
+    search: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadPage:
+    """Some threads; `behind` is where the next page begins, None on the last."""
+
+    threads: tuple[ThreadRecord, ...]
+    behind: Position | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +92,9 @@ class TurnRecord:
     """One message and its outcome; `number` counts from 1, without gaps.
 
     `asks` are the questions of a pending turn to the caller that have no answer. With `can_be_resumed` its process is
-    gone, and another one may go on with it. `process` is the name of the process that runs the call of a pending turn;
-    None where it is unknown. That process may have ended since it renewed its lease.
+    gone, and another one may go on with it. `steps` are its rounds of tools, if they were asked for. `process` is the
+    name of the process that runs the call of a pending turn; None where it is unknown. That process may have ended
+    since it renewed its lease.
     """
 
     number: int
@@ -77,6 +105,7 @@ class TurnRecord:
     created_at: datetime
     ended_at: datetime | None
     asks: tuple[Question, ...] = ()
+    steps: tuple[Step, ...] = ()
     can_be_resumed: bool = False
     process: str | None = None
 
@@ -103,6 +132,7 @@ class NewThread:
 
     owner: str
     agent: str
+    agent_id: str = ""
     id: str = field(default_factory=lambda: secrets.token_hex(16))
 
 
@@ -119,11 +149,13 @@ class Lease:
 class CheckpointRecord:
     """Where the call of a turn waits for answers of its caller.
 
-    `params` are those of its message, `answers` those that were given after its process had ended.
+    `params` are those of its message, `messages` those that took the place of the stored history, `answers` those that
+    were given after its process had ended.
     """
 
     checkpoint: str = field(repr=False)
     params: Mapping[str, Any] | None = None
+    messages: Sequence[Any] | None = field(default=None, repr=False)
     answers: Mapping[str, Answer] = field(default_factory=dict, repr=False)
 
 
@@ -201,16 +233,21 @@ def _message(role: Role, text: str, images: list[dict[str, str]]) -> Message:
     return Message(role, text, tuple(Image(**image) for image in images))
 
 
-def pair_of(row: AnyRow) -> tuple[Message, Message]:
+def pair_of(row: AnyRow, steps: Sequence[Step] = ()) -> tuple[Message, Message]:
     answer = _message("assistant", row.answer, row.answer_images)
-    return _message("user", row.question, row.question_images), answer
+    return _message("user", row.question, row.question_images), replace(answer, steps=tuple(steps))
+
+
+def step_of(row: AnyRow) -> Step:
+    return Step(row.provider, row.model, row.step)
 
 
 def thread_of(row: AnyRow) -> ThreadRecord:
-    return ThreadRecord(row.id, row.agent, row.title, _time(row.created_at), _time(row.updated_at), row.turns)
+    times = _time(row.created_at), _time(row.updated_at)
+    return ThreadRecord(row.id, row.agent, row.title, *times, row.turns, row.agent_id)
 
 
-def turn_of(row: AnyRow, asks: Sequence[Question] = ()) -> TurnRecord:
+def turn_of(row: AnyRow, asks: Sequence[Question] = (), steps: Sequence[Step] = ()) -> TurnRecord:
     """The turn of a row; its `is_over` is true for a pending turn whose lease has ended and that cannot be resumed.
 
     `asks` are its open questions.
@@ -226,6 +263,7 @@ def turn_of(row: AnyRow, asks: Sequence[Question] = ()) -> TurnRecord:
         _time(row.created_at),
         _time(row.ended_at) if row.ended_at is not None else None,
         tuple(asks) if row.status == "pending" and not row.is_over else (),
+        tuple(steps),
         row.can_be_resumed,
         row.lease_process if runs else None,
     )

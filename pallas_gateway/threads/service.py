@@ -10,11 +10,13 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from pallas_gateway.calls.call import StepLog
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.threads.question_store import QuestionStore
 from pallas_gateway.threads.quota import Quota
+from pallas_gateway.threads.sizes import Room
 from pallas_gateway.threads.store import Store
 from pallas_gateway.threads.thread_changes import ThreadChanges
 from pallas_gateway.threads.turns import Turns
@@ -36,18 +38,21 @@ class Threads:
     """The threads of a database: a part of it, opened and closed with it."""
 
     def __init__(self, database: GatewayDatabase, leases: LeaseTerms, limits: ThreadLimits | None = None) -> None:
-        limits = limits or ThreadLimits()
+        self._limits = limits = limits or ThreadLimits()
         self._service = database
         self._database = database.connections
         self.quota = Quota()
+        self.expire_days: float | None = None
         self._store = Store(self._database, leases, limits, self.quota)
-        self._changes = ThreadChanges(self._database, limits.copied_bytes, self.quota)
+        self._changes = ThreadChanges(self._database, limits, self.quota)
         self._turns = Turns(self._store, leases.seconds)
         self._question_store = QuestionStore(self._database)
         self._questions = ThreadQuestions(self._question_store)
 
     async def remove_expired(self, seconds: float) -> None:
         await self._question_store.remove_expired(seconds)
+        if self.expire_days is not None:
+            await self._changes.remove_unchanged_for(self.expire_days)
 
     async def close(self) -> None:
         """Wait (bounded) for running writes. A turn whose end is not written by then ends with its lease."""
@@ -63,6 +68,14 @@ class Threads:
         """
         self._service.refuse_unless_open()
         return self._store
+
+    def room_for(self, window: int | None) -> Room:
+        """Return the room for a history in a context window of so many tokens, None if it is unknown."""
+        return Room.for_window(window, turns=self._limits.replayed_turns, bytes=self._limits.replayed_bytes)
+
+    def step_log(self) -> StepLog:
+        """Return a log for the steps of a turn."""
+        return StepLog(self._limits.step_bytes)
 
     @property
     def changes(self) -> ThreadChanges:

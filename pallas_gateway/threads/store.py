@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import aclosing
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, delete, func, insert, literal, or_, select, tuple_, update
+from sqlalchemy import and_, delete, func, insert, or_, select, tuple_, update
 
-from pallas_gateway.database.tables import ID_CHARACTERS, now, octets, threads, turns
+from pallas_gateway.database.tables import ID_CHARACTERS, now, steps, threads, turns
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads.question_store import forget_questions, has_checkpoint, unanswered, used_checkpoint
-from pallas_gateway.threads.quota import ROW_BYTES, Quota, size_of
+from pallas_gateway.threads.quota import ROW_BYTES, Quota
 from pallas_gateway.threads.records import (
     ABANDONED,
     ABANDONED_SENTENCE,
@@ -19,38 +20,38 @@ from pallas_gateway.threads.records import (
     History,
     Lease,
     ThreadNotFoundError,
+    ThreadPage,
     TurnPage,
     columns_of,
     images_as_json,
     pair_of,
+    step_of,
     thread_of,
     turn_of,
 )
+from pallas_gateway.threads.search import thread_contains
+from pallas_gateway.threads.sizes import Measured, Size, first_that_fits
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
     from typing import Concatenate
 
     from sqlalchemy import ColumnElement, Select
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.calls.call import Message
+    from pallas_gateway.calls.call import Message, Step
     from pallas_gateway.database.connections import Database
     from pallas_gateway.database.leases import LeaseTerms
-    from pallas_gateway.database.tables import AnyRow
-    from pallas_gateway.threads.records import CheckpointRecord, NewThread, ThreadRecord, TurnOutcome
+    from pallas_gateway.threads.records import CheckpointRecord, NewThread, ThreadRecord, TurnOutcome, WantedThreads
+    from pallas_gateway.threads.sizes import Room
 
     type _Method[**P, T] = Callable[Concatenate[Store, AsyncConnection, P], Awaitable[T]]
     type _Transaction[**P, T] = Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]
 
-type Position = tuple[int, str]
-"""Start of a page of threads: the time (milliseconds since 1970) and id of the thread before it."""
-
 _TEXTS = (turns.c.question, turns.c.question_images, turns.c.answer, turns.c.answer_images)
-SIZE = sum((octets(column) for column in _TEXTS), literal(0)).label("size")
 FREED = {"lease_holder": None, "lease_until": None, "lease_process": None}
 """The columns of a thread whose lease was given back."""
-SHOWN = (threads.c.id, threads.c.agent, threads.c.title, threads.c.created_at, threads.c.updated_at, threads.c.turns)
+SHOWN = tuple(threads.c[name] for name in ("id", "agent", "agent_id", "title", "created_at", "updated_at", "turns"))
 
 
 def _writing[**P, T](work: _Method[P, T]) -> _Transaction[P, T]:
@@ -90,10 +91,11 @@ class Store:
 
     @_writing
     async def create(
-        self, connection: AsyncConnection, owner: str, agent: str, title: str | None = None
+        self, connection: AsyncConnection, owner: str, agent: str, title: str | None = None, *, agent_id: str = ""
     ) -> ThreadRecord:
         await self._quota.refuse_beyond(connection, owner, ROW_BYTES)
         values = {"id": secrets.token_hex(ID_CHARACTERS // 2), "owner": owner, "agent": agent, "title": title}
+        values["agent_id"] = agent_id
         counts = {"turns": 0, "bytes": ROW_BYTES}
         new = insert(threads).values(**values, **counts, created_at=now(), updated_at=now()).returning(*SHOWN)
         return thread_of((await connection.execute(new)).one())
@@ -113,24 +115,54 @@ class Store:
 
     @_reading
     async def threads_of(
-        self, connection: AsyncConnection, owner: str, agent: str, *, limit: int, after: Position | None
-    ) -> Sequence[ThreadRecord]:
-        """At most `limit` of the owner's threads with an agent, by their last change, newest first."""
-        place = tuple_(threads.c.updated_at, threads.c.id)
-        wanted = select(*SHOWN).where(threads.c.owner == owner, threads.c.agent == agent)
-        if after is not None:
-            wanted = wanted.where(place < tuple_(*after))
-        wanted = wanted.order_by(threads.c.updated_at.desc(), threads.c.id.desc()).limit(limit)
-        return [thread_of(row) for row in await connection.execute(wanted)]
+        self, connection: AsyncConnection, owner: str, agent: tuple[str, str], wanted: WantedThreads
+    ) -> ThreadPage:
+        """The owner's threads with an agent, by its name and id, the one last changed first."""
+        name, id_ = agent
+        its = and_(threads.c.owner == owner, threads.c.agent == name, threads.c.agent_id == id_)
+        return await self._page(connection, its, wanted)
 
     @_reading
-    async def turns_of(self, connection: AsyncConnection, thread_id: str, *, limit: int, after: int) -> TurnPage:
+    async def threads_except(
+        self, connection: AsyncConnection, owner: str, hidden: Collection[tuple[str, str]], wanted: WantedThreads
+    ) -> ThreadPage:
+        """As `threads_of`, the owner's threads with all agents but those `hidden`."""
+        shown = (or_(threads.c.agent != name, threads.c.agent_id != id_) for name, id_ in hidden)
+        return await self._page(connection, and_(threads.c.owner == owner, *shown), wanted)
+
+    @_reading
+    async def file_agents_of(self, connection: AsyncConnection, owner: str) -> Sequence[str]:
+        """Names of the agents of files with which the owner has threads."""
+        wanted = select(threads.c.agent).where(threads.c.owner == owner, threads.c.agent_id == "").distinct()
+        return (await connection.execute(wanted)).scalars().all()
+
+    async def _page(self, connection: AsyncConnection, its: ColumnElement[bool], wanted: WantedThreads) -> ThreadPage:
+        place = tuple_(threads.c.updated_at, threads.c.id)
+        order = threads.c.updated_at.desc(), threads.c.id.desc()
+        found, behind = select(*SHOWN).where(its).order_by(*order), None
+        if wanted.after is not None:
+            found = found.where(place < tuple_(*wanted.after))
+        if wanted.search is not None:
+            end = await connection.execute(found.offset(self._limits.searched_threads - 1).limit(1))
+            if (last := end.one_or_none()) is not None:
+                behind = (last.updated_at, last.id)
+                found = found.where(place >= tuple_(*behind))
+            found = found.where(thread_contains(wanted.search, connection.dialect.name))
+        rows = [thread_of(row) for row in await connection.execute(found.limit(wanted.limit + 1))]
+        shown = tuple(rows[: wanted.limit])
+        return ThreadPage(shown, shown[-1].position if len(rows) > wanted.limit else behind)
+
+    @_reading
+    async def turns_of(
+        self, connection: AsyncConnection, thread_id: str, *, limit: int, after: int, with_steps: bool = False
+    ) -> TurnPage:
         """The turns after number `after`, in order: at most `limit`, and at most `page_bytes` of them.
 
         A pending turn whose lease has ended is returned as an error.
         """
         is_wanted = and_(turns.c.thread_id == thread_id, turns.c.number > after)
-        sizes = select(turns.c.number, SIZE).where(is_wanted).order_by(turns.c.number).limit(limit + 1)
+        size = turns.c.bytes if with_steps else turns.c.bytes - turns.c.steps_bytes
+        sizes = select(turns.c.number, size.label("size")).where(is_wanted).order_by(turns.c.number).limit(limit + 1)
         fitting, has_more = await _fitting(connection, sizes, most=limit, octets=self._limits.page_bytes, at_least=1)
         if fitting is None:
             return TurnPage((), has_more=False)
@@ -144,34 +176,39 @@ class Store:
         )
         rows = (await connection.execute(page)).all()
         asks = await unanswered(connection, thread_id)
-        return TurnPage(tuple(turn_of(row, asks.get(row.number, ())) for row in rows), has_more=has_more)
+        numbers = and_(steps.c.turn > after, steps.c.turn <= fitting)
+        made = await _steps_of(connection, thread_id, numbers) if with_steps else {}
+        shown = (turn_of(row, asks.get(row.number, ()), made.get(row.number, ())) for row in rows)
+        return TurnPage(tuple(shown), has_more=has_more)
 
     @_reading
-    async def history(self, connection: AsyncConnection, lease: Lease) -> History:
-        """The messages before the turn of a lease: the newest complete turns that fit."""
+    async def history(self, connection: AsyncConnection, lease: Lease, room: Room) -> History:
+        """The messages before the turn of a lease, with their steps: the newest complete turns that fit.
+
+        Which those are is decided by the stored sizes; texts are read of these turns only.
+        """
         is_wanted = and_(
             turns.c.thread_id == lease.thread_id, turns.c.status == "complete", turns.c.number < lease.turn
         )
-        sizes = select(turns.c.number, SIZE).where(is_wanted).order_by(turns.c.number.desc())
-        turns_, bytes_ = self._limits.replayed_turns, self._limits.replayed_bytes
-        oldest, has_more = await _fitting(connection, sizes, most=turns_, octets=bytes_, at_least=0)
-        rows: Sequence[AnyRow] = ()
-        if oldest is not None:
-            replayed = select(*_TEXTS).where(is_wanted, turns.c.number >= oldest).order_by(turns.c.number)
-            rows = (await connection.execute(replayed)).all()
-        all_of_them = select(func.count()).select_from(turns).where(is_wanted)
-        left_out = (await connection.execute(all_of_them)).scalar_one() - len(rows) if has_more else 0
-        return History(tuple(message for row in rows for message in pair_of(row)), left_out)
+        before, left_out = await _left_out(connection, is_wanted, room)
+        made: Mapping[int, Sequence[Step]] = await _steps_of(connection, lease.thread_id, steps.c.turn > before)
+        replayed = select(turns.c.number, *_TEXTS).where(is_wanted, turns.c.number > before).order_by(turns.c.number)
+        messages: list[Message] = []
+        async with connection.stream(replayed) as found:
+            async for row in found:
+                messages += pair_of(row, made.get(row.number, ()))
+        return History(tuple(messages), left_out)
 
     @_writing
     async def begin_thread(
         self, connection: AsyncConnection, thread: NewThread, question: Message, call_id: str
     ) -> Lease:
         """Create a thread with its first turn, pending, and its lease, in one transaction."""
-        size = 2 * ROW_BYTES + size_of(question)
+        size = 2 * ROW_BYTES + Size.of(question).bytes
         await self._quota.refuse_beyond(connection, thread.owner, size)
         lease = Lease(thread.id, 1, secrets.token_hex(16))
         values = {"id": thread.id, "owner": thread.owner, "agent": thread.agent, "bytes": size}
+        values["agent_id"] = thread.agent_id
         values.update(self._held_by(lease.holder))
         await connection.execute(insert(threads).values(**values, created_at=now(), updated_at=now(), turns=1))
         await connection.execute(_pending(thread.id, lease.turn, question, call_id))
@@ -187,7 +224,7 @@ class Store:
         the last holder becomes an error. `ThreadNotFoundError` if the thread was deleted, `ThreadsFullError` beyond
         the quota of its owner.
         """
-        holder, size = secrets.token_hex(16), ROW_BYTES + size_of(question)
+        holder, size = secrets.token_hex(16), ROW_BYTES + Size.of(question).bytes
         changed = {"turns": threads.c.turns + 1, "bytes": threads.c.bytes + size, "updated_at": now()}
         taken = (
             update(threads)
@@ -222,19 +259,32 @@ class Store:
         return reason.scalar_one_or_none() == CANCELLED.error_reason
 
     @_writing
-    async def end_turn(self, connection: AsyncConnection, lease: Lease, outcome: TurnOutcome) -> bool:
-        """Write what a turn came to and give its lease back; False, and nothing is written, if it was lost."""
-        size = size_of(outcome.answer) if outcome.answer else 0
-        changed = {"updated_at": now(), "bytes": threads.c.bytes + size}
+    async def end_turn(
+        self, connection: AsyncConnection, lease: Lease, outcome: TurnOutcome, made: Sequence[Step] = ()
+    ) -> bool:
+        """Write what a turn came to, with its steps, and give its lease back.
+
+        False, and nothing is written, if the lease was lost.
+        """
+        size = sum(map(Size.of_step, made), Size.of(outcome.answer) if outcome.answer else Size())
+        changed = {"updated_at": now(), "bytes": threads.c.bytes + size.bytes}
         given_back = update(threads).where(_holds(lease)).values(**FREED, **changed)
         ended = (
             update(turns)
             .where(turns.c.thread_id == lease.thread_id, turns.c.number == lease.turn)
-            .values(**columns_of(outcome), ended_at=now())
+            .values(
+                **columns_of(outcome),
+                ended_at=now(),
+                bytes=turns.c.bytes + size.bytes,
+                steps_bytes=size.steps_bytes,
+                tokens=turns.c.tokens + size.tokens,
+            )
         )
         is_held = (await connection.execute(given_back)).rowcount == 1
         if is_held:
             await connection.execute(ended)
+            if made:
+                await connection.execute(insert(steps), _rows_of(lease, made))
             await forget_questions(connection, lease.thread_id)
         return is_held
 
@@ -298,6 +348,42 @@ async def _fitting(
     return last, False
 
 
+async def _left_out(connection: AsyncConnection, is_wanted: ColumnElement[bool], room: Room) -> tuple[int, int]:
+    """Return the number of the latest turn that does not fit, and how many do not."""
+    sums = [func.coalesce(func.sum(column), 0) for column in (turns.c.bytes, turns.c.tokens)]
+    count, bytes_, tokens = (await connection.execute(select(func.count(), *sums).where(is_wanted))).one()
+    whole = Measured(0, count, int(bytes_), int(tokens))
+    sizes = select(turns.c.number, turns.c.bytes, turns.c.tokens).where(is_wanted).order_by(turns.c.number)
+
+    async def oldest_first() -> AsyncGenerator[Measured]:
+        async with connection.stream(sizes) as found:
+            async for row in found:
+                yield Measured(row.number, 1, row.bytes, row.tokens)
+
+    async with aclosing(oldest_first()) as measured:
+        return await first_that_fits(room, whole, measured)
+
+
+async def _steps_of(
+    connection: AsyncConnection, thread_id: str, of_turns: ColumnElement[bool]
+) -> Mapping[int, Sequence[Step]]:
+    """Return the steps of some turns of a thread, by the numbers of the turns."""
+    wanted = select(steps).where(steps.c.thread_id == thread_id, of_turns).order_by(steps.c.turn, steps.c.number)
+    made: dict[int, list[Step]] = {}
+    async with connection.stream(wanted) as found:
+        async for row in found:
+            made.setdefault(row.turn, []).append(step_of(row))
+    return made
+
+
+def _rows_of(lease: Lease, made: Sequence[Step]) -> list[dict[str, Any]]:
+    place = {"thread_id": lease.thread_id, "turn": lease.turn}
+    return [
+        {**place, "number": number, "provider": one.provider, "model": one.model, "step": one.data}
+        for number, one in enumerate(made)
+    ]
+
+
 async def refuse_deleted(connection: AsyncConnection, thread_id: str) -> None:
     """Raise `ThreadNotFoundError` unless the thread exists."""
     if (await connection.execute(select(threads.c.id).where(threads.c.id == thread_id))).one_or_none() is None:
@@ -321,6 +407,8 @@ def _pending(thread_id: str, number: int, question: Message, call_id: str) -> An
         status="pending",
         question=question.text,
         question_images=images_as_json(question),
+        bytes=(size := Size.of(question)).bytes,
+        tokens=size.tokens,
         answer_images=[],
         usage={},
         call_id=call_id,

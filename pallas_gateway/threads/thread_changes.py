@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, delete, exists, func, insert, literal, select, update
 
-from pallas_gateway.database.tables import ID_CHARACTERS, now, threads, turns
+from pallas_gateway.database.tables import ID_CHARACTERS, now, steps, threads, turns
 from pallas_gateway.threads.question_store import forget_questions
 from pallas_gateway.threads.quota import ROW_BYTES, Quota
 from pallas_gateway.threads.records import (
@@ -19,24 +19,26 @@ from pallas_gateway.threads.records import (
     columns_of,
     thread_of,
 )
-from pallas_gateway.threads.store import FREED, SHOWN, SIZE, is_free, refuse_deleted
+from pallas_gateway.threads.store import FREED, SHOWN, is_free, refuse_deleted
 
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.database.connections import Database
+    from pallas_gateway.limits import ThreadLimits
     from pallas_gateway.threads.records import ThreadRecord
 
 
 class ThreadChanges:
     """Writes changes; every method is one transaction, and raises as those of `Store`."""
 
-    def __init__(self, database: Database, copied_bytes: int, quota: Quota | None = None) -> None:
-        """Take the database, the most bytes of turns that are copied at once, and the quota of owners."""
+    def __init__(self, database: Database, limits: ThreadLimits, quota: Quota | None = None) -> None:
+        """Take the database, and the quota of owners."""
         self._database = database
         self._quota = quota or Quota()
-        self._copied_bytes = copied_bytes
+        self._copied_bytes = limits.copied_bytes
+        self._removed_threads = limits.removed_threads
 
     async def rename(self, thread_id: str, title: str | None) -> ThreadRecord:
         """Give a thread another title, or none; its place among the threads stays.
@@ -44,7 +46,14 @@ class ThreadChanges:
         Raises:
             ThreadNotFoundError: it was deleted meanwhile.
         """
-        changed = update(threads).where(threads.c.id == thread_id).values(title=title).returning(*SHOWN)
+        return await self._changed(thread_id, title=title)
+
+    async def touch(self, thread_id: str) -> ThreadRecord:
+        """Make a thread the one that was changed last; raises as `rename`."""
+        return await self._changed(thread_id, updated_at=now())
+
+    async def _changed(self, thread_id: str, **values: Any) -> ThreadRecord:
+        changed = update(threads).where(threads.c.id == thread_id).values(**values).returning(*SHOWN)
 
         async def written(sql: AsyncConnection) -> ThreadRecord:
             row = (await sql.execute(changed)).one_or_none()
@@ -65,9 +74,9 @@ class ThreadChanges:
         """
         made = secrets.token_hex(ID_CHARACTERS // 2)
         wanted = and_(turns.c.thread_id == thread_id, turns.c.number <= last)
-        copied = [column for column in turns.c if column is not turns.c.thread_id]
+        its_steps = and_(steps.c.thread_id == thread_id, steps.c.turn <= last)
         # Locked, so that no other request deletes it between the two copies.
-        found = select(threads.c.owner, threads.c.agent, threads.c.title, threads.c.turns)
+        found = select(threads.c.owner, threads.c.agent, threads.c.agent_id, threads.c.title, threads.c.turns)
         found = found.where(threads.c.id == thread_id).with_for_update()
 
         async def written(sql: AsyncConnection) -> ThreadRecord:
@@ -79,8 +88,10 @@ class ThreadChanges:
             values = {**row._mapping, "turns": min(last, row.turns), "bytes": size}
             new = insert(threads).values(**values, id=made, created_at=now(), updated_at=now())
             thread = (await sql.execute(new.returning(*SHOWN))).one()
-            rows = select(literal(made), *copied).where(wanted)
-            await sql.execute(insert(turns).from_select([turns.c.thread_id, *copied], rows))
+            for table, copied in ((turns, wanted), (steps, its_steps)):
+                columns = [column for column in table.c if column is not table.c.thread_id]
+                rows = select(literal(made), *columns).where(copied)
+                await sql.execute(insert(table).from_select([table.c.thread_id, *columns], rows))
             return thread_of(thread)
 
         return await self._database.write(written)
@@ -101,6 +112,35 @@ class ThreadChanges:
                 raise ThreadBusyError("A message of this thread is being answered. Cancel it, then delete the thread.")
 
         await self._database.write(written)
+
+    async def remove_of_agent(self, agent_id: str) -> None:
+        """Delete all threads with a deleted agent of the database, of all owners; calls that run lose their thread.
+
+        Raises:
+            ValueError: `agent_id` is empty, which stands for all agents of files.
+        """
+        if not agent_id:
+            raise ValueError("the id of an agent of the database is not empty")
+        while await self._removed(threads.c.agent_id == agent_id):
+            pass
+
+    async def remove_unchanged_for(self, days: float) -> None:
+        """Delete the threads that nothing has changed for so long and in which no message is being answered."""
+        is_old = and_(threads.c.updated_at < now() - int(days * 86_400_000), is_free())
+        while await self._removed(is_old):
+            pass
+
+    async def _removed(self, which: ColumnElement[bool]) -> bool:
+        """Delete some threads, few enough for one statement; return whether there may be more."""
+        some = select(threads.c.id).where(which).order_by(threads.c.id).limit(self._removed_threads).with_for_update()
+
+        async def written(sql: AsyncConnection) -> bool:
+            ids = (await sql.execute(some)).scalars().all()
+            if ids:
+                await sql.execute(delete(threads).where(threads.c.id.in_(ids), which))
+            return bool(len(ids) == self._removed_threads)
+
+        return await self._database.write(written)
 
     async def cancel(self, thread_id: str) -> None:
         """End the pending turn of a thread as cancelled, and take the lease from the process that runs its call.
@@ -127,11 +167,12 @@ class ThreadChanges:
 
         Raises an error if they are too large, or one of them is pending.
         """
-        pending, size_ = func.count().filter(turns.c.status == "pending"), func.coalesce(func.sum(SIZE), 0)
+        pending = func.count().filter(turns.c.status == "pending")
+        size_ = func.coalesce(func.sum(turns.c.bytes), 0)
         found = await sql.execute(select(pending, size_, func.count()).where(wanted))
         is_pending, size, count = found.one()
         if is_pending:
             raise ThreadBusyError("A message of this thread is being answered. Copy the messages before it.")
         if size > self._copied_bytes:
             raise ThreadTooLargeError(f"These messages have more than {self._copied_bytes} bytes. Copy fewer of them.")
-        return int(size) + (1 + count) * ROW_BYTES
+        return int(size) + (1 + int(count)) * ROW_BYTES

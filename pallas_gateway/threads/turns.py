@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Any
 
-    from pallas_gateway.calls.call import Message
+    from pallas_gateway.calls.call import Message, StepLog
     from pallas_gateway.threads.records import CheckpointRecord, Lease, NewThread
+    from pallas_gateway.threads.sizes import Room
     from pallas_gateway.threads.store import Store
 
     type _Begin = Callable[[], Coroutine[Any, Any, Lease | None]]
@@ -42,12 +43,16 @@ class OpenTurn:
     """A turn that has begun; `history` is the messages before it."""
 
     def __init__(self, store: Store, lease: Lease, tasks: TaskOwner, *, is_first: bool) -> None:
-        """With `is_first` the thread was created for this turn, and is deleted if the turn fails before it is kept."""
+        """With `is_first` the thread was created for this turn, and is deleted if the turn fails before it is kept.
+
+        `step_log` has the steps of its call, which are stored with its outcome.
+        """
         self._store = store
         self._tasks = tasks
         self._is_kept = not is_first
         self.lease = lease
         self.history = History()
+        self.step_log: StepLog | None = None
         self.is_ended = False
         self.look = asyncio.Event()
         """Set it to renew the lease at once, and so to notice its loss."""
@@ -57,8 +62,8 @@ class OpenTurn:
         """The turn's number in its thread, from 1."""
         return self.lease.turn
 
-    async def read_history(self) -> None:
-        self.history = await self._store.history(self.lease)
+    async def read_history(self, room: Room) -> None:
+        self.history = await self._store.history(self.lease, room)
 
     def keep(self) -> None:
         """Keep a thread that was created for this turn, even if the turn fails."""
@@ -105,7 +110,8 @@ class OpenTurn:
             raise await _lost(self._store, self.lease)
 
     async def _end(self, outcome: TurnOutcome) -> None:
-        if not await self._store.end_turn(self.lease, outcome):
+        made = self.step_log.steps if self.step_log is not None else ()
+        if not await self._store.end_turn(self.lease, outcome, made):
             raise await _lost(self._store, self.lease)
 
 
@@ -123,11 +129,12 @@ class Turns:
         await self._tasks.__aexit__()
 
     def turn(
-        self, thread_id: str, question: Message, call_id: str, *, wait_seconds: float
+        self, thread_id: str, question: Message, call_id: str, *, wait_seconds: float, room: Room | None = None
     ) -> AbstractAsyncContextManager[OpenTurn]:
         """The next turn of a thread, for the block, which is ended as an error unless the block ends it.
 
-        The lease is renewed during the block. If it is lost nevertheless, the block is cancelled.
+        Its history has what fits into `room`, or nothing without one. The lease is renewed during the block. If it is
+        lost nevertheless, the block is cancelled.
 
         Raises:
             ThreadBusyError: another turn was still running after `wait_seconds`.
@@ -135,7 +142,7 @@ class Turns:
             DatabaseUnavailableError: the database cannot be used.
         """
         begin = partial(self._store.begin_turn, thread_id, question, call_id)
-        return self._turn(thread_id, begin, wait_seconds=wait_seconds)
+        return self._turn(thread_id, begin, wait_seconds=wait_seconds, room=room)
 
     def first_turn(self, thread: NewThread, question: Message, call_id: str) -> AbstractAsyncContextManager[OpenTurn]:
         """The first turn of a new thread; as `turn`.
@@ -145,7 +152,7 @@ class Turns:
         return self._turn(thread.id, partial(self._store.begin_thread, thread, question, call_id), is_first=True)
 
     def resumed_turn(
-        self, thread_id: str, number: int, take: Callable[[CheckpointRecord], object]
+        self, thread_id: str, number: int, take: Callable[[CheckpointRecord], object], *, room: Room | None = None
     ) -> AbstractAsyncContextManager[OpenTurn]:
         """A turn that another process has left with open questions; as `turn`.
 
@@ -154,18 +161,24 @@ class Turns:
         Raises:
             QuestionNotOpenError: it cannot be resumed.
         """
-        return self._turn(thread_id, partial(self._store.resume_turn, thread_id, number, take))
+        return self._turn(thread_id, partial(self._store.resume_turn, thread_id, number, take), room=room)
 
     @asynccontextmanager
     async def _turn(
-        self, thread_id: str, begin: _Begin, *, wait_seconds: float = 0, is_first: bool = False
+        self,
+        thread_id: str,
+        begin: _Begin,
+        *,
+        wait_seconds: float = 0,
+        is_first: bool = False,
+        room: Room | None = None,
     ) -> AsyncIterator[OpenTurn]:
         async with self._in_line(thread_id, wait_seconds) as deadline:
             turn = await self._begun(begin, deadline, is_first=is_first)
             try:
                 async with self._kept(turn):
-                    if not is_first:
-                        await turn.read_history()
+                    if room is not None:
+                        await turn.read_history(room)
                     yield turn
             except LeaseLostError:
                 raise

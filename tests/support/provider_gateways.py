@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     type Sample = tuple[str, frozenset[tuple[str, str]]]  # of a metric: its name and its labels
 
 KEY = "key-of-this-provider-4711"
-AGENTS = ("solo", "seeing", "impatient")
+AGENTS = ("solo", "brief", "bare", "seeing", "impatient")
 DELTAS = {"progressToken": "token-1", "pallas/stream": "delta", "io.modelcontextprotocol/logLevel": "info"}
 
 
@@ -136,6 +136,8 @@ async def serving_all(path: Path, provider: Provider) -> AsyncGenerator[Served]:
     """Serve for many tests (`Served.playing`): `solo`, `seeing` with a model for images, and `impatient`."""
     agents = {
         "solo": _agent(provider.model),
+        "brief": _agent(provider.model, settings={"max_iterations": 1}),
+        "bare": _agent(provider.model, servers=()),
         "seeing": _agent(
             provider.seeing or provider.model, settings={"model_capabilities": {"vision": True}}, servers=()
         ),
@@ -168,7 +170,11 @@ async def _serving(
             config |= provider.more
             servers = {"tools": {"transport": "http", "url": tools.url}}
             project = write_project(
-                path, agents, servers=servers, fastagent={provider.section or provider.name: config}
+                path,
+                agents,
+                servers=servers,
+                fastagent={provider.section or provider.name: config},
+                gateway={"database": "sqlite:///threads.db"},
             )
             async with running(project) as gateway:
                 yield Served(provider, gateway, llm, tools)

@@ -109,6 +109,7 @@ CAPABILITIES: Mapping[str, str] = {
     "deltas": "live text (`assistant_delta`) is sent while the model writes",
     "cancellation": "a client that disconnects or cancels ends the provider's request, before the answer and within it",
     "caller's token": "Hugging Face gets the caller's own token as the key, other providers never get it",
+    "later turns": "a thread's later turns have the tool calls, results, signatures and reasoning of the earlier ones",
     "log": "no key and no token is in the log, and above DEBUG no word of a conversation",
     "early end": "an answer without its end is a failure",
     "cut": "a connection cut within an answer is a failure",

@@ -17,6 +17,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
 
 from pallas_gateway.config.model.parameters import SAMPLING_KEYS
 from tests.support.protocol_messages import MISFITS
+from tests.support.providers.tool_rounds import faults_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -54,7 +55,7 @@ OPTIONAL: dict[str, set[str]] = {
     # Earlier answers are sent as messages of the assistant; only those that were stored at OpenAI have these.
     "ResponseOutputMessageParam": {"id", "status"},
     "ResponseOutputTextParam": {"annotations"},
-    "ResponseReasoningItemParam": {"id"},  # xAI gives the same one to several
+    "ResponseReasoningItemParam": {"id", "summary"},  # xAI gives the same id to several, DeepSeek has no summaries
 }
 """By the definition: members that the types require and the API does not."""
 _IN_HEADERS = {"betas", "user_profile_id", "workspace_id"}
@@ -68,7 +69,8 @@ def to_provider(path: str, body: Json) -> None:
 
 def misfits_of_request(path: str, body: Json) -> list[str]:
     """Return what of a request does not fit the API whose paths end like this one."""
-    return _APIS[path.rpartition("/")[2].rpartition(":")[2]](body)
+    kind = path.rpartition("/")[2].rpartition(":")[2]
+    return _APIS[kind](body) or faults_of(kind, body)
 
 
 def _of_chat(body: Json) -> list[str]:

@@ -141,11 +141,15 @@ class Say:
 
 @dataclass(frozen=True)
 class CallTools:
-    """An answer that asks for tools; arguments are JSON text, which may be broken on purpose."""
+    """An answer that asks for tools; arguments are JSON text, which may be broken on purpose.
+
+    `thinking` comes before, signed or encrypted where the provider's API does that; then there is no `text`.
+    """
 
     calls: tuple[tuple[str, str], ...]
     text: str = ""
     usage: Usage | None = DEFAULT_USAGE
+    thinking: str = ""
 
 
 @dataclass(frozen=True)
@@ -207,12 +211,17 @@ def stream(pieces: Sequence[str], gate: Gate | None = None, *, usage: Usage | No
 
 
 def call_tools(
-    calls: Sequence[tuple[str, Mapping[str, Any] | str]], *, text: str = "", usage: Usage | None = DEFAULT_USAGE
+    calls: Sequence[tuple[str, Mapping[str, Any] | str]],
+    *,
+    text: str = "",
+    usage: Usage | None = DEFAULT_USAGE,
+    thinking: str = "",
 ) -> CallTools:
     """Ask for tools, all at once; ids are `call_<request number>_<n>`. Arguments as a string go out as they are."""
-    return CallTools(
-        tuple((name, args if isinstance(args, str) else json.dumps(args)) for name, args in calls), text, usage
-    )
+    if text and thinking:
+        raise ValueError("a turn has either a text or thinking")
+    asked = tuple((name, args if isinstance(args, str) else json.dumps(args)) for name, args in calls)
+    return CallTools(asked, text, usage, thinking)
 
 
 def fail(status: int, body: object = None, *, headers: Mapping[str, str] | None = None) -> Reply:
@@ -464,6 +473,7 @@ async def _play_stream(turn: Say | CallTools | Cut | EndEarly | ErrorEvent, requ
 def _deltas(turn: Say | CallTools | Cut | EndEarly | ErrorEvent, request: LlmRequest) -> list[Json]:
     if isinstance(turn, CallTools):
         deltas: list[Json] = [{"content": turn.text}] if turn.text else []
+        deltas += [{"reasoning_content": turn.thinking}] if turn.thinking else []
         deltas += _tool_call_deltas(turn, request)
     else:
         deltas = [{"content": piece} for piece in turn.pieces]
@@ -488,6 +498,8 @@ def completion_of(turn: Say | CallTools, request: LlmRequest) -> Json:
     message: Json = {"role": "assistant", "content": "".join(turn.pieces) if isinstance(turn, Say) else turn.text}
     if isinstance(turn, CallTools):
         message["content"] = turn.text or None
+        if turn.thinking:
+            message["reasoning_content"] = turn.thinking
         message["tool_calls"] = [
             {"id": call_id(request, index), "type": "function", "function": {"name": name, "arguments": arguments}}
             for index, (name, arguments) in enumerate(turn.calls)

@@ -12,7 +12,7 @@ from pallas_gateway.database.service import GatewayDatabase
 from pallas_gateway.hosting.stored_services import StoredServices
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import GatewayLimits
-from pallas_gateway.threads.records import TurnOutcome
+from pallas_gateway.threads.records import TurnOutcome, WantedThreads
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client import Gauge
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.threads.records import TurnRecord
+    from pallas_gateway.threads.records import ThreadRecord, TurnRecord
     from pallas_gateway.threads.service import Threads
 
 
@@ -62,6 +62,13 @@ async def say(threads: Threads, thread_id: str, text: str, *, wait_seconds: floa
     async with threads.turns.turn(thread_id, Message("user", text), "call", wait_seconds=wait_seconds) as turn:
         await turn.end(TurnOutcome(Message("assistant", f"said {text}"), "endTurn", {"input": 1}))
     return turn.number
+
+
+async def listed(
+    threads: Threads, owner: str = "me", agent: str = "solo", *, agent_id: str = "", **wanted: Any
+) -> list[ThreadRecord]:
+    page = await threads.store.threads_of(owner, (agent, agent_id), WantedThreads(**{"limit": 100, **wanted}))
+    return list(page.threads)
 
 
 async def turns_of(threads: Threads, thread_id: str) -> list[TurnRecord]:

@@ -20,7 +20,7 @@ from pallas_gateway.database.connections import Database
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.threads.records import NewThread, ThreadBusyError, TurnOutcome
-from tests.support.stored_threads import opened, say, turns_of
+from tests.support.stored_threads import listed, opened, say, turns_of
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ async def find(threads: Threads, thread_id: str) -> object:
 
 
 async def list_threads(threads: Threads, _: str) -> object:
-    return await threads.store.threads_of("me", "solo", limit=10, after=None)
+    return await listed(threads, "me", "solo", limit=10)
 
 
 async def list_turns(threads: Threads, thread_id: str) -> object:
@@ -200,7 +200,7 @@ async def test_a_first_message_cancelled_at_any_statement_leaves_a_whole_thread_
             number += 1
 
         async def settled() -> bool:
-            found = await threads.store.threads_of("me", "solo", limit=100, after=None)
+            found = await listed(threads, "me", "solo", limit=100)
             pages = [await turns_of(threads, thread.id) for thread in found]
             return all([turn.status for turn in turns] == ["complete"] for turns in pages)
 
@@ -228,8 +228,8 @@ async def test_callers_that_leave_at_random_moments_lock_neither_the_database_no
                 await asyncio.gather(*(leave_at_some_moment() for _ in range(4)))
             left = await find_open()
         await say(threads, thread.id, "still there", wait_seconds=5)
-        listed = await threads.store.threads_of("me", "solo", limit=200, after=None)
-        statuses = {turn.status for one in listed for turn in await turns_of(threads, one.id)}
+        found = await listed(threads, "me", "solo", limit=200)
+        statuses = {turn.status for one in found for turn in await turns_of(threads, one.id)}
     assert left == ""
     assert statuses <= {"complete", "error"}
 
@@ -245,7 +245,7 @@ async def test_a_transaction_that_takes_too_long_goes_on_and_its_connection_is_u
         with pytest.raises(DatabaseUnavailableError, match="try again"):
             await database.write(write, seconds=0.05)
         gate.open()
-        await eventually(lambda: threads.store.threads_of("me", "solo", limit=1, after=None), what="the late commit")
+        await eventually(lambda: listed(threads, "me", "solo", limit=1), what="the late commit")
         count = await database.read(lambda connection: connection.execute(select(tables.threads)))
     await database.close()
     assert len(count.all()) == 1

@@ -25,7 +25,7 @@ from pallas_gateway.hosting import gateway
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.gateway import Agent, running, write_project
-from tests.support.stored_threads import services
+from tests.support.stored_threads import listed, services
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -205,10 +205,8 @@ async def test_a_database_that_reads_and_cannot_write_is_said_once_and_used_when
         await _switch(server, url, "RESET default_transaction_read_only")
         await eventually(lambda: stored.database.connections.is_up, what="the end of the outage")
         shown.append(up_of(metrics))
-        assert [one.id for one in await stored.threads.store.threads_of("me", "solo", limit=9, after=None)] == [
-            thread.id
-        ]
-        assert await stored.threads.store.threads_of("", "", limit=9, after=None) == []
+        assert [one.id for one in await listed(stored.threads, "me", "solo", limit=9)] == [thread.id]
+        assert await listed(stored.threads, "", "", limit=9) == []
     said = [record for record in caplog.records if record.name == "pallas.threads"]
     assert [one.message for one in said] == ["threads database unavailable", "threads database available again"]
     assert "read-only transaction" in said[0].__dict__["why"]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.database import connections
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.definitions.errors import (
     AgentInUseError,
@@ -23,13 +21,11 @@ from pallas_gateway.definitions.records import Place
 from pallas_gateway.definitions.service import Owner
 from pallas_gateway.errors import GatewayError
 from tests.support.definers import RELEASED, SIMPLE, configured, definitions, editor
-from tests.support.stored_threads import say, services, turns_of
+from tests.support.older_tables import migrate_to, write_as_of_0006
+from tests.support.stored_threads import services, turns_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from alembic.config import Config
-    from sqlalchemy import Connection
 
     from pallas_gateway.definitions.records import StoredAgent
 
@@ -239,22 +235,6 @@ async def test_the_runtime_is_asked_again_if_another_change_has_brought_what_it_
     assert (changed.version, changed.definition) == (3, with_(title="T", model="openai.other"))
 
 
-async def test_a_version_is_not_restored_to_another_agent_that_has_got_the_name(database_url: str) -> None:
-    async with definitions(database_url) as made:
-        await made.create("helper", with_(title="Ann's"), ANN)
-
-        async def check(_: str | None, __: tuple[str, ...]) -> Sequence[tuple[str, str]]:
-            made.check = None
-            await made.remove("helper", ANN, expected=1)
-            await made.create("helper", SIMPLE, BOB)
-            return []
-
-        made.check = check
-        with pytest.raises(AgentNotFoundError, match="no version 1"):
-            await made.restore("helper", 1, ANN, expected=None)
-        assert (await made.find("helper")).definition == SIMPLE
-
-
 async def test_an_editor_adds_only_sub_agents_that_it_may_run_and_learns_of_no_other(database_url: str) -> None:
     async with definitions(database_url) as made:
         await made.create("hidden", SIMPLE, ANN)
@@ -403,28 +383,11 @@ async def test_a_database_that_was_never_there_refuses_changes(tmp_path: Path) -
                 await asked
 
 
-async def test_tables_of_version_0006_get_agents_and_keep_what_they_have(
-    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "migrations"
-    shutil.copytree(Path(connections.__file__).with_name("migrations"), folder)
-    for newer in folder.glob("versions/v*.py"):
-        if newer.name > "v0007":
-            newer.unlink()
-    config = connections._config
-
-    def older_config(connection: Connection) -> Config:
-        changed = config(connection)
-        changed.set_main_option("script_location", str(folder))
-        return changed
-
-    with monkeypatch.context() as older:
-        older.setattr(connections, "_config", older_config)
-        older.setattr(connections, "TRIED_BYTES", 2)
-        async with services(database_url) as stored:
-            thread = await stored.threads.store.create("me", "solo")
-            await say(stored.threads, thread.id, "hello")
+async def test_tables_of_version_0006_get_agents_and_keep_what_they_have(database_url: str, tmp_path: Path) -> None:
+    id_ = "1" * 32
+    await migrate_to("0006", database_url, tmp_path)
+    await write_as_of_0006(database_url, [id_], [("complete", "hello")])
     async with services(database_url, configuration=configured) as stored:
-        assert [turn.question.text for turn in await turns_of(stored.threads, thread.id)] == ["hello"]
+        assert [turn.question.text for turn in await turns_of(stored.threads, id_)] == ["one"]
         assert await stored.definitions.number() == 0
         assert (await stored.definitions.create("helper", SIMPLE, ANN)).version == 1

@@ -17,6 +17,7 @@ from pallas_gateway.database import tables
 from pallas_gateway.database.connections import Database
 from pallas_gateway.database.leases import LeaseTerms
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads.question_store import QuestionStore, Waits
 from pallas_gateway.threads.records import (
     CheckpointRecord,
@@ -30,10 +31,11 @@ from pallas_gateway.threads.records import (
     TurnOutcome,
     TurnPage,
 )
+from pallas_gateway.threads.sizes import Room
 from pallas_gateway.threads.store import Store
 from pallas_gateway.threads.thread_changes import ThreadChanges
 from pallas_gateway.threads.turns import Turns
-from tests.support.stored_threads import LONG, SHORT, opened, say, turns_of
+from tests.support.stored_threads import LONG, SHORT, listed, opened, say, turns_of
 from tests.support.waiting import eventually, tick
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
 PICTURE = Image("aGVsbG8=", "image/png")
 ASKED = Message("user", "one")
+ROOM = Room(1000, 16 * 1024 * 1024, 100_000)
 QUESTION = Question("form", "Which year?", id="f00")
 
 
@@ -57,7 +60,7 @@ async def test_a_thread_keeps_what_was_said_in_order_and_replays_it(database_url
             [pending] = await turns_of(threads, thread.id)
             await turn.end(TurnOutcome(answer, "endTurn", {"input": 3}))
         [told] = await turns_of(threads, thread.id)
-        async with threads.turns.turn(thread.id, Message("user", "again"), "call-2", wait_seconds=0) as turn:
+        async with threads.turns.turn(thread.id, Message("user", "again"), "call-2", wait_seconds=0, room=ROOM) as turn:
             history = turn.history.messages
             await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
 
@@ -79,7 +82,7 @@ async def test_turns_that_failed_are_told_of_and_not_replayed(database_url: str)
             async with threads.turns.turn(thread.id, Message("user", "one"), "call", wait_seconds=0):
                 raise ZeroDivisionError
         await say(threads, thread.id, "two")
-        async with threads.turns.turn(thread.id, Message("user", "three"), "call", wait_seconds=0) as turn:
+        async with threads.turns.turn(thread.id, Message("user", "three"), "call", wait_seconds=0, room=ROOM) as turn:
             await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
 
         said = [message.text for message in turn.history.messages]
@@ -136,7 +139,7 @@ async def test_a_new_thread_whose_first_turn_fails_is_deleted_unless_it_was_kept
                 await fail(threads, thread, kept=thread is kept)
         async with threads.turns.first_turn(answered, Message("user", "one"), "call") as turn:
             await turn.end(TurnOutcome(Message("assistant", "fine")))
-        left = await threads.store.threads_of("me", "solo", limit=10, after=None)
+        left = await listed(threads, "me", "solo", limit=10)
         told = [[(one.number, one.status) for one in await turns_of(threads, thread.id)] for thread in (kept, answered)]
         forgotten = await turns_of(threads, deleted.id)
         numbers = [await say(threads, thread.id, "two") for thread in (kept, answered)]
@@ -151,8 +154,8 @@ async def test_nobody_finds_anothers_thread(database_url: str) -> None:
         for owner, thread_id in (("you", thread.id), ("me", "f" * 32)):
             with pytest.raises(ThreadNotFoundError):
                 await threads.store.find(thread_id, owner)
-        theirs = await threads.store.threads_of("you", "solo", limit=10, after=None)
-        of_another_agent = await threads.store.threads_of("me", "other", limit=10, after=None)
+        theirs = await listed(threads, "you", "solo", limit=10)
+        of_another_agent = await listed(threads, "me", "other", limit=10)
     assert [*theirs, *of_another_agent] == []
 
 
@@ -161,7 +164,7 @@ async def test_threads_come_in_pages_the_last_changed_first(database_url: str) -
         made = [(await threads.store.create("me", "solo", str(number))).id for number in range(5)]
         await say(threads, made[0], "hello")
         pages, after = [], None
-        while page := await threads.store.threads_of("me", "solo", limit=2, after=after):
+        while page := await listed(threads, "me", "solo", limit=2, after=after):
             pages.append([thread.id for thread in page])
             after = (int(page[-1].updated_at.timestamp() * 1000 + 0.5), page[-1].id)
     found = [one for page in pages for one in page]
@@ -206,7 +209,7 @@ async def test_a_copy_has_the_turns_up_to_one_and_goes_on_by_itself(database_url
             assert (await threads.changes.fork(thread.id, 3)).turns == 3  # also while the next turn runs
             await turn.end(TurnOutcome(Message("assistant", "fine")))
         with pytest.raises(ThreadTooLargeError):
-            await ThreadChanges(threads.store.database, copied_bytes=10).fork(thread.id, 4)
+            await ThreadChanges(threads.store.database, ThreadLimits(copied_bytes=10)).fork(thread.id, 4)
         await threads.changes.remove(thread.id)
         with pytest.raises(ThreadNotFoundError):
             await threads.changes.fork(thread.id, 1)
@@ -366,8 +369,9 @@ async def test_images_count_in_the_size_of_a_page(database_url: str) -> None:
     [
         ({}, ["one", "two", "thr\u00e9e"], 0),
         ({"replayed_turns": 2}, ["two", "thr\u00e9e"], 1),
-        ({"replayed_bytes": 36}, ["two", "thr\u00e9e"], 1),  # each has `[]` twice for its images; é is two bytes
-        ({"replayed_bytes": 35}, ["thr\u00e9e"], 2),
+        ({"replayed_bytes": 39}, ["one", "two", "thr\u00e9e"], 0),  # é is two bytes
+        ({"replayed_bytes": 38}, ["two", "thr\u00e9e"], 1),
+        ({"replayed_bytes": 28}, ["thr\u00e9e"], 2),  # the two would fit, but leave a quarter of the room free
         ({"replayed_bytes": 1}, [], 3),
     ],
     ids=str,
@@ -382,7 +386,8 @@ async def test_the_newest_turns_that_fit_are_replayed_and_the_others_counted(
         with pytest.raises(ZeroDivisionError):
             async with threads.turns.turn(thread.id, Message("user", "failed"), "call", wait_seconds=0):
                 raise ZeroDivisionError
-        async with threads.turns.turn(thread.id, Message("user", "four"), "call", wait_seconds=0) as turn:
+        room = threads.room_for(None)
+        async with threads.turns.turn(thread.id, Message("user", "four"), "call", wait_seconds=0, room=room) as turn:
             await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
     questions = [message.text for message in turn.history.messages if message.role == "user"]
     assert (questions, turn.history.left_out) == (replayed, left_out)

@@ -26,7 +26,8 @@ from pallas_gateway.ledger.counters import Counters
 from pallas_gateway.ledger.protocol import CallEntry
 from pallas_gateway.ledger.rules import Rules
 from pallas_gateway.ledger.stored_counters import StoredCounters
-from tests.support.stored_threads import say, services, turns_of
+from tests.support.older_tables import migrations_up_to, write_as_of_0006
+from tests.support.stored_threads import services, turns_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -326,12 +327,7 @@ async def test_the_use_of_a_rule_is_that_of_its_busiest_counter(database_url: st
 async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "migrations"
-    shutil.copytree(Path(connections.__file__).with_name("migrations"), folder)
-    for newer in folder.glob("versions/v*.py"):
-        if newer.name > "v0006":
-            newer.unlink()
-    config = connections._config
+    folder, config, id_ = migrations_up_to("0005", tmp_path), connections._config, "1" * 32
 
     def older_config(connection: Connection) -> Config:
         changed = config(connection)
@@ -341,11 +337,10 @@ async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
     with monkeypatch.context() as older:
         older.setattr(connections, "_config", older_config)
         async with services(database_url) as stored:
-            thread = await stored.threads.store.create("me", "solo")
-            await say(stored.threads, thread.id, "hello")
             assert await stored.states.use("ticket", 600)
+    await write_as_of_0006(database_url, [id_], [("complete", "hello")])
     async with services(database_url) as stored:
-        assert [turn.question.text for turn in await turns_of(stored.threads, thread.id)] == ["hello"]
+        assert [turn.question.text for turn in await turns_of(stored.threads, id_)] == ["one"]
         assert not await stored.states.use("ticket", 600)
         limits = rules({"calls_per_minute": 1})
         assert await stored.counters.begin(limits.all, entry()) is None

@@ -175,8 +175,16 @@ nothing, so that none can be created."""
     """How long a thread stays locked after the process that answered in it has ended; at least 1."""
 
     threads_max_bytes: Count | None = 1024 * 1024 * 1024
-    """The most that one owner may store in threads: messages, answers, images as Base64, and 1 KB for each turn and \
-thread. Further messages and copies are refused with 413. `null`: any amount. Callers without a token are one owner."""
+    """The most that one owner may store in threads: messages, answers, images as Base64, results of tools, and 1 KB \
+for each turn and thread. Further messages and copies are refused with 413. `null`: any amount. Callers without a \
+token are one owner."""
+
+    keep_tool_results: Flag = True
+    """Store the tool calls of a turn with their results, the first 16 KB of each: clients can read them, and the \
+model reads them in later turns. See [threads.md](threads.md#tools-of-earlier-turns)."""
+
+    thread_expire_days: Seconds | None = None
+    """Delete threads that nothing has changed for so many days. Default: threads are kept."""
 
     @classmethod
     def _field(cls, key: str) -> FieldInfo | None:

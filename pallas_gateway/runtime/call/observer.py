@@ -37,6 +37,7 @@ from pallas_gateway.events.events import (
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.journal import journal_of
 from pallas_gateway.runtime.call.messages import STOPPED_AT_LIMIT, is_failure
+from pallas_gateway.runtime.call.steps import StepRecorder
 from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result
 from pallas_gateway.runtime.call.turn_meter import was_asked
 from pallas_gateway.runtime.call.turn_spans import TurnSpans
@@ -102,6 +103,7 @@ class Observer:
         self.tool_uses: list[ToolUse] = []
         self.latest_text = ""
         self._failed_turns: dict[str, PromptMessageExtended] = {}
+        self._steps = StepRecorder(call.step_log)
 
     @property
     def failed_turn(self) -> PromptMessageExtended | None:
@@ -139,6 +141,10 @@ class Observer:
         """Report the tool calls that the end of the call has cancelled; fast-agent does not."""
         for events in self._tool_events:
             events.abandon()
+
+    def close_steps(self) -> None:
+        """Store the tool calls that the end of the call has left without results."""
+        self._steps.close()
 
     def end_spans(self, reason: str = "cancelled") -> None:
         """End the spans that are still open, with this reason."""
@@ -185,6 +191,9 @@ class Observer:
         if not _is_tool(loop.agent):  # else a failure is a tool error
             self._note_turn(loop, message, text)
         calls = [_tool_call(loop.agent, id_, request) for id_, request in (message.tool_calls or {}).items()]
+        if calls and not _is_tool(loop.agent):
+            names = {one.id: one.shown for one in calls}
+            self._steps.begin(loop, getattr(loop.agent, "llm", None), message, names)
         stop_reason = message.stop_reason.value if message.stop_reason else None
         self._sink.put(TurnEnded(loop.emitter, loop.iteration, text, calls, stop_reason))
 
@@ -201,8 +210,7 @@ class Observer:
         loop.requests = dict(message.tool_calls or {})
         called = [_tool_call(loop.agent, id_, request) for id_, request in loop.requests.items()]
         loop.round_began = monotonic()
-        names = {one.id: f"{one.server}/{one.name}" if one.server else one.name for one in called}
-        loop.uses = {id_: ToolUse(name, loop.round_began) for id_, name in names.items()}
+        loop.uses = {one.id: ToolUse(one.shown, loop.round_began) for one in called}
         self.tool_uses += loop.uses.values()
         self._step(loop, "tool")
 
@@ -226,6 +234,7 @@ class Observer:
             results.append(ToolResult(call, bool(result.is_error), text[: LONGEST_RESULT + 1], seconds))
             everything = result.model_dump_json(exclude={"meta"})  # an image may change while the text does not
             outcomes.append(ToolOutcome(request.params.name, request.params.arguments or {}, everything, logged))
+        self._steps.end(loop, message.tool_results or {})
         self._sink.put(ToolsEnded(loop.emitter, loop.iteration, results))
         if outcomes and (reason := loop.guard.after(outcomes)) is not None:
             self._halt(runner, loop, reason, outcomes[-1])

@@ -121,7 +121,9 @@ def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | No
     takes_images = capabilities is None or capabilities.vision
     takes_images = takes_images and (llm is None or llm.provider not in _SENT_NO_IMAGES)
     images = _image_types(name) if takes_images else frozenset()
-    return ModelFacts(name, images, is_known, most, None if is_known else near_model(name))
+    says_window = capabilities is not None and "context_window" in capabilities.model_fields_set
+    window = capabilities.context_window if capabilities and says_window else ModelDatabase.get_context_window(name)
+    return ModelFacts(name, images, is_known, most, None if is_known else near_model(name), window)
 
 
 def _llm_of(app: AgentApp, served: str) -> Any:
@@ -155,7 +157,8 @@ def facts_of(spec: str) -> ModelFacts:
     name = found.wire_model_name
     is_known = ModelDatabase.get_model_params(name) is not None
     images = frozenset() if found.provider in _SENT_NO_IMAGES else _image_types(name)
-    return ModelFacts(name, images, is_known, ModelDatabase.get_max_output_tokens(name))
+    window = ModelDatabase.get_context_window(name)
+    return ModelFacts(name, images, is_known, ModelDatabase.get_max_output_tokens(name), context_window=window)
 
 
 def _image_types(model: str) -> frozenset[str]:

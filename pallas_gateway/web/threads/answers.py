@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from pallas_gateway.calls.call import Message
+    from pallas_gateway.calls.call import Message, Step
     from pallas_gateway.calls.questions import Question
-    from pallas_gateway.events.events import Event, ToolCall
-    from pallas_gateway.threads.records import ThreadRecord, TurnPage, TurnRecord
+    from pallas_gateway.events.events import Event
+    from pallas_gateway.threads.records import ThreadPage, ThreadRecord, TurnPage, TurnRecord
 
 type Json = dict[str, Any]
 
@@ -27,6 +27,7 @@ def thread(one: ThreadRecord) -> Json:
     return {
         "id": one.id,
         "agent": one.agent,
+        **({"agentId": one.agent_id} if one.agent_id else {}),
         "title": one.title,
         "createdAt": _time(one.created_at),
         "updatedAt": _time(one.updated_at),
@@ -34,15 +35,14 @@ def thread(one: ThreadRecord) -> Json:
     }
 
 
-def thread_page(threads: Sequence[ThreadRecord], limit: int) -> Json:
-    """One page of threads; there is another page if `threads` holds more than `limit`."""
-    shown = threads[:limit]
-    more = f"{shown[-1].changed}.{shown[-1].id}" if len(threads) > limit else None
-    return {"threads": [thread(one) for one in shown], "nextCursor": more}
+def thread_page(page: ThreadPage) -> Json:
+    """One page of threads."""
+    behind = "{}.{}".format(*page.behind) if page.behind is not None else None
+    return {"threads": [thread(one) for one in page.threads], "nextCursor": behind}
 
 
 def message_page(page: TurnPage) -> Json:
-    """One page of turns, each as the question and its answer."""
+    """One page of turns, each as the question and its answer, with the steps between them."""
     messages = [message for turn in page.turns for message in _messages(turn)]
     return {"messages": messages, "nextAfter": page.turns[-1].number if page.has_more else None}
 
@@ -66,12 +66,12 @@ def documents_of(event: Event, *, as_assistant: bool = False) -> list[Json]:  # 
             return [{"type": "text", "delta": event.text}]
         case TurnEnded():
             return [
-                {"type": "tool_call", "toolName": _tool(one), "args": cleaned_data(dict(one.arguments)), "id": one.id}
+                {"type": "tool_call", "toolName": one.shown, "args": cleaned_data(dict(one.arguments)), "id": one.id}
                 for one in event.tool_calls
             ]
         case ToolsEnded():
             return [
-                {"type": "tool_result", "toolName": _tool(one.call), "ok": not one.is_error, "id": one.call.id}
+                {"type": "tool_result", "toolName": one.call.shown, "ok": not one.is_error, "id": one.call.id}
                 for one in event.results
             ]
     return []
@@ -103,11 +103,7 @@ def line(value: Json) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _tool(call: ToolCall) -> str:
-    return f"{call.server}/{call.name}" if call.server else call.name
-
-
-def _messages(turn: TurnRecord) -> tuple[Json, Json]:
+def _messages(turn: TurnRecord) -> list[Json]:
     said = {
         "turnIndex": turn.number,
         "role": "user",
@@ -129,7 +125,39 @@ def _messages(turn: TurnRecord) -> tuple[Json, Json]:
         "error": {"reason": outcome.error_reason, "message": outcome.error} if failed else None,
         **({"questions": [*map(question, turn.asks)]} if turn.asks else {}),
     }
-    return said, answer
+    return [said, *(shown for step in turn.steps for shown in _shown(turn.number, step)), answer]
+
+
+def _shown(number: int, step: Step) -> list[Json]:
+    """A stored step: what the model asked for, and the result of each tool."""
+    stored = json.loads(step.data)
+    calls, results = stored["assistant"]["tool_calls"], stored["results"]["tool_results"]
+    asked = [
+        {"id": id_, "toolName": stored["tools"][id_], "args": call["params"]["arguments"]}
+        for id_, call in calls.items()
+    ]
+    message = {"turnIndex": number, "status": "complete", "createdAt": None}
+    answered = [
+        {
+            **message,
+            "role": "tool",
+            **_content_of(results[id_]["content"]),
+            "toolCallId": id_,
+            "toolName": stored["tools"][id_],
+            "ok": not results[id_].get("isError", False),
+        }
+        for id_ in calls
+    ]
+    return [
+        {**message, "role": "assistant", **_content_of(stored["assistant"].get("content", ())), "toolCalls": asked},
+        *answered,
+    ]
+
+
+def _content_of(blocks: Sequence[Json]) -> Json:
+    texts = [block["text"] for block in blocks if block["type"] == "text"]
+    images = [{"data": one["data"], "mime_type": one["mimeType"]} for one in blocks if one["type"] == "image"]
+    return {"content": "\n".join(texts), "images": images}
 
 
 def _time(time: datetime) -> str:

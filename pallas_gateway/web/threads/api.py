@@ -56,6 +56,7 @@ class ThreadsApi:
             (re.compile(r"openapi\.json"), {"GET": self._openapi}),
             (re.compile(r"agents/([^/]+)/chat"), {"POST": self._chat}),
             (re.compile(r"agents/([^/]+)/threads"), {"GET": self._list_threads, "POST": self._new_thread}),
+            (re.compile(r"threads"), {"GET": self._all_threads}),
             (re.compile(r"threads/([^/]+)"), {"PATCH": self._rename, "DELETE": self._remove}),
             (re.compile(r"threads/([^/]+)/fork"), {"POST": self._fork}),
             (re.compile(r"threads/([^/]+)/cancel"), {"POST": self._cancel}),
@@ -94,24 +95,34 @@ class ThreadsApi:
         return JSONResponse(openapi.document(self._visible_to(viewer)))
 
     async def _list_threads(self, request: Request, name: str) -> Response:
-        limit, after = requests.page(request, "cursor"), requests.cursor(request)
-        caller, agent = await self._admitted(request, name, runs=False)
-        found = await self._threads.store.threads_of(owner_of(caller), agent.name, limit=limit + 1, after=after)
-        return JSONResponse(answers.thread_page(found, limit))
+        wanted = requests.wanted_threads(request)
+        caller, agent = await self._admitted(request, name, runs=True)
+        page = await self._threads.store.threads_of(owner_of(caller), (agent.name, agent.id), wanted)
+        return JSONResponse(answers.thread_page(page))
+
+    async def _all_threads(self, request: Request, _: str) -> Response:
+        """The caller's threads with all agents that it may run, and with deleted ones."""
+        wanted, caller = requests.wanted_threads(request), await self._caller(request)
+        owner, store = owner_of(caller), self._threads.store
+        hosted = {(agent.name, agent.id) for agent in self._gateway.agents.values()}
+        places = hosted | {(name, "") for name in await store.file_agents_of(owner)}
+        hidden = [place for place in places if not self._may_read(caller, *place)]
+        page = await store.threads_except(owner, hidden, wanted)
+        return JSONResponse(answers.thread_page(page))
 
     async def _new_thread(self, request: Request, name: str) -> Response:
         caller, agent = await self._admitted(request, name, runs=True)
         title = requests.thread_title(await self._body(request))
-        thread = await self._threads.store.create(owner_of(caller), agent.name, title)
+        thread = await self._threads.store.create(owner_of(caller), agent.name, title, agent_id=agent.id)
         return JSONResponse(answers.thread(thread), status_code=201)
 
     async def _rename(self, request: Request, thread_id: str) -> Response:
         thread = await self._changing(request, thread_id)
         body = await self._body(request)
         title = requests.thread_title(body)
-        if "title" in body:
-            thread = await self._threads.changes.rename(thread.id, title)
-        return JSONResponse(answers.thread(thread))
+        changes = self._threads.changes
+        changed = await (changes.rename(thread.id, title) if "title" in body else changes.touch(thread.id))
+        return JSONResponse(answers.thread(changed))
 
     async def _fork(self, request: Request, thread_id: str) -> Response:
         thread = await self._changing(request, thread_id)
@@ -137,19 +148,16 @@ class ThreadsApi:
         return self._at_its_process(thread, request, body, cancel)
 
     async def _changing(self, request: Request, thread_id: str) -> ThreadRecord:
-        """Return the caller's own thread of that id, if it may run the agent; a reload may have removed the agent."""
+        """Return the caller's own thread of that id; its agent may have been deleted."""
         requests.no_parameters(request)
-        caller, thread = await self._owned(request, thread_id)
-        if thread.agent in self._gateway.agents or not caller.grants.may_run(thread.agent):
-            self._agent_for(request, caller, thread.agent, Action.RUN)
-        return thread
+        return (await self._owned(request, thread_id))[1]
 
     async def _messages(self, request: Request, thread_id: str) -> Response:
-        limit, after = requests.page(request, "after"), requests.after_turn(request)
+        limit, after = requests.page(request, "after", "tools"), requests.after_turn(request)
+        with_steps = requests.with_tools(request)
         _, thread = await self._owned(request, thread_id)
-        return JSONResponse(
-            answers.message_page(await self._threads.store.turns_of(thread.id, limit=limit, after=after))
-        )
+        page = await self._threads.store.turns_of(thread.id, limit=limit, after=after, with_steps=with_steps)
+        return JSONResponse(answers.message_page(page))
 
     async def _chat(self, request: Request, name: str) -> ASGIApp:
         caller, agent = await self._admitted(request, name, runs=True)
@@ -168,6 +176,8 @@ class ThreadsApi:
         requests.no_parameters(request)
         caller, thread = await self._owned(request, thread_id)
         agent = self._agent_for(request, caller, thread.agent, Action.RUN)
+        if agent.id != thread.agent_id:
+            raise ThreadNotFoundError(f"no agent of thread '{thread_id}'")
         events, read = requests.wants_events(request), await self._read(request)
         body = requests.json_object(read)
         given = requests.given_answers(body)
@@ -198,20 +208,35 @@ class ThreadsApi:
 
     def _services(self) -> Services:
         settings = self._gateway.configuration.deployment.gateway
-        limits = settings.queue_seconds, settings.ask_seconds
+        limits = settings.queue_seconds, settings.ask_seconds, settings.keep_tool_results
         return Services(self._threads, self._gateway.running, self._gateway.live_turns, *limits)
 
-    async def _owned(self, request: Request, thread_id: str) -> tuple[Caller, ThreadRecord]:
-        """Return the caller, and its own thread of that id, if it may view the agent."""
+    async def _caller(self, request: Request) -> Caller:
         caller = await access.caller_of(self._gateway, request.scope)
         if not caller.authenticated and not caller.grants.everything and not caller.grants.names:
             raise _RefusedError(refusals.without_token(self._gateway, request.scope))
+        return caller
+
+    async def _owned(self, request: Request, thread_id: str) -> tuple[Caller, ThreadRecord]:
+        """Return the caller, and its own thread of that id, if it may run the agent or that has been deleted."""
+        caller = await self._caller(request)
         if not requests.THREAD_ID.fullmatch(thread_id):
             raise ThreadNotFoundError("no such thread")
         thread = await self._threads.store.find(thread_id, owner_of(caller))
-        if not caller.grants.may_view(thread.agent):
-            raise ThreadNotFoundError(f"no thread '{thread_id}'")
+        if not self._may_read(caller, thread.agent, thread.agent_id):
+            if not caller.grants.may_view(thread.agent):
+                raise ThreadNotFoundError(f"no thread '{thread_id}'")
+            self._agent_for(request, caller, thread.agent, Action.RUN)
         return caller, thread
+
+    def _may_read(self, caller: Caller, name: str, id_: str) -> bool:
+        """Return whether the caller may read and change its own threads with an agent.
+
+        Its right to run an agent of the database ends with that agent; what was said there stays its own.
+        """
+        hosted = self._gateway.agents.get(name)
+        is_gone = hosted is None or hosted.id != id_
+        return caller.grants.may_run(name) or (bool(id_) and is_gone)
 
     def _responding(
         self, work: Callable[[TurnResponse], Coroutine[Any, Any, None]], *, events: bool, **options: Any

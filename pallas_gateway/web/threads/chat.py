@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.mcp_server.tools import warn_of_skipped
 from pallas_gateway.threads.records import NewThread, ThreadNotFoundError
 from pallas_gateway.web.threads import requests
 from pallas_gateway.web.threads.errors import ThreadsApiError
@@ -48,9 +49,17 @@ class Chat:
             CallRefusedError: the body is invalid.
             GatewayError: the thread or its database is not available.
         """
-        request = requests.chat_request(self.body, self.agent.settings, max_images=self.agent.max_history_entries)
+        request = requests.chat_request(self.body, self.agent.settings, max_entries=self.agent.max_history_entries)
         thread = await self._thread(request.thread_id, asked.caller)
-        return replace(asked, message=request.message, parameters=request.parameters, conversation_id=thread.id)
+        call = replace(
+            asked,
+            message=request.message,
+            parameters=request.parameters,
+            history=request.history,
+            conversation_id=thread.id,
+        )
+        warn_of_skipped(call, request.skipped)
+        return call
 
     async def answer(self, call: Call) -> Reply:
         """Return the agent's reply, which is stored; with JSON, that the agent asks, as soon as it does.
@@ -61,13 +70,16 @@ class Chat:
         if self._new is not None:
             opened = turns.first_turn(self._new, call.message, call.call_id)
         else:
-            opened = turns.turn(thread_id, call.message, call.call_id, wait_seconds=self.services.queue_seconds)
+            window = self.agent.context_window(call.parameters.model)
+            room = self.services.threads.room_for(window) if self.body.get("messages") is None else None
+            queue_seconds = self.services.queue_seconds
+            opened = turns.turn(thread_id, call.message, call.call_id, wait_seconds=queue_seconds, room=room)
         in_background, as_assistant = (requests.flag(self.body, one) for one in requests.SWITCHES)
         self._turn = turn = LiveTurn(
             thread_id, is_first=self._new is not None, in_background=in_background, as_assistant=as_assistant
         )
-        params = self.body.get("params")
-        run = TurnRun(self.agent, self.services, turn, events is not None, params)
+        given = self.body.get("params"), self.body.get("messages")
+        run = TurnRun(self.agent, self.services, turn, events is not None, *given)
         self.services.live.begin(turn, run.run(call, opened))
         return await (turn.reply() if events is None else turn.stream(events))
 
@@ -77,10 +89,10 @@ class Chat:
 
     async def _thread(self, thread_id: str | None, caller: Caller) -> ThreadRecord | NewThread:
         if thread_id is None:
-            self._new = NewThread(owner_of(caller), self.agent.name)
+            self._new = NewThread(owner_of(caller), self.agent.name, self.agent.id)
             return self._new
         thread = await self.services.threads.store.find(thread_id, owner_of(caller))
-        if thread.agent != self.agent.name:
+        if (thread.agent, thread.agent_id) != (self.agent.name, self.agent.id):
             raise ThreadNotFoundError(f"no thread '{thread_id}'")
         self._turn.thread_id = thread.id
         return thread
@@ -89,6 +101,6 @@ class Chat:
 def owner_of(caller: Caller) -> str:
     """Return the owner of a caller's threads; raises `ThreadsApiError` if the token names none."""
     if caller.owner is None:
-        message = "The token does not say whose it is (no 'sub', 'client_id' or 'azp'), so it cannot own anything here."
+        message = "The token does not say whose it is (no 'sub', 'client_id' or 'azp'), so it cannot own threads."
         raise ThreadsApiError(message, reason="no_owner")
     return caller.owner

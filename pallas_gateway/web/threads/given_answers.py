@@ -95,7 +95,8 @@ class GivenAnswers:
         turn = LiveTurn(self.thread.id, is_first=False, in_background=in_background, as_assistant=as_assistant)
         is_streamed = self.response.events is not None
         run = TurnRun(self.agent, self.services, turn, is_streamed, given=self.given)
-        opened = self.services.threads.turns.resumed_turn(self.thread.id, number, run.resume)
+        room = self.services.threads.room_for(self.agent.context_window(None))
+        opened = self.services.threads.turns.resumed_turn(self.thread.id, number, run.resume, room=room)
         self.services.live.begin(turn, run.run(call, opened))
         return turn
 

@@ -7,7 +7,14 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pallas_gateway.calls.conversation import current_message, is_text, refuse_too_many
+from pallas_gateway.calls.conversation import (
+    NOTHING_SKIPPED,
+    Skipped,
+    current_message,
+    is_text,
+    parse_history,
+    refuse_too_many,
+)
 from pallas_gateway.calls.forms import size_of
 from pallas_gateway.calls.parameters import NO_PARAMETERS, Parameters, parse
 from pallas_gateway.calls.questions import Answer
@@ -15,6 +22,7 @@ from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.telemetry.redaction import quoted
+from pallas_gateway.threads.records import WantedThreads
 from pallas_gateway.web import bodies
 from pallas_gateway.web.threads.errors import ThreadsApiError
 
@@ -35,7 +43,8 @@ DEFAULT_LIMIT, MOST = 50, 200  # entries of one page
 LAST_TURN = 2**31 - 1
 MOST_ANSWERS = QuestionLimits().at_once  # of one request
 SWITCHES = BACKGROUND, ASSISTANT_STREAM = ("background", "assistantStream")
-_CHAT_KEYS = ("message", "threadId", "images", "params", *SWITCHES)
+LONGEST_SEARCH = 200
+_CHAT_KEYS = ("message", "threadId", "images", "params", "messages", *SWITCHES)
 _OUTCOMES: Mapping[str, Outcome] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _JSON, _EVENTS = "application/json", "text/event-stream"
@@ -43,11 +52,16 @@ _JSON, _EVENTS = "application/json", "text/event-stream"
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """One message; without a `thread_id` it begins a new thread."""
+    """One message; without a `thread_id` it begins a new thread.
+
+    `history` takes the place of the stored one; `skipped` are its entries that were left out.
+    """
 
     message: Message
     thread_id: str | None = None
     parameters: Parameters = NO_PARAMETERS
+    history: tuple[Message, ...] = ()
+    skipped: Skipped = NOTHING_SKIPPED
 
 
 async def read(request: Request, limit: int, *types: str) -> bytes:
@@ -85,7 +99,7 @@ def json_object(body: bytes) -> dict[str, Any]:
     return found
 
 
-def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_images: int) -> TurnRequest:
+def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_entries: int) -> TurnRequest:
     """The body of a chat request.
 
     Raises:
@@ -98,10 +112,11 @@ def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_images
     if "message" not in body:
         raise _bad("'message' is required.")
     text = _text("message", body["message"])
-    refuse_too_many(None, body.get("images"), max_images)
+    refuse_too_many(body.get("messages"), body.get("images"), max_entries)
     for switch in SWITCHES:
         flag(body, switch)
-    return TurnRequest(current_message(text, body.get("images")), thread_id, parse(body.get("params"), settings))
+    message, parameters = current_message(text, body.get("images")), parse(body.get("params"), settings)
+    return TurnRequest(message, thread_id, parameters, *parse_history(body.get("messages")))
 
 
 def given_answers(body: Mapping[str, Any]) -> dict[str, Answer]:
@@ -180,6 +195,21 @@ def page(request: Request, *others: str) -> int:
 def after_turn(request: Request) -> int:
     """The turn before the first of a page of messages; raises as `page`."""
     return _whole_number(request, "after", 0, least=0, most=LAST_TURN)
+
+
+def wanted_threads(request: Request) -> WantedThreads:
+    """The page of threads that a query asks for; raises as `page`."""
+    limit, search = page(request, "cursor", "search"), request.query_params.get("search") or None
+    if search is not None and len(_text("search", search)) > LONGEST_SEARCH:
+        raise _bad(f"'search' must have at most {LONGEST_SEARCH} characters.")
+    return WantedThreads(limit, cursor(request), search)
+
+
+def with_tools(request: Request) -> bool:
+    """Return true if a page of messages has the tool calls and their results; raises as `page`."""
+    if (value := request.query_params.get("tools", "false")) not in {"true", "false"}:
+        raise _bad("'tools' must be true or false.")
+    return value == "true"
 
 
 def cursor(request: Request) -> tuple[int, str] | None:

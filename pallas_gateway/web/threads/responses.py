@@ -69,7 +69,7 @@ class TurnResponse:
         optional = {
             "params": params_meta(reply),
             "stopped": reply.stopped,
-            "turnsLeftOut": turn.left_out,
+            "historyLeftOut": turn.left_out,
             "questions": questions,
             "traceUrl": self.trace_url(call),
         }

@@ -111,4 +111,8 @@ class TurnClient(CallClient):
         checkpoint = self.checkpoint(questions) if questions else None
         self.can_be_resumed = checkpoint is not None
         run = self._run
-        return Waits(CheckpointRecord(checkpoint, run.params), run.services.ask_seconds) if checkpoint else None
+        return (
+            Waits(CheckpointRecord(checkpoint, run.params, run.messages), run.services.ask_seconds)
+            if checkpoint
+            else None
+        )

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.cancellation import cut_off
+from pallas_gateway.calls.conversation import parse_history
 from pallas_gateway.calls.parameters import parse
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.events.answer_text import text_of
@@ -16,7 +17,7 @@ from pallas_gateway.web.threads.responses import message_of
 from pallas_gateway.web.threads.turn_client import TurnClient
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from pallas_gateway.calls.call import Call, Reply
@@ -42,6 +43,7 @@ class Services:
         live: turns of this process.
         queue_seconds: longest wait for another message of the thread.
         ask_seconds: time in which a turn can be resumed.
+        keeps_steps: tool calls and their results are stored.
     """
 
     threads: Threads
@@ -49,6 +51,7 @@ class Services:
     live: LiveTurns[LiveTurn]
     queue_seconds: float
     ask_seconds: float
+    keeps_steps: bool
 
 
 @dataclass(slots=True)
@@ -61,6 +64,7 @@ class TurnRun:
         shown: the turn, for its clients.
         is_streamed: text is sent as the model produces it.
         params: of the message, as the client gave them.
+        messages: as the client gave them, instead of the stored history.
         given: answers to questions of a resumed call.
     """
 
@@ -69,13 +73,14 @@ class TurnRun:
     shown: LiveTurn
     is_streamed: bool
     params: Mapping[str, Any] | None = None
+    messages: Sequence[Any] | None = None
     given: Mapping[str, Answer] = field(default_factory=dict)
     _resumed: CheckpointRecord | None = None
 
     async def run(self, call: Call, opened: AbstractAsyncContextManager[OpenTurn]) -> Reply:
         """Have the agent answer within a turn of the thread, and store the outcome."""
         async with opened as turn:
-            self.shown.left_out = turn.history.left_out
+            self.shown.left_out = turn.history.left_out if self.messages is None else 0
             self.shown.on_left = turn.look.set  # another process may have cancelled the turn
             if self.shown.is_first:
                 self.shown.on_admitted = partial(self._keep, turn)
@@ -96,15 +101,23 @@ class TurnRun:
 
     def resume(self, checkpoint: CheckpointRecord) -> None:
         """Go on from where another process has left the call."""
-        self._resumed, self.params = checkpoint, checkpoint.params
+        self._resumed, self.params, self.messages = checkpoint, checkpoint.params, checkpoint.messages
         self.given = {**checkpoint.answers, **self.given}
 
     def _call(self, call: Call, turn: OpenTurn) -> Call:
-        call = replace(call, history=turn.history.messages)
+        if self.services.keeps_steps:
+            turn.step_log = self.services.threads.step_log()
         if self._resumed is None:
-            return call
-        parameters = parse(self.params, self.agent.settings)
-        return replace(call, parameters=parameters, checkpoint=self._resumed.checkpoint, given=self.given)
+            history = turn.history.messages if self.messages is None else call.history
+            return replace(call, history=history, step_log=turn.step_log)
+        return replace(
+            call,
+            history=turn.history.messages if self.messages is None else parse_history(self.messages)[0],
+            parameters=parse(self.params, self.agent.settings),
+            checkpoint=self._resumed.checkpoint,
+            given=self.given,
+            step_log=turn.step_log,
+        )
 
     def _keep(self, turn: OpenTurn) -> None:
         """Keep the turn and send its thread at once: a client that loses the connection can find its answer there."""

@@ -15,8 +15,11 @@ from anthropic.types.beta import (
     BetaRawMessageDeltaEvent,
     BetaRawMessageStartEvent,
     BetaRawMessageStopEvent,
+    BetaSignatureDelta,
     BetaTextBlock,
     BetaTextDelta,
+    BetaThinkingBlock,
+    BetaThinkingDelta,
     BetaToolUseBlock,
     BetaUsage,
 )
@@ -24,6 +27,7 @@ from anthropic.types.beta.beta_raw_message_delta_event import Delta
 from pydantic import BaseModel
 
 from tests.support.providers.provider import ALL_KINDS, Streamed, split, texts_of
+from tests.support.providers.tool_rounds import signature_of
 from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Usage, call_id, text_of
 
 _STOP: dict[str, Any] = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
@@ -112,8 +116,13 @@ class Anthropic:
     def calls(self, turn: CallTools, request: LlmRequest) -> bytes:
         """A block for each tool call."""
         events = _stop(0) if turn.text else b""
+        if turn.thinking:
+            events += _start(0, BetaThinkingBlock(type="thinking", thinking="", signature=""))
+            events += _delta(0, BetaThinkingDelta(type="thinking_delta", thinking=turn.thinking))
+            signed = BetaSignatureDelta(type="signature_delta", signature=signature_of(turn.thinking))
+            events += _delta(0, signed) + _stop(0)
         for number, (name, arguments) in enumerate(turn.calls):
-            index = number + bool(turn.text)
+            index = number + bool(turn.text or turn.thinking)
             block = BetaToolUseBlock(type="tool_use", id=call_id(request, number), name=name, input={})
             events += _start(index, block)
             for part in ("", *split(arguments)):
@@ -142,6 +151,9 @@ class Anthropic:
         message = _message(request, turn.usage or Usage(0, 0))
         text = turn.text if isinstance(turn, CallTools) else "".join(turn.pieces)
         message.content = [BetaTextBlock(type="text", text=text)] if text else []
+        if isinstance(turn, CallTools) and turn.thinking:
+            signature = signature_of(turn.thinking)
+            message.content = [BetaThinkingBlock(type="thinking", thinking=turn.thinking, signature=signature)]
         if isinstance(turn, CallTools):
             message.content += [
                 BetaToolUseBlock(type="tool_use", id=call_id(request, index), name=name, input=json.loads(arguments))

@@ -7,6 +7,7 @@ from typing import ClassVar
 from google.genai import types
 
 from tests.support.providers.provider import Streamed
+from tests.support.providers.tool_rounds import signature_of
 from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Usage, call_id
 
 _FINISH = {"stop": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
@@ -123,7 +124,8 @@ class Gemini:
         return {"error": {"code": status, "message": message, "status": _STATUSES.get(status, "UNKNOWN")}}
 
     def _calls(self, turn: CallTools, request: LlmRequest) -> list[types.Part]:
-        return [
+        thoughts = [types.Part(text=turn.thinking, thought=True)] if turn.thinking else []
+        calls = [
             types.Part(
                 function_call=types.FunctionCall(
                     id=call_id(request, index) if self.has_ids else None, name=name, args=json.loads(arguments)
@@ -131,6 +133,9 @@ class Gemini:
             )
             for index, (name, arguments) in enumerate(turn.calls)
         ]
+        if turn.thinking:  # Gemini signs the first of several calls
+            calls[0].thought_signature = signature_of(turn.thinking).encode()
+        return [*thoughts, *calls]
 
 
 _STATUSES = {

@@ -10,6 +10,7 @@ from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from tests.support.providers.provider import ALL_KINDS, Streamed, split, texts_of
+from tests.support.providers.tool_rounds import signature_of
 from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Usage, call_id, image_of
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
@@ -75,7 +76,7 @@ class Responses:
         begun = _response(request, "in_progress", [], None)
         events: list[Json] = [{"type": "response.created", "response": begun}]
         if texts_of(turn):
-            item = _message("", "in_progress")
+            item = _message("", "in_progress", request)
             events.append({"type": "response.output_item.added", "output_index": 0, "item": {**item, "content": []}})
             events.append({"type": "response.content_part.added", **_AT, "part": item["content"][0]})
         return _sent(events)
@@ -85,14 +86,14 @@ class Responses:
         return _sent([{"type": "response.output_text.delta", **_AT, "delta": text, "logprobs": []}])
 
     def calls(self, turn: CallTools, request: LlmRequest) -> bytes:
-        """An item for each tool call."""
-        return _sent([event for number in range(len(turn.calls)) for event in _call_events(turn, request, number)])
+        """An item for each tool call, after that of the reasoning."""
+        return _sent([*_reasoning_events(turn, request), *_tool_events(turn, request)])
 
     def ending(self, turn: Say | CallTools, request: LlmRequest) -> bytes:
         """The ends of the text and of the response, which holds all of it again."""
         events: list[Json] = []
         if texts_of(turn):
-            item = _message("".join(texts_of(turn)), "completed")
+            item = _message("".join(texts_of(turn)), "completed", request)
             part = item["content"][0]
             events.append({"type": "response.output_text.done", **_AT, "text": part["text"], "logprobs": []})
             events.append({"type": "response.content_part.done", **_AT, "part": part})
@@ -117,20 +118,40 @@ class Responses:
 _AT: Json = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
 
 
-def _message(text: str, status: str) -> Json:
+def _message(text: str, status: str, request: LlmRequest) -> Json:
     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-    return {"id": "msg_1", "type": "message", "role": "assistant", "status": status, "content": [part]}
+    return {"id": f"msg_{request.number}", "type": "message", "role": "assistant", "status": status, "content": [part]}
+
+
+def _reasoning(turn: CallTools, request: LlmRequest) -> list[Json]:
+    if not turn.thinking:
+        return []
+    summary = [{"type": "summary_text", "text": turn.thinking}]
+    sealed = signature_of(turn.thinking)
+    return [{"id": f"rs_{request.number}", "type": "reasoning", "summary": summary, "encrypted_content": sealed}]
+
+
+def _reasoning_events(turn: CallTools, request: LlmRequest) -> Iterator[Json]:
+    for item in _reasoning(turn, request):
+        begun = {**item, "summary": [], "encrypted_content": ""}
+        yield {"type": "response.output_item.added", "output_index": 0, "item": begun}
+        yield {"type": "response.output_item.done", "output_index": 0, "item": item}
+
+
+def _tool_events(turn: CallTools, request: LlmRequest) -> Iterator[Json]:
+    for number in range(len(turn.calls)):
+        yield from _call_events(turn, request, number)
 
 
 def _call(turn: CallTools, request: LlmRequest, number: int) -> Json:
     name, arguments = turn.calls[number]
-    item = {"id": f"fc_{number}", "type": "function_call", "status": "completed", "name": name}
+    item = {"id": f"fc_{request.number}_{number}", "type": "function_call", "status": "completed", "name": name}
     return {**item, "arguments": arguments, "call_id": call_id(request, number)}
 
 
 def _call_events(turn: CallTools, request: LlmRequest, number: int) -> Iterator[Json]:
     item = _call(turn, request, number)
-    index = {"output_index": number + bool(turn.text)}
+    index = {"output_index": number + bool(turn.text or turn.thinking)}
     at = {**index, "item_id": item["id"]}
     begun = {**item, "status": "in_progress", "arguments": ""}
     yield {"type": "response.output_item.added", **index, "item": begun}
@@ -143,8 +164,9 @@ def _call_events(turn: CallTools, request: LlmRequest, number: int) -> Iterator[
 
 def _whole(turn: Say | CallTools, request: LlmRequest) -> Json:
     text = "".join(texts_of(turn))
-    output = [_message(text, "completed")] if text else []
+    output = [_message(text, "completed", request)] if text else []
     if isinstance(turn, CallTools):
+        output += _reasoning(turn, request)
         output += [_call(turn, request, number) for number in range(len(turn.calls))]
     reason = _INCOMPLETE.get(turn.finish_reason) if isinstance(turn, Say) else None
     whole = _response(request, "incomplete" if reason else "completed", output, turn.usage)

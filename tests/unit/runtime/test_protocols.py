@@ -153,7 +153,7 @@ async def until_disposed(agent: AgentRuntime) -> None:
 
 async def test_an_agent_starts_answers_and_disposes_of_its_instance(make: Make, folder: Path) -> None:
     async with make(folder) as subject, subject.start("echo") as agent:
-        assert replace(agent.model, max_output_tokens=None) == ModelFacts("passthrough")
+        assert replace(agent.model, max_output_tokens=None, context_window=None) == ModelFacts("passthrough")
         assert agent.downstreams == ()
         assert agent.instances_live == 0
         history = [Message("user", "earlier"), Message("assistant", "indeed")]

@@ -128,7 +128,9 @@ def app(provider: Provider = Provider.OPENAI, /, **models: str | None) -> AgentA
     return cast("AgentApp", SimpleNamespace(registered_agents=lambda: agents))
 
 
-GPT_4O = ModelFacts("gpt-4o", frozenset({"image/png", "image/jpeg", "image/webp"}), max_output_tokens=16384)
+GPT_4O = ModelFacts(
+    "gpt-4o", frozenset({"image/png", "image/jpeg", "image/webp"}), max_output_tokens=16384, context_window=128000
+)
 
 
 @pytest.mark.parametrize(

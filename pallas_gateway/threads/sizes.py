@@ -1,0 +1,107 @@
+"""Sizes of turns, and the choice of those that a model is sent. Pure.
+
+Tokens are estimated, because no tokenizer knows every model: three bytes of text are a token, an image is 1,600. That
+is more than most models count, so that a history which fits by this estimate fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable
+
+    from pallas_gateway.calls.call import Message, Step
+
+BYTES_OF_A_TOKEN = 3
+TOKENS_OF_AN_IMAGE = 1600
+UNKNOWN_WINDOW = 128_000
+"""Tokens of the context window of a model that neither fast-agent nor the project describes."""
+QUARTERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Bytes as stored, and estimated tokens; `steps_bytes` are the part of the bytes that steps have."""
+
+    bytes: int = 0
+    tokens: int = 0
+    steps_bytes: int = 0
+
+    @classmethod
+    def of(cls, message: Message) -> Self:
+        text = len(message.text.encode("utf-8", "replace"))
+        images = sum(len(image.data) + len(image.mime_type) for image in message.images)
+        tokens = text // BYTES_OF_A_TOKEN + 1 + TOKENS_OF_AN_IMAGE * len(message.images)
+        return cls(text + images, tokens)
+
+    @classmethod
+    def of_step(cls, step: Step) -> Self:
+        size = len(step.data.encode())
+        return cls(size, size // BYTES_OF_A_TOKEN, size)
+
+    def __add__(self, other: Size) -> Size:
+        return Size(self.bytes + other.bytes, self.tokens + other.tokens, self.steps_bytes + other.steps_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a history may have at most."""
+
+    turns: int
+    bytes: int
+    tokens: int
+
+    @classmethod
+    def for_window(cls, window: int | None, *, turns: int, bytes: int) -> Self:  # noqa: A002  the field's name
+        """Return the room in a context window of so many tokens, None if it is unknown.
+
+        A quarter of the window is left for the instruction, the tools, the new message and its answer.
+        """
+        return cls(turns, bytes, (window or UNKNOWN_WINDOW) * 3 // 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The size of a turn, or of several: `turns` is their number, `last` the number of the latest."""
+
+    last: int
+    turns: int
+    bytes: int
+    tokens: int
+
+
+async def first_that_fits(room: Room, whole: Measured, oldest_first: AsyncIterable[Measured]) -> tuple[int, int]:
+    """Return the number of the turn before the first one that is sent, and how many turns are left out.
+
+    Turns are left out a quarter of the room at a time: the beginning of what a model is sent then stays the same over
+    many messages, and with it the provider's cache of it.
+
+    Args:
+        room: what may be sent.
+        whole: the sizes of all turns together.
+        oldest_first: the size of each; read only as far as turns are left out.
+    """
+    turns, bytes_, tokens = (
+        _left_out(total, most)
+        for total, most in (
+            (whole.turns, room.turns),
+            (whole.bytes, room.bytes),
+            (whole.tokens, room.tokens),
+        )
+    )
+    before = Measured(0, 0, 0, 0)
+    if turns <= 0 and bytes_ <= 0 and tokens <= 0:
+        return 0, 0
+    async for turn in oldest_first:
+        before = Measured(turn.last, before.turns + 1, before.bytes + turn.bytes, before.tokens + turn.tokens)
+        if before.turns >= turns and before.bytes >= bytes_ and before.tokens >= tokens:
+            break
+    return before.last, before.turns
+
+
+def _left_out(total: int, most: int) -> int:
+    """Return how much of `total` is left out: as many quarters of `most` as are too much."""
+    quarter = max(most // QUARTERS, 1)
+    return -(-max(total - most, 0) // quarter) * quarter
