@@ -36,7 +36,11 @@ def uses_all(request: LlmRequest) -> Turn:
     if request.tool_results:
         return say(" | ".join(request.tool_results.values()))
     names = request.last_user_text.split()
-    return call_tools([HUMAN if name == "human" else (name, {"text": "hi", "message": "hi"}) for name in names])
+    return call_tools([HUMAN if name == "human" else (name, _arguments(name)) for name in names])
+
+
+def _arguments(tool: str) -> dict[str, str]:
+    return {"text": "hi"} if tool.endswith("echo") else {"message": "hi"}
 
 
 @asynccontextmanager
