@@ -154,6 +154,37 @@ async def test_an_agent_is_made_shown_copied_restored_and_deleted(tmp_path: Path
         assert gone.err == f"{run.url} has no agent 'bard' that you may see; `agents` lists them.\n"
 
 
+async def test_an_agent_is_made_by_options(tmp_path: Path) -> None:
+    async with commands(tmp_path) as run:
+        options = ("--model", "passthrough", "--description", "Reviews.", "--sub-agent", "echo", "--set", "maxTokens=9")
+        made = await run.agents("create", "poet", "--instruction", "-", *options, given="You review.\n")
+        assert (made.code, made.out) == (0, "added poet (version 1)\n")
+        shown = yaml.safe_load((await run.agents("get", "poet")).out)
+        assert shown["agents"]["poet"] == {
+            "description": "Reviews.",
+            "instruction": "You review.",
+            "model": "passthrough",
+            "agents": ["echo"],
+            "default_params": {"max_tokens": 9},
+        }
+        copied = await run.agents("create", "bard", "--copy-of", "poet", "--title", "The Bard")
+        assert copied.code == 0
+        assert (await run.api.document("bard", key="everything"))["title"] == "The Bard"
+        wrong = await run.agents("create", "x", "--instruction", "y", "--model", "forbidden", "--server", "nowhere")
+        assert (wrong.code, wrong.out) == (2, "")
+        assert [line.partition(":")[0] for line in wrong.err.splitlines()] == ["model", "servers.0"]
+        range_ = await run.agents("create", "x", "--instruction", "y", "--set", "temperature=9")
+        assert (range_.code, range_.err) == (2, "temperature takes a number from 0 to 2, not 9.\n")
+        for arguments in (
+            ["poet"],
+            ["x", "-f", "f"],
+            ["x", "--instruction", "y", "--copy-of", "poet"],
+            ["--copy-of", "x"],
+        ):
+            ran = await run.agents("create", *arguments)
+            assert (ran.code, ran.err) == (2, HOW_TO_CREATE)
+
+
 async def test_the_listing_shows_source_version_and_owner_of_agents_of_the_database(tmp_path: Path) -> None:
     async with commands(tmp_path) as run:
         without = await run.agents()
@@ -201,7 +232,7 @@ async def test_what_the_gateway_refuses_is_shown_in_its_words(tmp_path: Path) ->
         )
         assert (nobody.code, "a token is required" in nobody.err or "401" in nobody.err) == (1, True)
         usage = await run.agents("create", "poet")
-        assert (usage.code, usage.err) == (2, "Give -f FILE, or NAME --copy-of OTHER.\n")
+        assert (usage.code, usage.err) == (2, HOW_TO_CREATE)
 
 
 async def test_a_gateway_without_a_database_names_the_setting(tmp_path: Path) -> None:
@@ -438,6 +469,7 @@ async def test_edit_at_a_terminal(tmp_path: Path) -> None:
         assert (await run.api.document(key="everything"))["title"] == "Typed"
 
 
+HOW_TO_CREATE = "Give NAME with --instruction TEXT or --copy-of OTHER, or -f FILE.\n"
 SMALL = {"instruction": "You are small.", "model": "passthrough"}
 API_POET = {"name": "poet", "instruction": "x", "model": "passthrough"}
 

@@ -133,6 +133,27 @@ async def test_questions_are_answered_at_the_terminal(tmp_path: Path) -> None:
         assert api.downstream.answers == [{"action": "accept", "content": {"name": "Ada", "age": 36}}]
 
 
+async def test_a_question_whose_client_was_killed_is_asked_again_when_the_thread_goes_on(tmp_path: Path) -> None:
+    async with serving(tmp_path / "project") as api:
+        async with chat(api.served, tmp_path, agent="user") as terminal:
+            await terminal.shows("user>")
+            await terminal.enter("name")
+            await terminal.shows(FORM)
+            terminal.kill()
+        async with chat(api.served, tmp_path, "--resume", agent="user") as terminal:
+            await terminal.shows("Turn 1 still waits for its answer")
+            await terminal.shows(FORM)
+            await terminal.shows("name")
+            await terminal.enter("Ada")
+            await terminal.shows("age")
+            await terminal.enter("36")
+            await terminal.shows('"accept"')
+            await terminal.shows("user>")
+            await terminal.press(CTRL_D)
+            assert await terminal.ends() == 0
+        assert api.downstream.answers == [{"action": "accept", "content": {"name": "Ada", "age": 36}}]
+
+
 async def test_who_cannot_be_asked_declines(tmp_path: Path) -> None:
     async with serving(tmp_path / "project") as api:
         async with chat(api.served, tmp_path, "-m", "name", "--no-ask", agent="user") as terminal:

@@ -99,10 +99,10 @@ class AgentsApi:
             return None
         document = _mapping(response.document)
         if document.get("source") == DATABASE:  # the document shows titles and descriptions that it does not define
-            definition = self.version(name, int(document["version"]))
+            definition = self.version(name, _number(document))
         else:
             definition = definition_in(document)
-        return DefinedAgent(str(document["name"]), response.etag or "*", definition, document)
+        return DefinedAgent(str(document.get("name", name)), response.etag or "*", definition, document)
 
     def versions(self, name: str) -> list[Mapping[str, Any]]:
         """Return the versions of an agent of the database, the newest first."""
@@ -112,13 +112,12 @@ class AgentsApi:
         """Return the definition of one version."""
         return definition_in(_mapping(self._ask("GET", f"/{_quoted(name)}/versions/{number}").document))
 
-    def create(self, name: str, definition: Mapping[str, Any], *, dry_run: bool = False) -> Mapping[str, Any]:
-        """Make an agent; `dry_run` only checks it."""
-        return self._changed("POST", "", {**body_of(definition), "name": name}, dry_run=dry_run)
-
-    def copy(self, name: str, of: str) -> Mapping[str, Any]:
-        """Make an agent with the definition of another one."""
-        return self._changed("POST", "", {"copyOf": of, "name": name})
+    def create(
+        self, name: str, definition: Mapping[str, Any], *, copy_of: str | None = None, dry_run: bool = False
+    ) -> Mapping[str, Any]:
+        """Make an agent, also as a copy of another one with changes; `dry_run` only checks it."""
+        source = {"copyOf": copy_of} if copy_of is not None else {}
+        return self._changed("POST", "", {**body_of(definition), **source, "name": name}, dry_run=dry_run)
 
     def replace(
         self, agent: DefinedAgent, definition: Mapping[str, Any], *, dry_run: bool = False
@@ -164,8 +163,18 @@ def _quoted(name: str) -> str:
 
 def _mapping(document: Any) -> Mapping[str, Any]:
     if not isinstance(document, dict):
-        raise UnreachableError(f"What answers at {PATH} is not a gateway with agents of this form.")
+        raise _odd()
     return document
+
+
+def _number(document: Mapping[str, Any]) -> int:
+    if not isinstance(number := document.get("version"), int):
+        raise _odd()
+    return number
+
+
+def _odd() -> UnreachableError:
+    return UnreachableError(f"What answers at {PATH} is not a gateway with agents of this form.")
 
 
 def _rows(document: Any, key: str) -> list[Mapping[str, Any]]:

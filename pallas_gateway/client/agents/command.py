@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from pallas_gateway.calls.parameters import schemas_by_name
 from pallas_gateway.client.address import UrlOption, gateway_url
+from pallas_gateway.client.agents import editing
 from pallas_gateway.client.agents.agents_api import AgentsApi, DefinedAgent, outcome
+from pallas_gateway.client.agents.applying import NOTHING, make, ordered, planned
+from pallas_gateway.client.agents.exporting import text_of
 from pallas_gateway.client.agents.listing import show
+from pallas_gateway.client.call_settings import values_of
 from pallas_gateway.client.calls_view import shown
+from pallas_gateway.client.definition_files import definitions_of
 from pallas_gateway.client.differences import is_wanted, show_difference
+from pallas_gateway.client.gateway_api import ApiRefusedError
 from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import problem, result, table
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.usage import UsageError, message_text
+from pallas_gateway.config.problems import ConfigurationError, Problem
+from pallas_gateway.config.yaml.definitions import left_out_lines
+from pallas_gateway.config.yaml.editing import rendered
 
 agents = typer.Typer(help="The agents of a running gateway.")
 
@@ -40,27 +50,53 @@ def listing(
 @agents.command()
 def create(
     context: typer.Context,
-    name: Annotated[str | None, typer.Argument(help="With --copy-of: the new agent.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The new agent; without it, those of -f FILE.")] = None,
     file: Annotated[str | None, typer.Option("--file", "-f", help="Definitions in YAML; - is stdin.")] = None,
     copy_of: Annotated[str | None, typer.Option("--copy-of", help="The agent to copy.")] = None,
+    instruction: Annotated[str | None, typer.Option(help="Its system prompt; - is stdin.")] = None,
+    model: Annotated[str | None, typer.Option(help="Its model, as fast-agent names it.")] = None,
+    title: Annotated[str | None, typer.Option(help="Its name in the registry.")] = None,
+    description: Annotated[str | None, typer.Option(help="One line about it.")] = None,
+    server: Annotated[list[str] | None, typer.Option(help="An MCP server that it uses; may be repeated.")] = None,
+    sub_agent: Annotated[list[str] | None, typer.Option(help="An agent that it may call; may be repeated.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="NAME=VALUE: a default parameter; may be repeated.")
+    ] = None,
     url: UrlOption = None,
     bearer: BearerOption = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only, with -f.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only, make nothing.")] = False,
 ) -> None:
-    """Make the agents of FILE, or NAME as a copy of another; none of them may exist."""
+    """Make NAME with an instruction or as a copy of another agent, or the agents of FILE; none of them may exist."""
+    given = {"title": title, "description": description, "model": model, "servers": server, "agents": sub_agent}
+    definition: dict[str, Any] = {key: value for key, value in given.items() if value}
+    if settings:
+        definition["default_params"] = values_of(settings, schemas_by_name())
+    ways = [one for one in (file, copy_of, instruction) if one is not None]
+    is_of_file = file is not None and name is None and not definition
+    if len(ways) != 1 or (name is None and not is_of_file) or (file is not None and not is_of_file):
+        raise UsageError("Give NAME with --instruction TEXT or --copy-of OTHER, or -f FILE.")
     api = _api(context, url, bearer)
-    if (file is None) == (copy_of is None) or (name is None) != (copy_of is None) or (dry_run and file is None):
-        raise UsageError("Give -f FILE, or NAME --copy-of OTHER.")
-    if copy_of is not None and name is not None:
-        document = api.copy(name, copy_of)
-        result(outcome(f"added {name}", document))
+    if file is not None:
+        _create_from(api, file, dry_run=dry_run)
         return
-    from pallas_gateway.client.agents.applying import NOTHING, make, ordered, planned  # noqa: PLC0415  see `edit`
-    from pallas_gateway.client.definition_files import definitions_of  # noqa: PLC0415
-    from pallas_gateway.config.yaml.definitions import left_out_lines  # noqa: PLC0415
+    if instruction is not None:
+        definition["instruction"] = message_text(instruction, has_images=False)
+    try:
+        document = api.create(str(name), definition, copy_of=copy_of, dry_run=dry_run)
+    except ApiRefusedError as error:
+        if not error.problems:
+            raise
+        raise ConfigurationError(Problem("", None, path, message) for path, message in error.problems) from error
+    if dry_run:
+        problem(f"{NOTHING}: --dry-run")
+    else:
+        result(outcome(f"added {name}", document))
 
-    wanted = definitions_of(str(file))
+
+def _create_from(api: AgentsApi, file: str, *, dry_run: bool) -> None:
+
+    wanted = definitions_of(file)
     changes = ordered(planned(api, wanted, new_only=True))
     for line in left_out_lines(wanted):
         problem(line)
@@ -82,8 +118,6 @@ def get(
     bearer: BearerOption = None,
 ) -> None:
     """Show an agent: as YAML for `apply`, or all that the gateway says about it as JSON."""
-    from pallas_gateway.client.agents.exporting import text_of  # noqa: PLC0415  see `edit`
-
     api = _api(context, url, bearer)
     agent = api.get(name)
     if version is not None:
@@ -100,8 +134,6 @@ def get(
 @agents.command()
 def edit(context: typer.Context, name: AgentArgument, url: UrlOption = None, bearer: BearerOption = None) -> None:
     """Change an agent of the database in your editor ($VISUAL, $EDITOR)."""
-    from pallas_gateway.client.agents import editing  # noqa: PLC0415  most commands need no YAML
-
     editing.edit(_api(context, url, bearer), name)
 
 
@@ -153,8 +185,6 @@ def restore(
     bearer: BearerOption = None,
 ) -> None:
     """Make a new version of an agent with the definition of an earlier one."""
-    from pallas_gateway.config.yaml.editing import rendered  # noqa: PLC0415  see `edit`
-
     api = _api(context, url, bearer)
     agent = api.get(name)
     earlier = api.version(name, number)

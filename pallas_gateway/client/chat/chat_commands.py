@@ -224,6 +224,7 @@ async def resume(conversation: Conversation, name: str | None) -> None:
     conversation.note_window(turns)
     if conversation.parameters:
         screen.note(f"Its parameters: {_shown(conversation.parameters)}")
+    await conversation.catch_up(turns)
 
 
 @_command("/export [FILE]", "the thread as Markdown, or as JSON into a FILE.json", "file")

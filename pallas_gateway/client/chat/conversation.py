@@ -82,6 +82,10 @@ class Conversation(ABC):
         """Report turns that no longer fit into the model's window, if that is known before they are sent."""
 
     @abstractmethod
+    async def catch_up(self, turns: Sequence[ChatTurn]) -> None:
+        """Wait for the answer of the last of `turns`, if it runs without its client."""
+
+    @abstractmethod
     async def send(self, text: str) -> None:
         """Run one turn. Images without an answer stay for the next.
 

@@ -97,11 +97,31 @@ class KeptConversation(Conversation):
             self.thread = _thread(await self._request("POST", self._of_agent, {"title": self.name}))
         more = {"images": self.images, "params": self.parameters, "threadId": self.thread.id if self.thread else None}
         body |= {key: value for key, value in more.items() if value}
+        await self._turn(f"{PREFIX}/agents/{quote(self.client.agent, safe='')}/chat", body)
+        self.images = []
+
+    @override
+    async def catch_up(self, turns: Sequence[ChatTurn]) -> None:
+        """Follow a turn whose client went away, such as one that waits for an answer to its question."""
+        if self.thread is None or not turns or turns[-1].state != "pending":
+            return
+        self.screen.note(f"Turn {turns[-1].number} still waits for its answer; Ctrl-C ends it.")
+        try:
+            await self._turn(f"{_path(self.thread)}/answers", {"answers": {}, **_LIVE})
+        except GatewayError as error:
+            self.screen.problem(str(error))
+
+    async def _turn(self, path: str, body: Mapping[str, Any]) -> None:
+        """Show a turn until it has its answer.
+
+        Raises:
+            GatewayError: there is none.
+        """
         self.screen.begin()
         if self.client.person is not None:
             self.client.person.pause = self.screen.paused
         try:
-            final = await self._answered(f"{PREFIX}/agents/{quote(self.client.agent, safe='')}/chat", body)
+            final = await self._answered(path, body)
         except asyncio.CancelledError:
             self.screen.end_line()
             await self._cancel()
@@ -109,7 +129,6 @@ class KeptConversation(Conversation):
         except GatewayError:
             self.screen.end_line()
             raise
-        self.images = []
         self.screen.finish(str(final.get("content") or ""))
         self._note_left_out(int(final.get("historyLeftOut") or final.get("turnsLeftOut") or 0))
         images = [str(one.get("mime_type")) for one in final.get("images") or ()]
@@ -206,10 +225,10 @@ class KeptConversation(Conversation):
         async for row in self._pages(path, "messages", "after", "nextAfter"):
             if row["role"] == "user":
                 said, tools = row, []
+            elif "toolCalls" in row:
+                tools += [str(one["toolName"]) for one in row["toolCalls"]]
             elif row["role"] == "assistant" and "turnIndex" in said:
                 yield _turn(said, row, tools)
-            elif row["role"] == "tool":
-                tools += [str(row["toolName"])] if "toolName" in row else []
 
     async def _pages(
         self, path: str, key: str, parameter: str, next_key: str, **query: str

@@ -77,6 +77,10 @@ class LocalConversation(Conversation):
     def note_window(self, turns: Sequence[ChatTurn]) -> None:
         self._sendable(turns)
 
+    @override
+    async def catch_up(self, turns: Sequence[ChatTurn]) -> None:
+        """Wait for nothing: a call ends with its client."""
+
     def _turns(self) -> list[ChatTurn]:
         return self.store.turns(self.thread) if self.thread else []
 
