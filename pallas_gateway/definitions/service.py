@@ -212,9 +212,15 @@ class Definitions:
         self, name: str, number: int, editor: Editor, *, expected: int | None, dry_run: bool = False
     ) -> StoredAgent:
         """Make an earlier version the newest one; raises as `replace`, and if there is no such version."""
-        earlier = parsed(dict((await self.version(name, number)).definition))
-        change = _Change(name, editor, lambda _: earlier, expected, always=True)
-        return await self._changed(change, dry_run=dry_run)
+        agent = await self.find(name)
+        earlier = parsed(dict((await self._read(lambda sql: _version(sql, agent, number))).definition))
+
+        def make(present: StoredAgent) -> Parsed:
+            if present.id != agent.id:  # the name was given to another agent meanwhile
+                raise AgentNotFoundError(f"Agent '{name}' has no version {number}.")
+            return earlier
+
+        return await self._changed(_Change(name, editor, make, expected, always=True), dry_run=dry_run)
 
     async def remove(self, name: str, editor: Editor, *, expected: int | None, dry_run: bool = False) -> StoredAgent:
         """Delete an agent, and return it.

@@ -464,3 +464,19 @@ async def test_changes_and_refusals_are_in_the_audit_log(tmp_path: Path) -> None
         ("delete_agent", "accepted", "key:deleter-of-all", "delete:agents", 3, None),
     ]
     assert INSTRUCTION not in (tmp_path / "audit.jsonl").read_text()
+
+
+async def test_while_the_database_is_away_agents_are_listed_and_changes_are_refused(tmp_path: Path) -> None:
+    async with agents_api(tmp_path, database="sqlite:////no/such/folder/pallas.db") as api:
+        listed = (await api.get(key="everything")).json()["agents"]
+        of_file = await api.get("/declared", key="everything")
+        refused = [
+            await api.get("/poet"),
+            await api.ask("POST", json={"name": "poet", **POEM}),
+            await api.ask("PATCH", "/poet", match="*", json={}),
+            await api.ask("DELETE", "/poet", match="*"),
+        ]
+    assert [one["name"] for one in listed] == ["echo", "secret", "declared"]
+    assert of_file.status_code == 200
+    assert [error_of(one) for one in refused] == [(503, "threads_unavailable")] * 4
+    assert all(one.headers["retry-after"] for one in refused)

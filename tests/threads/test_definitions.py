@@ -235,6 +235,22 @@ async def test_the_runtime_is_asked_again_if_another_change_has_brought_what_it_
     assert (changed.version, changed.definition) == (3, with_(title="T", model="openai.other"))
 
 
+async def test_a_version_is_not_restored_to_another_agent_that_has_got_the_name(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        await made.create("helper", with_(title="Ann's"), ANN)
+
+        async def check(_: str | None, __: tuple[str, ...]) -> Sequence[tuple[str, str]]:
+            made.check = None
+            await made.remove("helper", ANN, expected=1)
+            await made.create("helper", SIMPLE, BOB)
+            return []
+
+        made.check = check
+        with pytest.raises(AgentNotFoundError, match="no version 1"):
+            await made.restore("helper", 1, ANN, expected=None)
+        assert (await made.find("helper")).definition == SIMPLE
+
+
 async def test_an_editor_adds_only_sub_agents_that_it_may_run_and_learns_of_no_other(database_url: str) -> None:
     async with definitions(database_url) as made:
         await made.create("hidden", SIMPLE, ANN)

@@ -348,7 +348,7 @@ class AgentsApi(Api):
 
         def permit(agent: StoredAgent) -> None:
             if not all(Asked.of(agent.name, caller, agent).may(action) for action in actions):
-                raise ThreadsApiError("The agent was given to another owner meanwhile.", reason="insufficient_scope")
+                raise ThreadsApiError("The agent was given to another owner meanwhile.", reason="not_owner")
 
         return Editor(owner=caller.owner or "", name=caller.name, may_run=rights.may_run, permit=permit)
 

@@ -80,5 +80,5 @@ class Gate:
         why = f"the token has no grant {grant}" if grant is not None else f"agent '{name}' is not the caller's"
         refusals.record(self._gateway, self._scope, "insufficient_scope", why, caller, agent=name, grant=grant)
         if grant is None:
-            raise ThreadsApiError("Only the owner can hand an agent over.", reason="insufficient_scope")
+            raise ThreadsApiError("Only the owner can hand an agent over.", reason="not_owner")
         raise refusals.RefusedError(refusals.insufficient(self._gateway, grant, name))

@@ -101,6 +101,6 @@ class Chat:
 def owner_of(caller: Caller) -> str:
     """Return the owner of a caller's threads; raises `ThreadsApiError` if the token names none."""
     if caller.owner is None:
-        message = "The token does not say whose it is (no 'sub', 'client_id' or 'azp'), so it cannot own threads."
+        message = "The token does not say whose it is (no 'sub', 'client_id' or 'azp'), so it cannot own anything here."
         raise ThreadsApiError(message, reason="no_owner")
     return caller.owner

@@ -33,6 +33,7 @@ _BY_REASON = {
     "no_owner": HTTPStatus.FORBIDDEN,
     "not_acceptable": HTTPStatus.NOT_ACCEPTABLE,
     "not_found": HTTPStatus.NOT_FOUND,
+    "not_owner": HTTPStatus.FORBIDDEN,
     "not_json": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "precondition_required": HTTPStatus.PRECONDITION_REQUIRED,
     "question_not_open": HTTPStatus.NOT_FOUND,

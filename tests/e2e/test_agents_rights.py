@@ -1,0 +1,330 @@
+"""Who may do what with agents of the database: each route for each kind of caller, and what editors try besides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from tests.support.agents_api import INSTRUCTION, KEYS, POEM, RELEASED, agents_api, project_of
+from tests.support.calling import ask
+from tests.support.gateway import running
+from tests.support.guarded import bearer, guarded
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.agents_api import AgentsApi
+
+STATES = ("state", "runningVersion", "reason")
+NOT_HERE, NO, OK, NEW, GONE = 404, 403, 200, 201, 204
+COLUMNS = (
+    "list", "read", "instruction", "versions", "version", "create", "copy", "put", "patch", "restore", "hand over",
+    "delete",
+)  # fmt: skip
+MATRIX: dict[str | None, tuple[Any, ...]] = {
+    None: (401, *(401,) * 11),
+    "mallory": (401, *(401,) * 11),
+    "nobody": (0, *(NOT_HERE,) * 4, *(NO,) * 2, *(NOT_HERE,) * 5),
+    "creator": (0, *(NOT_HERE,) * 4, OK, 422, *(NOT_HERE,) * 5),
+    "editor-of-another": (0, *(NOT_HERE,) * 4, *(NO,) * 2, *(NOT_HERE,) * 5),
+    "viewer": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 5),
+    "runner": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 5),
+    "reader": (1, OK, True, OK, OK, *(NO,) * 2, *(NO,) * 5),
+    "editor": (1, OK, True, OK, OK, *(NO,) * 2, *(OK,) * 3, *(NO,) * 2),
+    "editor-of-all": (1, OK, True, OK, OK, *(NO,) * 2, *(OK,) * 3, *(NO,) * 2),
+    "deleter": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 4, GONE),
+    "deleter-of-all": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 4, GONE),
+    "owner": (1, OK, True, OK, OK, *(OK,) * 2, *(OK,) * 4, GONE),
+    "everything": (1, OK, True, OK, OK, *(OK,) * 2, *(OK,) * 3, NO, GONE),
+}
+
+
+async def row_of(api: AgentsApi, key: str | None) -> tuple[Any, ...]:
+    """The answers that a caller gets, all of them by dry runs; the number of agents in the list."""
+    checked: dict[str, Any] = {"key": key, "dry_run": "true"}
+    change = {**checked, "match": "*"}
+    listed, read = await api.get(key=key), await api.get("/poet", key=key)
+    named = [one["name"] for one in listed.json()["agents"]] if listed.status_code == OK else None
+    return (
+        listed.status_code if named is None else named.count("poet"),
+        read.status_code,
+        "instruction" in read.json() if read.status_code == OK else read.status_code,
+        (await api.get("/poet/versions", key=key)).status_code,
+        (await api.get("/poet/versions/1", key=key)).status_code,
+        (await api.ask("POST", json={"name": "new", **POEM}, **checked)).status_code,
+        (await api.ask("POST", json={"name": "new", "copyOf": "poet"}, **checked)).status_code,
+        (await api.ask("PUT", "/poet", json=POEM, **change)).status_code,
+        (await api.ask("PATCH", "/poet", json={"title": "X"}, **change)).status_code,
+        (await api.ask("POST", "/poet/versions/1/restore", **change)).status_code,
+        (await api.ask("PATCH", "/poet", json={"owner": "key:creator"}, **change)).status_code,
+        (await api.ask("DELETE", "/poet", **change)).status_code,
+    )
+
+
+async def test_each_caller_reaches_the_routes_of_its_rights_alone(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        await api.make()
+        found = {key: dict(zip(COLUMNS, await row_of(api, key), strict=True)) for key in MATRIX}
+        document = await api.document()
+    assert found == {key: dict(zip(COLUMNS, row, strict=True)) for key, row in MATRIX.items()}
+    assert {key for key in MATRIX if key is not None} - {"mallory"} == KEYS.keys()
+    assert (document["version"], document["owner"]) == (1, "owner")
+
+
+async def test_a_hidden_agent_is_answered_as_one_that_does_not_exist(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        await api.make()
+
+        async def answers(name: str) -> list[tuple[int, str, dict[str, str]]]:
+            requests = [
+                await api.get(f"/{name}", key="creator"),
+                await api.get(f"/{name}/versions", key="creator"),
+                await api.get(f"/{name}/versions/1", key="creator"),
+                await api.ask("PUT", f"/{name}", key="creator", json=POEM, match='"9"'),
+                await api.ask("PATCH", f"/{name}", key="creator", json={}),
+                await api.ask("DELETE", f"/{name}", key="creator", match="*"),
+                await api.ask("POST", f"/{name}/versions/1/restore", key="creator", match="*"),
+                await api.ask("POST", key="creator", json={"name": "new", "copyOf": name}),
+            ]
+            kept = ("www-authenticate", "etag", "vary", "allow")
+            return [
+                (one.status_code, one.text.replace(name, "NAME"), {key: one.headers.get(key, "") for key in kept})
+                for one in requests
+            ]
+
+        hidden, of_file, missing = [await answers(name) for name in ("poet", "secret", "nothere")]
+    assert hidden == missing == of_file
+    assert {status for status, _, _ in hidden} == {404, 422}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/POET", "/po%65t%00", "/poet%20", "/%20poet", "/p%C3%B6et", "/p%D0%BEet", "/%2570oet", "/..%2Fpoet",
+        "/poet%2F", "/%2E", "/..", "/poet%ff", "/poet%0A", "/poet;x", "/" + "p" * 3000, "/%F0%9F%98%80",
+        "/poet%2Fversions%2F",
+    ],
+)  # fmt: skip
+async def test_no_other_spelling_of_a_path_reaches_an_agent(path: str, tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        await api.make()
+        url = f"{api.served.base_url}/api/v1/agents{path}"
+        async with httpx.AsyncClient(trust_env=False) as http:
+            for method in ("GET", "PATCH", "DELETE"):
+                headers = {"Authorization": "Bearer everything", "If-Match": "*"}
+                request = http.build_request(method, url, headers=headers, json={} if method == "PATCH" else None)
+                request.url = request.url.copy_with(raw_path=f"/api/v1/agents{path}".encode())
+                assert (await http.send(request)).status_code in {404, 405}
+        assert (await api.document())["version"] == 1
+
+
+async def test_a_percent_encoded_name_is_the_same_agent_with_the_same_rights(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        await api.make()
+        found = {
+            key: (await api.get("/p%6Fet", key=key)).status_code for key in ("owner", "editor", "creator", "viewer")
+        }
+        changed = await api.ask("PATCH", "/p%6Fet", key="viewer", json={}, match="*")
+    assert found == {"owner": 200, "editor": 200, "creator": 404, "viewer": 200}
+    assert changed.status_code == 403
+
+
+async def test_an_editor_adds_the_sub_agents_that_it_may_run_and_reaches_no_others(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        await api.make("helper", key="everything")
+        await api.make(key="everything", agents=["secret", "helper"])
+        await api.ask("PATCH", "/poet", key="everything", match="*", json={"agents": ["helper"]})
+        await api.ask("PATCH", "/poet", key="everything", match="*", json={"owner": "key:owner"})
+
+        async def added(*names: str, key: str = "editor") -> dict[str, str]:
+            answer = await api.ask("PATCH", "/poet", key=key, match="*", json={"agents": [*names]})
+            return {one["path"]: one["message"] for one in answer.json().get("problems", ())}
+
+        kept = await added("helper")  # it was there before
+        hidden = await added("helper", "secret")
+        missing = await added("helper", "nothere")
+        of_database = await added("helper", "hidden")
+        restored = await api.ask("POST", "/poet/versions/1/restore", key="editor", match="*")
+        copied = await api.ask("POST", key="creator", json={"copyOf": "poet", "name": "mine"})
+        run_by_all = await api.ask(
+            "PATCH", "/poet", key="editor-of-all", match="*", json={"agents": ["helper", "poet"]}
+        )
+        document = await api.document()
+    assert kept == {}
+    assert {path: message.replace("secret", "nothere") for path, message in hidden.items()} == missing
+    assert {path: message.replace("hidden", "nothere") for path, message in of_database.items()} == missing
+    assert missing.keys() == {"agents.1"}
+    assert restored.status_code == 422
+    assert [one["path"] for one in restored.json()["problems"]] == ["agents.0"]
+    assert copied.status_code == 422
+    assert run_by_all.status_code == 422  # a circle
+    assert document["agents"] == ["helper"]
+
+
+async def test_agents_that_are_not_released_cannot_be_told_from_those_that_do_not_exist(tmp_path: Path) -> None:
+    async with agents_api(tmp_path, agents_may_use={"models": ["passthrough"], "agents": ["echo"]}) as api:
+        await api.make()
+        told = {}
+        for name in ("secret", "nothere"):
+            answer = await api.ask("PATCH", "/poet", key="editor", match="*", json={"agents": [name]})
+            told[name] = [one["message"].replace(name, "NAME") for one in answer.json()["problems"]]
+    assert told["secret"] == told["nothere"]
+
+
+async def test_nobody_changes_what_is_no_part_of_a_definition(tmp_path: Path) -> None:
+    facts = {
+        "id": "x", "owner_name": "editor", "created_at": "2020-01-01T00:00:00Z", "editor": "x",
+        "grants": ["run:agents"], "source": "file", "version": 99, "updatedAt": "2020-01-01T00:00:00Z",
+        "state": "ready",
+    }  # fmt: skip
+    async with agents_api(tmp_path) as api:
+        await api.make()
+        patched = await api.ask("PATCH", "/poet", key="editor", match="*", json=facts)
+        replaced = await api.ask("PUT", "/poet", key="editor", match="*", json={**POEM, **facts})
+        made = await api.ask("POST", key="creator", json={**POEM, **facts, "name": "mine"})
+        document = await api.document()
+    assert patched.status_code == replaced.status_code == made.status_code == 422
+    assert {one["path"] for one in patched.json()["problems"]} == facts.keys()
+    ignored = {"source", "version", "updatedAt", "state"}
+    assert {one["path"] for one in replaced.json()["problems"]} == facts.keys() - ignored
+    assert (document["version"], document["source"], document["owner"]) == (1, "database", "owner")
+
+
+async def test_an_earlier_version_that_is_not_released_any_more_is_not_restored(tmp_path: Path) -> None:
+    project = project_of(tmp_path, agents_may_use={"models": ["passthrough", "playback"]})
+    async with running(project) as served, httpx.AsyncClient(base_url=f"{served.base_url}/api/v1") as http:
+        http.headers["Authorization"] = "Bearer owner"
+        http.headers["If-Match"] = "*"
+        made = await http.post("/agents", json={"name": "poet", **POEM, "model": "playback"})
+        changed = await http.patch("/agents/poet", json={"model": "passthrough"})
+        project.edit(lambda document: document["gateway"]["agents_may_use"].update(models=["passthrough"]))
+        await served.reload()
+        restored = await http.post("/agents/poet/versions/1/restore")
+        copied = await http.post("/agents", json={"copyOf": "poet", "name": "second", "model": "playback"})
+    assert (made.status_code, changed.status_code) == (201, 200)
+    assert [one["path"] for one in restored.json()["problems"]] == ["model"]
+    assert [one["path"] for one in copied.json()["problems"]] == ["model"]
+
+
+async def test_an_owner_by_a_token_is_its_issuer_and_subject_whatever_its_name_is(tmp_path: Path) -> None:
+    gateway = {"database": "sqlite:///pallas.db", "agents_may_use": RELEASED}
+    async with (
+        guarded(tmp_path, gateway=gateway, jwt={"name_claim": "email"}) as g,
+        httpx.AsyncClient(base_url=f"{g.public}/api/v1", trust_env=False) as http,
+    ):
+
+        async def asked(method: str, path: str, json: Any = None, **claims: Any) -> httpx.Response:
+            token = g.token(**{"scope": "", "aud": g.public, **claims})
+            return await http.request(
+                method, path, json=json, headers={"Authorization": bearer(token), "If-Match": "*"}
+            )
+
+        ann: dict[str, Any] = {"sub": "ann", "email": "ann@example.com"}
+        made = await asked("POST", "/agents", {"name": "poet", **POEM}, **ann, scope="create:agents")
+        renamed = await asked("GET", "/agents/poet", sub="ann", email="other@example.com")
+        namesake = await asked("GET", "/agents/poet", sub="eve", email="ann@example.com")
+        nameless = await asked(
+            "POST", "/agents", {"name": "bard", **POEM}, sub=None, client_id=None, scope="create:agents"
+        )
+        given = await asked("PATCH", "/agents/poet", {"owner": {"issuer": g.server.issuer, "subject": "bob"}}, **ann)
+        seen = {sub: (await asked("GET", "/agents/poet", sub=sub)).status_code for sub in ("ann", "bob")}
+    assert (made.status_code, made.json()["owner"]) == (201, "ann@example.com")
+    assert (renamed.status_code, namesake.status_code) == (200, 404)
+    assert (nameless.status_code, nameless.json()["error"]) == (403, "no_owner")
+    assert (given.status_code, given.json()["owner"], seen) == (200, "bob", {"ann": 404, "bob": 200})
+
+
+async def test_a_former_owner_has_no_rights_left(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        await api.make()
+        given = await api.ask("PATCH", "/poet", match="*", json={"owner": "key:creator"}, wait="true")
+        rows = {key: dict(zip(COLUMNS, await row_of(api, key), strict=True)) for key in ("owner", "creator")}
+        url = api.served.url("poet")
+        statuses = {key: await status_of(url, key) for key in ("owner", "creator")}
+    assert given.status_code == 200
+    assert rows["owner"] == dict(zip(COLUMNS, (0, *(NOT_HERE,) * 4, OK, 422, *(NOT_HERE,) * 5), strict=True))
+    assert rows["creator"] == dict(zip(COLUMNS, MATRIX["owner"], strict=True))
+    assert statuses == {"owner": 404, "creator": 200}
+
+
+async def status_of(url: str, key: str) -> int:
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+    accepts = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+    async with httpx.AsyncClient(trust_env=False) as http:
+        return (await http.post(url, json=message, headers={**accepts, "Authorization": f"Bearer {key}"})).status_code
+
+
+async def test_an_owner_with_an_otherwise_empty_token_sees_and_runs_its_agent_in_each_api(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"openai_api": True, "console": True}
+    project = project_of(tmp_path, **settings)
+    project.edit(lambda document: document["gateway"]["auth"].update(registry="filtered"))
+    async with running(project) as served, httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http:
+
+        async def seen_by(key: str) -> dict[str, Any]:
+            http.headers["Authorization"] = f"Bearer {key}"
+            chat = {"message": "hello"}
+            completion = {"model": "poet", "messages": [{"role": "user", "content": "hello"}]}
+            registry = (await http.get("/v0.1/servers")).json().get("servers", ())
+            details = await http.get("/api/agents/poet")
+            return {
+                "registry": [one["server"]["remotes"][0]["url"].split("/")[-2] for one in registry],
+                "models": [one["id"] for one in (await http.get("/v1/models")).json().get("data", ())],
+                "completion": (await http.post("/v1/chat/completions", json=completion)).status_code,
+                "chat": (await http.post("/api/v1/agents/poet/chat", json=chat)).status_code,
+                "console": details.status_code,
+                "instruction": details.json().get("instruction"),
+                "mcp": await status_of(served.url("poet"), key),
+                "all agents": await status_of(f"{served.base_url}/mcp", key),
+            }
+
+        http.headers["Authorization"] = "Bearer owner"
+        made = await http.post("/api/v1/agents?wait=true", json={"name": "poet", **POEM})
+        assert made.status_code == 201
+        await eventually(lambda: served.gateway.agents["poet"].runtime is not None, 30, what="the agent")
+        found = {key: await seen_by(key) for key in ("owner", "editor", "creator")}
+        answer = await ask(served.url("poet"), "hello", bearer="owner")
+    everything = {
+        "registry": ["poet"], "models": ["poet"], "completion": 200, "chat": 200, "console": 200,
+        "instruction": INSTRUCTION, "mcp": 200, "all agents": 200,
+    }  # fmt: skip
+    assert found["owner"] == found["editor"] == everything
+    assert (found["creator"]["registry"], found["creator"]["models"]) == (["echo"], ["echo"])
+    assert [found["creator"][api] for api in ("completion", "chat", "console", "mcp")] == [404] * 4
+    assert not answer.is_error
+
+
+async def test_the_owner_of_an_agent_has_no_rights_on_a_files_agent_that_claims_its_name(tmp_path: Path) -> None:
+    project = project_of(tmp_path)
+    async with running(project) as served, httpx.AsyncClient(base_url=f"{served.base_url}/api/v1") as http:
+        http.headers["Authorization"] = "Bearer owner"
+        await http.post("/agents?wait=true", json={"name": "poet", **POEM})
+        before = await status_of(served.url("poet"), "owner")
+        claimed = {"instruction": "You are of the file.", "model": "passthrough"}
+        project.edit(lambda document: document["agents"].update(poet=claimed))
+        await served.reload()
+        mcp = [await status_of(served.url("poet"), key) for key in ("owner", "editor", "editor-of-all", "runner")]
+        listed = (await http.get("/agents")).json()["agents"]
+        read = await http.get("/agents/poet")
+        changes = [
+            (
+                await http.request(
+                    method, "/agents/poet", json={}, headers={"If-Match": "*", "Authorization": f"Bearer {key}"}
+                )
+            )
+            for key in ("owner", "editor", "everything")
+            for method in ("PATCH", "DELETE")
+        ]
+        both = (await http.get("/agents", headers={"Authorization": "Bearer viewer"})).json()["agents"]
+        project.edit(lambda document: document["agents"].pop("poet"))
+        await served.reload()
+        after = await http.get("/agents/poet")
+    assert (before, mcp) == (200, [404, 404, 404, 200])
+    assert [(one["name"], one["source"], one["state"]) for one in listed] == [("poet", "database", "failed")]
+    assert "agents.yaml" in listed[0]["reason"]
+    assert read.status_code == 404
+    assert [one.status_code for one in changes] == [404] * 4 + [409] * 2
+    assert [one["source"] for one in both if one["name"] == "poet"] == ["file", "database"]
+    assert (after.status_code, after.json()["owner"], after.json()["instruction"]) == (200, "owner", INSTRUCTION)
