@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.e2e.fleet import fleet
 from tests.support.agents_api import POEM, RELEASED
@@ -18,7 +18,7 @@ WRITES = 10
 
 
 async def test_each_worker_reads_at_once_what_another_has_written_and_no_change_is_lost(tmp_path: Path) -> None:
-    gateway = {"database": "sqlite:///pallas.db", "agents_may_use": RELEASED}
+    gateway: dict[str, Any] = {"database": "sqlite:///pallas.db", "agents_may_use": RELEASED}
     async with fleet(tmp_path, **gateway) as served, AsyncExitStack() as stack:
         api = f"{served.base_url}/api/v1"
         one, other = [await stack.enter_async_context(served.client_of(pid, api)) for pid in sorted(served.pids)]
