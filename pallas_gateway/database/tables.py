@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -190,9 +191,10 @@ agents = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("deleted_at", BigInteger),
+    Column("drops_threads", Boolean, nullable=False),
 )
 """Agents of the database. Names with one `key` are taken by each other; a deleted agent keeps its row, so that its id,
-and the version numbers of its name, are not used again."""
+and the version numbers of its name, are not used again. With `drops_threads` its threads are still to be deleted."""
 
 _is_living = agents.c.deleted_at.is_(None)
 Index("pallas_agents_key", agents.c.key, unique=True, sqlite_where=_is_living, postgresql_where=_is_living)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from pallas_gateway.definitions import rules, store
@@ -222,8 +223,16 @@ class Definitions:
 
         return await self._changed(_Change(name, editor, make, expected, always=True), dry_run=dry_run)
 
-    async def remove(self, name: str, editor: Editor, *, expected: int | None, dry_run: bool = False) -> StoredAgent:
-        """Delete an agent, and return it.
+    async def remove(
+        self,
+        name: str,
+        editor: Editor,
+        *,
+        expected: int | None,
+        drops_threads: bool = False,
+        dry_run: bool = False,
+    ) -> StoredAgent:
+        """Delete an agent, and return it; with `drops_threads` it is noted that its threads are to be deleted, too.
 
         Raises:
             AgentNotFoundError: there is none of this name.
@@ -236,10 +245,16 @@ class Definitions:
             users = [one for one, named in (await store.sub_agents(sql)).items() if name in named]
             if users and name not in self._of_files():
                 raise AgentInUseError(name, users)
-            await store.remove(sql, agent)
+            await store.remove(sql, agent, drops_threads=drops_threads)
             return agent
 
         return await self._written(written, dry_run=dry_run)
+
+    async def drop_threads(self, drop: Callable[[str], Awaitable[None]]) -> None:
+        """Delete the threads of deleted agents by `drop`, which is given an id; what it cannot delete stays noted."""
+        for id_ in await self._read(store.with_threads_to_drop):
+            await drop(id_)
+            await self._database.connections.write(partial(store.note_dropped, id_=id_))
 
     async def _changed(self, change: _Change, *, dry_run: bool) -> StoredAgent:
         """Make a change; one that builds on the present version does so again if that has changed meanwhile."""

@@ -89,7 +89,7 @@ async def add(sql: AsyncConnection, name: str, new: NewVersion) -> StoredAgent:
     id_, key = secrets.token_hex(ID_CHARACTERS // 2), key_of(name)
     earlier = (await sql.execute(select(func.max(agents.c.version)).where(agents.c.key == key))).scalar_one()
     values = {"id": id_, "name": name, "key": key, "version": (earlier or 0) + 1, **_columns(new)}
-    await sql.execute(insert(agents).values(**values, created_at=now(), updated_at=now()))
+    await sql.execute(insert(agents).values(**values, created_at=now(), updated_at=now(), drops_threads=False))
     return await _with_version(sql, id_, new)
 
 
@@ -100,8 +100,18 @@ async def change(sql: AsyncConnection, agent: StoredAgent, new: NewVersion) -> S
     return await _with_version(sql, agent.id, new)
 
 
-async def remove(sql: AsyncConnection, agent: StoredAgent) -> None:
-    await sql.execute(update(agents).where(agents.c.id == agent.id).values(deleted_at=now()))
+async def remove(sql: AsyncConnection, agent: StoredAgent, *, drops_threads: bool) -> None:
+    values = {"deleted_at": now(), "drops_threads": drops_threads}
+    await sql.execute(update(agents).where(agents.c.id == agent.id).values(**values))
+
+
+async def with_threads_to_drop(sql: AsyncConnection) -> Sequence[str]:
+    """Return the ids of deleted agents whose threads are still to be deleted."""
+    return (await sql.execute(select(agents.c.id).where(agents.c.drops_threads))).scalars().all()
+
+
+async def note_dropped(sql: AsyncConnection, id_: str) -> None:
+    await sql.execute(update(agents).where(agents.c.id == id_).values(drops_threads=False))
 
 
 async def _with_version(sql: AsyncConnection, id_: str, new: NewVersion) -> StoredAgent:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.definitions.service import Definitions
 from pallas_gateway.definitions.watch import AgentWatch
+from pallas_gateway.hosting.dropped_threads import DroppedThreads
 from pallas_gateway.ledger.stored_counters import StoredCounters
 from pallas_gateway.ledger.stored_ledger import StoredLedger
 from pallas_gateway.questions.stored_states import StoredStates
@@ -41,7 +42,8 @@ class StoredServices:
         self.definitions = Definitions(self.database, configuration)
         self.watch = AgentWatch(self.definitions)
         self.definitions.on_change = self.watch.look_soon
-        self.database.add(self.threads, self.states, self.counters)
+        self.dropped_threads = DroppedThreads(self.definitions, self.threads)
+        self.database.add(self.threads, self.states, self.counters, self.dropped_threads)
         self.database.measure_by(self.counters.measure)
 
     async def __aenter__(self) -> Self:

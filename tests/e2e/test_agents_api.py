@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.definitions.service import Editor
 from tests.support.agents_api import DECLARED, INSTRUCTION, POEM, agents_api, project_of
 from tests.support.gateway import running
 from tests.support.listener import reserved_port
@@ -217,6 +218,7 @@ async def test_a_patch_may_be_sent_by_its_own_media_type(tmp_path: Path) -> None
         ("POST", "", "threads=delete"),
         ("PUT", "/poet", "wait=yes"),
         ("PATCH", "/poet", "If-Match=1"),
+        ("DELETE", "/poet", "threads=all"),
         ("POST", "/poet/versions/1/restore", "force=true"),
     ],
 )
@@ -447,7 +449,7 @@ async def test_changes_and_refusals_are_in_the_audit_log(tmp_path: Path) -> None
         await api.ask("PUT", "/poet", key="editor-of-all", match='"2"', json={"instruction": ""})
         await api.ask("DELETE", "/poet", key="editor", match="*")
         await api.ask("POST", "/poet/versions/1/restore", match="*")
-        await api.ask("DELETE", "/poet", key="deleter-of-all", match="*")
+        await api.ask("DELETE", "/poet", key="deleter-of-all", match="*", threads="delete")
     lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     told = [
         tuple(line.get(key) for key in ("action", "outcome", "caller", "grant", "version", "reason"))
@@ -480,3 +482,34 @@ async def test_while_the_database_is_away_agents_are_listed_and_changes_are_refu
     assert of_file.status_code == 200
     assert [error_of(one) for one in refused] == [(503, "threads_unavailable")] * 4
     assert all(one.headers["retry-after"] for one in refused)
+
+
+async def test_threads_of_a_deleted_agent_stay_with_their_owners_or_go_with_it(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        threads, left = {}, {}
+        for name in ("kept", "dropped"):
+            await api.make(name, wait=True)
+            chat = await api.ask("POST", f"/{name}/chat", key="everything", json={"message": "hello"})
+            threads[name] = chat.raise_for_status().json()["threadId"]
+        kept = await api.ask("DELETE", "/kept", match="*", wait="true")
+        dropped = await api.ask("DELETE", "/dropped", match="*", threads="delete")
+        for name, thread in threads.items():
+            headers = {"Authorization": "Bearer everything"}
+            left[name] = (await api.http.get(f"/threads/{thread}/messages", headers=headers)).status_code
+    assert (kept.status_code, dropped.status_code) == (204, 204)
+    assert left == {"kept": 200, "dropped": 404}
+
+
+async def test_threads_are_deleted_later_if_the_process_was_killed_before_it_could(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        await api.make(wait=True)
+        chat = await api.ask("POST", "/poet/chat", json={"message": "hello"})
+        path = f"/threads/{chat.raise_for_status().json()['threadId']}/messages"
+        stored = api.served.gateway.stored
+        assert stored is not None
+        editor = Editor(owner="key:owner", name="owner", may_run=lambda _: True)
+        await stored.definitions.remove("poet", editor, expected=1, drops_threads=True)  # and no more
+        before = await api.http.get(path, headers={"Authorization": "Bearer owner"})
+        await stored.dropped_threads.remove_expired(0)
+        after = await api.http.get(path, headers={"Authorization": "Bearer owner"})
+    assert (before.status_code, after.status_code) == (200, 404)

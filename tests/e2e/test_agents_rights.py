@@ -22,23 +22,23 @@ STATES = ("state", "runningVersion", "reason")
 NOT_HERE, NO, OK, NEW, GONE = 404, 403, 200, 201, 204
 COLUMNS = (
     "list", "read", "instruction", "versions", "version", "create", "copy", "put", "patch", "restore", "hand over",
-    "delete",
+    "delete", "delete with threads", "may use",
 )  # fmt: skip
 MATRIX: dict[str | None, tuple[Any, ...]] = {
-    None: (401, *(401,) * 11),
-    "mallory": (401, *(401,) * 11),
-    "nobody": (0, *(NOT_HERE,) * 4, *(NO,) * 2, *(NOT_HERE,) * 5),
-    "creator": (0, *(NOT_HERE,) * 4, OK, 422, *(NOT_HERE,) * 5),
-    "editor-of-another": (0, *(NOT_HERE,) * 4, *(NO,) * 2, *(NOT_HERE,) * 5),
-    "viewer": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 5),
-    "runner": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 5),
-    "reader": (1, OK, True, OK, OK, *(NO,) * 2, *(NO,) * 5),
-    "editor": (1, OK, True, OK, OK, *(NO,) * 2, *(OK,) * 3, *(NO,) * 2),
-    "editor-of-all": (1, OK, True, OK, OK, *(NO,) * 2, *(OK,) * 3, *(NO,) * 2),
-    "deleter": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 4, GONE),
-    "deleter-of-all": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 4, GONE),
-    "owner": (1, OK, True, OK, OK, *(OK,) * 2, *(OK,) * 4, GONE),
-    "everything": (1, OK, True, OK, OK, *(OK,) * 2, *(OK,) * 3, NO, GONE),
+    None: (401, *(401,) * 13),
+    "mallory": (401, *(401,) * 13),
+    "nobody": (0, *(NOT_HERE,) * 4, *(NO,) * 2, *(NOT_HERE,) * 6, NO),
+    "creator": (0, *(NOT_HERE,) * 4, OK, 422, *(NOT_HERE,) * 6, OK),
+    "editor-of-another": (0, *(NOT_HERE,) * 4, *(NO,) * 2, *(NOT_HERE,) * 6, NO),
+    "viewer": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 6, NO),
+    "runner": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 6, NO),
+    "reader": (1, OK, True, OK, OK, *(NO,) * 2, *(NO,) * 6, NO),
+    "editor": (1, OK, True, OK, OK, *(NO,) * 2, *(OK,) * 3, *(NO,) * 3, OK),
+    "editor-of-all": (1, OK, True, OK, OK, *(NO,) * 2, *(OK,) * 3, *(NO,) * 3, OK),
+    "deleter": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 4, GONE, NO, NO),
+    "deleter-of-all": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 4, GONE, GONE, NO),
+    "owner": (1, OK, True, OK, OK, *(OK,) * 2, *(OK,) * 4, GONE, GONE, OK),
+    "everything": (1, OK, True, OK, OK, *(OK,) * 2, *(OK,) * 3, NO, GONE, GONE, OK),
 }
 
 
@@ -61,12 +61,14 @@ async def row_of(api: AgentsApi, key: str | None) -> tuple[Any, ...]:
         (await api.ask("POST", "/poet/versions/1/restore", **change)).status_code,
         (await api.ask("PATCH", "/poet", json={"owner": "key:creator"}, **change)).status_code,
         (await api.ask("DELETE", "/poet", **change)).status_code,
+        (await api.ask("DELETE", "/poet", threads="delete", **change)).status_code,
+        (await api.get("_may_use", key=key)).status_code,
     )
 
 
 async def test_each_caller_reaches_the_routes_of_its_rights_alone(tmp_path: Path) -> None:
     async with agents_api(tmp_path) as api:
-        await api.make()
+        await api.make(wait=True)
         found = {key: dict(zip(COLUMNS, await row_of(api, key), strict=True)) for key in MATRIX}
         document = await api.document()
     assert found == {key: dict(zip(COLUMNS, row, strict=True)) for key, row in MATRIX.items()}
@@ -245,7 +247,7 @@ async def test_a_former_owner_has_no_rights_left(tmp_path: Path) -> None:
         url = api.served.url("poet")
         statuses = {key: await status_of(url, key) for key in ("owner", "creator")}
     assert given.status_code == 200
-    assert rows["owner"] == dict(zip(COLUMNS, (0, *(NOT_HERE,) * 4, OK, 422, *(NOT_HERE,) * 5), strict=True))
+    assert rows["owner"] == dict(zip(COLUMNS, (0, *(NOT_HERE,) * 4, OK, 422, *(NOT_HERE,) * 6, OK), strict=True))
     assert rows["creator"] == dict(zip(COLUMNS, MATRIX["owner"], strict=True))
     assert statuses == {"owner": 404, "creator": 200}
 

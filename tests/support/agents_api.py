@@ -69,9 +69,12 @@ class AgentsApi:
     async def get(self, path: str = "", **options: Any) -> httpx.Response:
         return await self.ask("GET", path, **options)
 
-    async def make(self, name: str = "poet", *, key: str = "owner", **changes: Any) -> dict[str, Any]:
-        """Make an agent, which must be accepted."""
-        made = await self.ask("POST", key=key, json={"name": name, **POEM, **changes})
+    async def make(
+        self, name: str = "poet", *, key: str = "owner", wait: bool = False, **changes: Any
+    ) -> dict[str, Any]:
+        """Make an agent, which must be accepted; with `wait` it is served then."""
+        query: dict[str, Any] = {"wait": "true"} if wait else {}
+        made = await self.ask("POST", key=key, json={"name": name, **POEM, **changes}, **query)
         assert made.status_code == 201, made.text
         return dict(made.json())
 

@@ -89,6 +89,7 @@ class AgentsApi(Api):
     def __init__(self, gateway: Gateway, services: StoredServices) -> None:
         super().__init__(gateway)
         self._definitions = services.definitions
+        self._dropped_threads = services.dropped_threads
         of_one: dict[str, Endpoint] = {"GET": self._get, "PUT": self._put, "PATCH": self._patch, "DELETE": self._delete}
         self._routes: tuple[tuple[re.Pattern[str], dict[str, Endpoint]], ...] = (
             (re.compile(""), {"GET": self._list, "POST": self._post}),
@@ -144,10 +145,10 @@ class AgentsApi(Api):
 
     async def _may_use(self, request: Request) -> Response:
         api_requests.no_parameters(request)
-        self._refuse_unmanaged()
         caller = await access.caller_of(self._gateway, request.scope)
         if not may_use.concerns(caller):
             Gate(self._gateway, request).require(Action.CREATE, caller, None)
+        self._refuse_unmanaged()
         return JSONResponse(may_use.document(self._gateway, caller))
 
     async def _get(self, request: Request, name: str) -> Response:
@@ -222,16 +223,24 @@ class AgentsApi(Api):
         return await self._changed(asked.caller, stored, "restore_agent", options)
 
     async def _delete(self, request: Request, name: str) -> Response:
-        options, asked = requests.options(request), await self._to_change(request, name, Action.DELETE)
+        options = requests.options(request, "threads")
+        asked = await self._to_change(request, name, Action.DELETE)
+        actions = (Action.DELETE, *([Action.DELETE_THREADS] if options.deletes_threads else []))
+        Gate(self._gateway, request).require(actions[-1], asked.caller, name)
         expected = self._expected(request, asked)
         with self._noting_refusals(asked.caller, "delete_agent", name, options):
             rights = await self._rights_of(asked.caller)
-            editor = self._editor(asked.caller, rights, Action.DELETE)
+            editor = self._editor(asked.caller, rights, *actions)
+            threads, dry_run = options.deletes_threads, options.dry_run
             try:
-                stored = await self._definitions.remove(name, editor, expected=expected, dry_run=options.dry_run)
+                stored = await self._definitions.remove(
+                    name, editor, expected=expected, drops_threads=threads, dry_run=dry_run
+                )
             except AgentInUseError as error:
                 raise InUseError(name, error.users, rights) from error
         self._note(asked.caller, "delete_agent", options, stored)
+        if threads and not dry_run:
+            await self._dropped_threads.drop()
         await self._wait(stored, options)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 

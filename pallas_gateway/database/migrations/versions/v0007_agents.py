@@ -21,6 +21,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("updated_at", sa.BigInteger, nullable=False),
         sa.Column("deleted_at", sa.BigInteger),
+        sa.Column("drops_threads", sa.Boolean, nullable=False),
     )
     living = sa.text("deleted_at IS NULL")
     op.create_index(
