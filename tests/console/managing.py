@@ -27,8 +27,10 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 MODEL = "generic.test-model"
+UNCONFIGURED = "azure.gpt-5"
+"""A model whose provider is not configured."""
 MAY_USE: Mapping[str, Any] = {
-    "models": [MODEL, "generic.another"],
+    "models": [MODEL, "generic.another", UNCONFIGURED],
     "servers": {"notes": ["add", "echo", "slow"]},
     "agents": ["*"],
     "approve": ["notes/slow"],

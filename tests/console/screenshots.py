@@ -1,29 +1,60 @@
 """Takes the pictures of the console for the documentation: `make screenshots`.
 
-The example agents answer in them, so they need no key.
+The example agents answer in them, so they need no key. Those of agents as data show a project with a database.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
+import httpx
 from playwright.async_api import async_playwright, expect
 
 from tests.console.conftest import launched
 from tests.console.pages import WIDE
 from tests.support.commands import started
+from tests.support.gateway import declare_project
 
 if TYPE_CHECKING:
-    from playwright.async_api import Browser, Page
+    from collections.abc import Mapping
+
+    from playwright.async_api import Browser, Page, ViewportSize
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
+TALL: ViewportSize = {"width": 1280, "height": 1500}
+MODEL = "generic.qwen3-32b"
+MAY_USE: Mapping[str, Any] = {
+    "models": [MODEL, "generic.qwen3-8b"],
+    "servers": {"library": ["search", "now"]},
+    "agents": ["librarian"],
+    "most": {"max_iterations": 20},
+}
+DRAFT = """# News desk
+
+You edit the news of the day. Today is {{currentDate}}.
+
+- Search the `library` for facts.
+- Write **three** sentences.
+"""
+MADE: Mapping[str, Any] = {
+    **{"title": "News desk", "description": "Finds facts, and writes about them.", "model": MODEL},
+    **{"servers": ["library"], "tools": ["library__search"], "examples": ["What is new in the library?"]},
+    **{"instruction": DRAFT, "params": {"temperature": 0.3}},
+}
+CHANGED: Mapping[str, Any] = {
+    **MADE,
+    **{"description": "Finds facts, and writes four sentences about them.", "agents": ["librarian"]},
+    **{"instruction": f"{DRAFT.replace('three', 'four')}- Name the source of each.\n", "maxIterations": 8},
+}
 
 
-async def shoot(browser: Browser, url: str, name: str, view: str) -> None:
-    context = await browser.new_context(color_scheme="light", viewport=WIDE)
+async def shoot(browser: Browser, url: str, name: str, view: str, viewport: ViewportSize = WIDE) -> None:
+    context = await browser.new_context(color_scheme="light", viewport=viewport)
     page = await context.new_page()
     await page.goto(f"{url}/console/{view}")
     await _PREPARE[name](page)
@@ -59,7 +90,18 @@ async def _calls(page: Page) -> None:
     await expect(page.get_by_role("dialog", name="Call").get_by_role("group", name="Steps")).to_be_visible()
 
 
+async def _form(page: Page) -> None:
+    await page.get_by_role("button", name="Preview").click()
+    await expect(page.get_by_role("region", name="Preview of the instruction")).to_contain_text("four")
+
+
+async def _versions(page: Page) -> None:
+    await expect(page.get_by_role("group", name="Changed lines of the instruction")).to_be_visible()
+
+
 _PREPARE = {
+    "console-agent-form": _form,
+    "console-versions": _versions,
     "console-agents": _agents,
     "console-calls": _calls,
     "console-chat": _chat,
@@ -78,7 +120,30 @@ async def main() -> None:
             await shoot(browser, program.url, "console-agents", "")
             await shoot(browser, program.url, "console-calls", "#/calls")
             await shoot(browser, program.url, "console-gateway", "#/gateway")
+            await _shoot_agents_as_data(browser)
             await browser.close()
+
+
+async def _shoot_agents_as_data(browser: Browser) -> None:
+    library = {"command": sys.executable, "args": ["-m", "pallas_gateway.example.downstream"]}
+    provider = {"api_key": "not-a-key", "base_url": "http://127.0.0.1:9"}
+    librarian = {"instruction": "You know the library.", "servers": ["library"], "title": "Librarian", "model": MODEL}
+    with TemporaryDirectory() as folder:
+        declare_project(
+            path := Path(folder),
+            {"librarian": librarian},
+            servers={"library": library},
+            fastagent={"default_model": MODEL, "generic": provider},
+            gateway={"database": "sqlite:///agents.db", "agents_may_use": dict(MAY_USE)},
+        )
+        with started(["serve"], path) as program:
+            await asyncio.to_thread(program.wait_for, "Try:")
+            async with httpx.AsyncClient(base_url=f"{program.url}/api/v1/", trust_env=False, timeout=60) as http:
+                made = await http.post("agents?wait=true", json={"name": "newsdesk", **MADE})
+                changed = await http.put("agents/newsdesk?wait=true", json=dict(CHANGED), headers={"If-Match": "*"})
+            assert (made.status_code, changed.status_code) == (201, 200), (made.text, changed.text)
+            await shoot(browser, program.url, "console-agent-form", "#/agents/newsdesk/edit", TALL)
+            await shoot(browser, program.url, "console-versions", "#/agents/newsdesk/versions")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,19 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from tests.console.managing import AUTH, GRANTS, MODEL, Managing, field, managing, runs, save, signed_in, tab_to
+from tests.console.managing import (
+    AUTH,
+    GRANTS,
+    MODEL,
+    UNCONFIGURED,
+    Managing,
+    field,
+    managing,
+    runs,
+    save,
+    signed_in,
+    tab_to,
+)
 from tests.console.pages import findings
 from tests.console.talking import HOSTILE, answered
 
@@ -150,6 +162,39 @@ async def test_a_change_is_a_version_that_runs_and_earlier_ones_are_compared_and
     assert (await stored(managed, "poet"))["instruction"] == instruction
     await page.get_by_role("combobox", name="Compare version").select_option("1")
     await expect(page.get_by_role("region", name="From version 1 to version 3")).to_contain_text("Nothing differs.")
+
+
+async def test_a_version_that_does_not_start_is_shown_with_the_reason_until_one_runs(
+    managed: Managing, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert managed.served.gateway.stored is not None
+    definitions = managed.served.gateway.stored.definitions
+    await managed.make("picky")
+    page = await pages.open(managed.base_url, "#/agents/picky/edit")
+    await page.get_by_role("combobox", name="Model").select_option(UNCONFIGURED)
+    monkeypatch.setattr(definitions, "check", None)  # so that a version may fail at its start
+    await save(page)
+    state = page.get_by_role("status").filter(has_text="Version 2")
+    await expect(state).to_contain_text("Version 2 is saved and does not start. Version 1 still runs.")
+    await expect(state).to_contain_text("azure")
+    assert await findings(page) == []
+    await managed.change("picky", model=MODEL)
+    await runs(page, 3)
+
+
+async def test_examples_are_offered_in_an_empty_conversation_and_not_sent(managed: Managing, pages: Pages) -> None:
+    await managed.make("helper", examples=["What is\nnew?", "<b>add</b>"])
+    page = await pages.open(managed.base_url, "#/agents/helper")
+    examples = page.get_by_role("list", name="Examples").get_by_role("button")
+    await expect(examples).to_have_text(["What is new?", "<b>add</b>"])
+    assert await findings(page) == []
+    await examples.first.click()
+    message = page.get_by_role("textbox", name="Message")
+    await expect(message).to_be_focused()
+    await expect(message).to_have_value("What is\nnew?")
+    await message.press("Enter")
+    await answered(page, "helper heard What is")
+    await expect(examples).to_have_count(0)
 
 
 async def test_a_form_that_changes_nothing_makes_no_version(managed: Managing, pages: Pages) -> None:
