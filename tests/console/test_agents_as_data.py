@@ -23,12 +23,12 @@ from tests.console.managing import (
     tab_to,
 )
 from tests.console.pages import findings
-from tests.console.talking import HOSTILE, answered
+from tests.console.talking import HOSTILE, answered, send
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from playwright.async_api import ViewportSize
+    from playwright.async_api import Page, ViewportSize
 
     from tests.console.pages import Pages
 
@@ -404,3 +404,28 @@ async def test_a_gateway_without_a_database_shows_nothing_of_it(tmp_path: Any, p
         await expect(page.get_by_role("heading", name="Instruction")).to_be_visible()
         await expect(page.get_by_role("heading", name="Definition")).to_have_count(0)
         await page.close()
+
+
+async def test_a_stored_turn_shows_its_tools_after_a_reload_as_before(managed: Managing, pages: Pages) -> None:
+    await managed.make("steps", servers=["notes"])
+    page = await pages.open(managed.base_url, "#/agents/steps")
+    await send(page, "add")
+    await answered(page, "steps told")
+    await steps_are_shown(page)
+    await page.reload()
+    await answered(page, "steps told")
+    await steps_are_shown(page)
+    assert await findings(page) == []
+    await page.get_by_role("button", name="Inspect").click()
+    await expect(page.get_by_text("The times of its steps are not known to this page.")).to_be_visible()
+    await page.keyboard.press("Escape")
+
+
+async def steps_are_shown(page: Page) -> None:
+    tool = page.get_by_role("log", name="Conversation").get_by_role("group", name="notes/add", exact=True)
+    await expect(tool).to_have_count(1)
+    await expect(tool).to_contain_text("completed")
+    await tool.locator("summary", has_text="Arguments").click()
+    await expect(tool.get_by_role("group", name="Arguments")).to_contain_text('"b": 2')
+    await tool.locator("summary", has_text="Result").click()
+    await expect(tool.get_by_role("group", name="Result", exact=True)).to_contain_text("3")

@@ -51,7 +51,7 @@ test('a turn that runs has no steps yet: its events come from its call', async (
 test('later turns are read page by page', async () => {
   const { turns, requested } = await read([{ messages: [said(4), answer(4)], nextAfter: 4 }, { messages: [said(5), answer(5)], nextAfter: null }], { after: 3 });
   assert.deepEqual(turns.map(({ number }) => number), [4, 5]);
-  assert.deepEqual(requested.map((url) => new URL(url, 'http://x/y/').search), ['?limit=200&after=3', '?limit=200&after=4']);
+  assert.deepEqual(requested.map((url) => new URL(url, 'http://x/y/').search), ['?limit=200&tools=true&after=3', '?limit=200&tools=true&after=4']);
 });
 
 test('steps of an unknown form do no harm', async () => {

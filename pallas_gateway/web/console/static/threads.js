@@ -34,7 +34,7 @@ export async function listThreads(agent, token) {
  * @returns {Promise<Turn[]>}
  */
 export async function readTurns({ id, agent, after: first = 0 }, token) {
-  const path = `threads/${id}/messages?limit=${PAGE}&after=`;
+  const path = `threads/${id}/messages?limit=${PAGE}&tools=true&after=`;
   const messages = await pages(token, (after) => `${path}${after ?? first}`, 'messages', 'nextAfter');
   /** @type {Map<number, any[]>} */
   const turns = new Map();
