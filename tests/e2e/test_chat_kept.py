@@ -122,6 +122,11 @@ async def test_questions_are_answered_at_the_terminal(tmp_path: Path) -> None:
             await terminal.enter("36")
             await terminal.shows('"accept"')
             await terminal.shows("user>")
+            await terminal.enter("/export")
+            await terminal.shows("*Used asking/name*")
+            await terminal.shows("user>")
+            await terminal.enter("/clear")  # in the same thread the model would read the first result again
+            await terminal.shows("user>")
             await terminal.enter("wipe")
             await terminal.shows("asking/wipe")
             await terminal.shows("[")

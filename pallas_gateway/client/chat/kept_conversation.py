@@ -222,7 +222,7 @@ class KeptConversation(Conversation):
         said: Mapping[str, Any] = {}
         tools: list[str] = []
         path = f"{_path(thread)}/messages"
-        async for row in self._pages(path, "messages", "after", "nextAfter"):
+        async for row in self._pages(path, "messages", "after", "nextAfter", tools="true"):
             if row["role"] == "user":
                 said, tools = row, []
             elif "toolCalls" in row:
