@@ -215,6 +215,15 @@ agent_changes = Table("pallas_agent_changes", METADATA, Column("number", BigInte
 """One row, which each transaction that changes agents updates first; other processes read it to notice changes."""
 
 
+loaded_configurations = Table(
+    "pallas_loaded_configurations",
+    METADATA,
+    Column("digest", String(64), primary_key=True),
+    Column("loaded_at", BigInteger, nullable=False),
+)
+"""When the first process has loaded a configuration of files, by a digest of it without secrets."""
+
+
 class now(FunctionElement[int]):  # noqa: N801  named like the SQL function it stands for
     """The present time by the database's clock, also in a transaction that has waited for a lock."""
 

@@ -106,4 +106,5 @@ class AgentWatch:
             _log.warning("agents of the database not read", extra={"why": str(error)})
         elif error is None and self.is_away:
             _log.info("agents of the database read again")
+            self.changed.set()  # what else waits for the database is done with the agents
         self.is_away = error is not None

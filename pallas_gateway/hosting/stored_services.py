@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 from pallas_gateway.definitions.service import Definitions
 from pallas_gateway.definitions.watch import AgentWatch
 from pallas_gateway.hosting.dropped_threads import DroppedThreads
+from pallas_gateway.hosting.stored_load_times import StoredLoadTimes
 from pallas_gateway.ledger.stored_counters import StoredCounters
 from pallas_gateway.ledger.stored_ledger import StoredLedger
 from pallas_gateway.questions.stored_states import StoredStates
@@ -41,6 +42,7 @@ class StoredServices:
         self.counters = StoredCounters(connections, leases.seconds, is_open=lambda: self.database.is_open)
         self.definitions = Definitions(self.database, configuration)
         self.watch = AgentWatch(self.definitions)
+        self.load_times = StoredLoadTimes(database)
         self.definitions.on_change = self.watch.look_soon
         self.dropped_threads = DroppedThreads(self.definitions, self.threads)
         self.database.add(self.threads, self.states, self.counters, self.dropped_threads)

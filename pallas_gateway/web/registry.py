@@ -39,9 +39,8 @@ def entries(gateway: Gateway, viewer: Grants) -> list[dict[str, Any]]:
 
 def entry(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
     """Return the entry of an agent; failed agents have one, too."""
-    published, updated = (
-        time.isoformat(timespec="seconds").replace("+00:00", "Z") for time in (gateway.started_at, gateway.loaded_at)
-    )
+    times = gateway.times_of(agent)
+    published, updated = (time.isoformat(timespec="seconds").replace("+00:00", "Z") for time in times)
     official = {"status": "active", "publishedAt": published, "updatedAt": updated, "isLatest": True}
     return {"server": _server(gateway, agent), "_meta": {OFFICIAL: official}}
 
