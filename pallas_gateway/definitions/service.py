@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from pallas_gateway.config.loading.cross_checks import AGENT_NAME
 from pallas_gateway.definitions import rules, store
 from pallas_gateway.definitions.definition import definition_of, parsed, patched
 from pallas_gateway.definitions.errors import (
@@ -390,7 +391,8 @@ class _UndoneError(Exception):
 
 
 async def _found(sql: AsyncConnection, name: str) -> StoredAgent:
-    agent = await store.find(sql, name)
+    # Not asked for a text that the database cannot hold, which would be an error of the database.
+    agent = await store.find(sql, name) if AGENT_NAME.fullmatch(name) else None
     if agent is None:
         raise AgentNotFoundError(f"There is no agent '{name}' in the database.")
     return agent

@@ -58,8 +58,9 @@ async def test_an_agent_is_stored_as_its_owner_has_written_it(database_url: str)
         assert await made.find("helper") == agent
         snapshot = await made.snapshot()
         assert (snapshot.number, snapshot.agents) == (1, (agent,))
-        with pytest.raises(AgentNotFoundError):
-            await made.find("other")
+        for name in ("other", "a\0b", "a\ud800", "..", "", "x" * 100_000):
+            with pytest.raises(AgentNotFoundError):
+                await made.find(name)
 
 
 async def test_each_change_is_a_version_with_its_editor_and_earlier_ones_are_restored(database_url: str) -> None:
