@@ -106,6 +106,10 @@ class Definitions:
     async def snapshot(self) -> Snapshot:
         return await self._read(store.snapshot)
 
+    async def owners(self) -> Mapping[str, str]:
+        """Return the `Caller.owner` of each agent."""
+        return await self._read(store.owners)
+
     async def find(self, name: str) -> StoredAgent:
         """Return an agent.
 

@@ -65,6 +65,12 @@ async def find(sql: AsyncConnection, name: str) -> StoredAgent | None:
     return None if row is None else _agent_of(row)
 
 
+async def owners(sql: AsyncConnection) -> Mapping[str, str]:
+    """Return the owner of each agent."""
+    rows = await sql.execute(select(agents.c.name, agents.c.owner).where(_IS_LIVING))
+    return {row.name: row.owner for row in rows}
+
+
 async def sub_agents(sql: AsyncConnection) -> Mapping[str, Sequence[str]]:
     """Return all agents with their sub-agents."""
     rows = await sql.execute(select(agents.c.name, agents.c.sub_agents).where(_IS_LIVING).order_by(agents.c.name))

@@ -349,8 +349,8 @@ class AgentsApi(Api):
 
     async def _rights_of(self, caller: Caller) -> Grants:
         """Return the rights of a caller on all agents of the database as they are now."""
-        stored = (await self._definitions.snapshot()).agents
-        return caller.among({one.name: one.owner for one in stored if not self._is_of_file(one.name)}).grants
+        owners = await self._definitions.owners()
+        return caller.among({name: owner for name, owner in owners.items() if not self._is_of_file(name)}).grants
 
     def _editor(self, caller: Caller, rights: Grants, *actions: Action) -> Editor:
         """Return the caller as an editor, who must have the right to `actions` also when the change is written."""
