@@ -147,8 +147,13 @@ async def test_an_agent_is_made_shown_copied_restored_and_deleted(tmp_path: Path
 
         asked = await run.agents("delete", "bard")
         assert (asked.code, asked.err) == (1, "nothing was deleted; --yes deletes it\n")
-        deleted = await run.agents("delete", "bard", "--yes")
-        assert (deleted.code, deleted.out) == (0, "deleted bard\n")
+        thread = await run.api.ask("POST", "/bard/threads", key="everything", json={})
+        path = f"{run.url}/api/v1/threads/{thread.json()['id']}/messages"
+        key = {"Authorization": "Bearer everything"}
+        assert (await run.api.http.get(path, headers=key)).status_code == 200
+        deleted = await run.agents("delete", "bard", "--yes", "--threads")
+        assert (deleted.code, deleted.out) == (0, "deleted bard and all threads with it\n")
+        assert (await run.api.http.get(path, headers=key)).status_code == 404
         gone = await run.agents("get", "bard")
         assert gone.code == 2
         assert gone.err == f"{run.url} has no agent 'bard' that you may see; `agents` lists them.\n"
@@ -340,6 +345,21 @@ async def test_an_agent_whose_instruction_may_not_be_read_is_named_and_not_expor
         assert ran.err == "Not exported, because you may not read their instructions: poet.\n"
         one = await finished("agents", "get", "poet", folder=run.folder, environ=viewer)
         assert (one.code, "you may not read its instruction" in one.err) == (2, True)
+
+
+async def test_a_change_of_somebody_else_while_the_question_is_open_is_not_overwritten(tmp_path: Path) -> None:
+    async with commands(tmp_path) as run:
+        await run.api.make(key="everything", title="Old")
+        text = yaml.safe_dump({"agents": {"another": SMALL, "poet": {**SMALL, "title": "Mine"}}})
+        arguments = ["apply", "--url", run.url, "-f", run.file(text)]
+        async with at_terminal(arguments, run.folder, run.environ) as terminal:
+            await terminal.shows(f"Change another, poet at {run.url}? [y/N]")
+            await run.api.ask("PATCH", "/poet", key="everything", match="*", json={"title": "Theirs"})
+            await terminal.enter("y")
+            await terminal.shows("added another (version 1)")
+            await terminal.shows("Agent 'poet' was changed meanwhile; it stays as it is now. Apply again.")
+            assert await terminal.ends() == 1
+        assert (await run.api.document(key="everything"))["title"] == "Theirs"
 
 
 # The editor.

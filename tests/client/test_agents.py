@@ -1,0 +1,62 @@
+"""`agents`, `export --url` and `apply --url` against what need not be a gateway."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pallas_gateway.client.agents.definitions import KEYS, body_of, definition_in
+from pallas_gateway.definitions import definition
+from tests.support.odd_server import odd_server
+
+if TYPE_CHECKING:
+    from tests.support.commands import Command
+
+STORED = {"name": "poet", "version": 3, "state": "failed", "reason": "No model.", "source": "database"}
+
+
+def test_the_keys_are_those_that_the_gateway_takes() -> None:
+    assert KEYS == definition.KEYS
+
+
+def test_a_definition_has_the_keys_of_its_place() -> None:
+    here: dict[str, Any] = {"default_params": {"max_tokens": 1}, "max_iterations": 2, "tool_limits": {"a/b": 1}}
+    there = {"params": {"max_tokens": 1}, "maxIterations": 2, "toolLimits": {"a/b": 1}}
+    assert body_of(here) == there
+    assert body_of({"unknown_key": 1, "params": {}}) == {"unknown_key": 1, "params": {}}
+    assert definition_in({**there, "version": 1, "title": None}) == here
+
+
+def test_a_stored_version_that_does_not_start_is_reported_with_its_reason(run: Command) -> None:
+    with odd_server({"POST": (201, STORED)}) as server:
+        ran = run("agents", "create", "poet", "--instruction", "x", "--url", server.url)
+    assert (ran.code, ran.out) == (0, "added poet (version 3)\n")
+    assert ran.err == "poet is stored, and failed: No model.\n"
+
+
+@pytest.mark.parametrize("answer", [[], {"source": "database"}, {"source": "database", "version": "x"}, "not JSON"])
+@pytest.mark.parametrize(
+    "command", ["agents get x", "agents delete x --yes", "agents edit x", "agents restore x 1", "export x"]
+)
+def test_what_is_no_gateway_with_agents_is_one_line(run: Command, answer: object, command: str) -> None:
+    with odd_server({"GET": (200, answer)}) as server:
+        ran = run(*command.split(), "--url", server.url)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("What answers at ")
+    assert ran.err.count("\n") == 1
+
+
+def test_names_that_a_path_would_lose_are_refused(run: Command) -> None:
+    for name in ("..", "."):
+        ran = run("agents", "delete", name, "--yes", "--url", "http://localhost:1")
+        assert (ran.code, ran.err) == (2, f"'{name}' is not the name of an agent.\n")
+
+
+@pytest.mark.parametrize("command", ["export", "apply -f x.yaml"])
+def test_url_and_config_are_two_places(run: Command, command: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    file = tmp_path_factory.mktemp("new") / "x.yaml"
+    file.write_text("agents: {x: {instruction: y}}\n")
+    arguments = command.replace("x.yaml", str(file)).split()
+    ran = run(*arguments, "--url", "http://localhost:1", "--config", "agents.yaml")
+    assert (ran.code, ran.err) == (2, "--url and --config both say where the agents are; give one of them.\n")
