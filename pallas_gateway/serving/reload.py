@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from pallas_gateway.serving.sockets import Listeners
     from pallas_gateway.serving.stored_agents import StoredAgents
 
+TIDY_SECONDS = 60.0
+"""After so long without changes of the database, and without a running call, the process tidies up after them."""
 _log = logging.getLogger("pallas.reload")
 
 
@@ -83,6 +85,7 @@ class Reloader:
         self._service = service
         self._bind = bind
         self._kept_back = False
+        self._is_untidy = False
         self._awaited = stamps(gateway.configuration.declared_files)
         self._watch = FileWatch(self._files, suspects_modules=lambda: self._kept_back)
         gateway.when_outdated(reloads.asked.set)
@@ -93,9 +96,12 @@ class Reloader:
             if self._reloads.asked.is_set():
                 await self._reload_files()
             elif self._stored is not None and self._stored.changed.is_set():
-                await self._stored.take_up(self._of_files)
-            elif self._stored is not None:
-                await self._stored.retry(self._of_files)
+                self._is_untidy |= await self._stored.take_up(self._of_files)
+            elif self._stored is not None and self._stored.retry_pause is not None:
+                self._is_untidy |= await self._stored.retry(self._of_files)
+            elif not self._gateway.running:  # it stops all calls for a moment
+                self._reloads.after()
+                self._is_untidy = False
 
     async def watch_files(self) -> None:
         """Request a reload whenever a file of the project changes, until cancelled."""
@@ -107,6 +113,8 @@ class Reloader:
         """Return when a reload is requested, the database has changes, or something may be tried again."""
         events = [self._reloads.asked, *([self._stored.changed] if self._stored is not None else [])]
         pause = self._stored.retry_pause if self._stored is not None else None
+        if pause is None and self._is_untidy:
+            pause = TIDY_SECONDS
         async with TaskOwner(close_seconds=0) as waiting:
             asked = [waiting.spawn(event.wait(), name="asked to reload") for event in events]
             await asyncio.wait(asked, timeout=pause, return_when=asyncio.FIRST_COMPLETED)

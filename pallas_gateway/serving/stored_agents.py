@@ -52,26 +52,29 @@ class StoredAgents:
         """The seconds until `retry` may have something to do; None for never."""
         return self._gateway.limits.lives.watch_seconds if self._retries.failures else None
 
-    async def retry(self, files: Configuration) -> None:
-        """Try versions again that did not start, if it is time for that."""
-        if self._retries.are_due:
-            await self.take_up(files, self._retries.failures.keys())
+    async def retry(self, files: Configuration) -> bool:
+        """Try versions again that did not start, if it is time for that; return True if one has started."""
+        return self._retries.are_due and await self.take_up(files, self._retries.failures.keys())
 
-    async def take_up(self, files: Configuration, again: Collection[str] = ()) -> None:
-        """Host the agents beside those of `files`; `again` are started although they are the same."""
+    async def take_up(self, files: Configuration, again: Collection[str] = ()) -> bool:
+        """Host the agents beside those of `files`; return True if there were changes.
+
+        `again` are started although they are the same.
+        """
         try:
             changes = await self._gateway.take_up(self.beside(files), again)
         except Exception:  # noqa: BLE001  the gateway continues to serve
             _log.exception("unexpected error while taking up agents of the database")
             self._count("error")
             self._note_applied()
-            return
+            return False
         self.taken_up(changes)
         named = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
         if extra := {kind: ", ".join(agents) for kind, agents in named.items() if agents}:
             _log.info("agents of the database changed", extra=extra)
-        if extra or changes.kept_back:
+        if extra or (changes.kept_back and not again):  # a retry that fails again is no other change
             self._count("error" if changes.kept_back else "ok")
+        return bool(extra)
 
     def beside(self, files: Configuration) -> Configuration:
         """Return a configuration of files with the agents as they were read last."""

@@ -25,7 +25,8 @@ for command in ("check", "serve --port 0"):
         main([*command.split(), *example])
     except SystemExit as ended:
         print(f"{{command}}: {{ended.code}}", file=sys.stderr)
-print("imported:", [name for name in sys.modules if "pallas_gateway.threads" in name], file=sys.stderr)
+parts = tuple(f"pallas_gateway.{{part}}" for part in ("threads", "definitions", "hosting.stored", "serving.stored"))
+print("imported:", [name for name in sys.modules if name.startswith(parts)], file=sys.stderr)
 """
 
 

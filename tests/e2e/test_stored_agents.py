@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.serving import reload
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, starts, until_idle
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, hang, say, scripted_llm
 from tests.support.stored_agents import ME, definition, definitions_of, project_of, ready, taken_up
-from tests.support.waiting import Gate, eventually
+from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -152,6 +153,25 @@ async def test_a_change_of_this_process_is_taken_up_without_waiting_for_the_next
         served.gateway.agent_watch.look_soon()
         await definitions_of(served).create("helper", definition("one"), ME)
         await ready(served, "helper")
+
+
+async def test_the_process_tidies_up_after_changes_when_no_call_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reload, "TIDY_SECONDS", 0.01)
+    tidied, gate = asyncio.Event(), Gate()
+    async with scripted_llm(saying(gate)) as llm, running(project_of(tmp_path, llm.base_url)) as served:
+        object.__setattr__(served.reloads, "after", tidied.set)
+        call = asyncio.create_task(ask(served.url("filed"), "hang"))
+        await gate.wait_for_entered()
+        await definitions_of(served).create("helper", definition("one"), ME)
+        await taken_up(served)
+        for _ in range(5):
+            await tick()
+        assert not tidied.is_set()
+        gate.open()
+        await call
+        await asyncio.wait_for(tidied.wait(), 20)
 
 
 async def test_a_reload_of_files_and_a_change_at_once_lose_nothing(tmp_path: Path) -> None:
