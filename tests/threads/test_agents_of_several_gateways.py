@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -163,3 +164,38 @@ async def test_the_registry_is_the_same_at_every_worker_and_replica(server: Post
             one.program.signal(signal.SIGHUP)
         await eventually(lambda: all_have("filed", "Another"), what="the reload at every worker")
         assert len(await tags()) == 1
+
+
+async def test_workers_that_replace_killed_ones_serve_what_was_accepted(server: PostgreSql, tmp_path: Path) -> None:
+    async with replicas(tmp_path, server.new_database()) as fleet:
+        killed, stays = fleet.gateways
+        over = asyncio.Event()
+        async with httpx.AsyncClient(base_url=stays.base_url, trust_env=False, timeout=60) as http:
+            made = await http.post(API, json={"name": "helper", **definition("first")})
+            assert made.status_code == HTTPStatus.CREATED, made.text
+
+            async def write() -> int:
+                writes = 0
+                while not over.is_set():
+                    await written(http, "helper", f"You say {(writes := writes + 1)}.")
+                return writes
+
+            writing = asyncio.create_task(write())
+            first = killed.pids
+            for pid in first:
+                os.kill(pid, signal.SIGKILL)
+            await eventually(lambda: len(killed.pids - first) == len(first), READY_SECONDS, what="other workers")
+            over.set()
+            last = await writing + 1
+        assert last > 1
+
+        async def serves_the_last() -> bool:
+            try:
+                document = (await killed.get(f"{API}/helper")).json()
+            except httpx.TransportError:  # no worker accepts connections yet
+                return False
+            return bool(document.get("runningVersion") == document["version"] == last)
+
+        for pid in killed.pids:
+            with killed.only(pid):
+                await eventually(serves_the_last, READY_SECONDS, what="the last version")
