@@ -286,7 +286,7 @@ async def test_an_agent_that_others_use_is_not_deleted_before_them(managed: Mana
     assert (await managed.api("GET", "agents/inner")).status_code == 404
 
 
-@pytest.mark.parametrize("with_threads", [False])
+@pytest.mark.parametrize("with_threads", [False, True])
 async def test_the_conversations_of_a_deleted_agent_stay_or_go_as_was_chosen(
     with_threads: bool, managed: Managing, pages: Pages
 ) -> None:
