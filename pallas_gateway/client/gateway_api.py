@@ -143,10 +143,14 @@ async def events(
 
 async def _events_in(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
     async for line in response.aiter_lines():
-        if line.startswith(_DATA) and line != _LAST:
+        if not line.startswith(_DATA) or line == _LAST:
+            continue
+        try:
             event = json.loads(line.removeprefix(_DATA))
-            if isinstance(event, dict):
-                yield event
+        except ValueError:
+            raise UnreachableError("What answers there is not a gateway: its events are not JSON.") from None
+        if isinstance(event, dict):
+            yield event
 
 
 def _refusal(base_url: str, path: str, response: httpx.Response, bearer: str | None) -> Exception:

@@ -8,7 +8,7 @@ from tests.support.asking import FORM
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import echo, hang, scripted_llm, stream
 from tests.support.terminal import CTRL_C, CTRL_D, at_terminal
-from tests.support.threads_api import http_of, serving
+from tests.support.threads_api import ACCEPT, http_of, serving
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
@@ -157,6 +157,21 @@ async def test_a_question_whose_client_was_killed_is_asked_again_when_the_thread
             await terminal.press(CTRL_D)
             assert await terminal.ends() == 0
         assert api.downstream.answers == [{"action": "accept", "content": {"name": "Ada", "age": 36}}]
+
+
+async def test_a_question_that_is_answered_elsewhere_is_no_longer_asked(tmp_path: Path) -> None:
+    async with serving(tmp_path / "project") as api, chat(api.served, tmp_path, agent="user") as terminal:
+        await terminal.shows("user>")
+        await terminal.enter("name")
+        await terminal.shows(FORM)
+        [thread] = (await api.http.get("/agents/user/threads")).json()["threads"]
+        [question] = (await api.last(thread["id"]))["questions"]
+        await api.answer(thread["id"], {question["id"]: ACCEPT})
+        await terminal.shows("Ada")
+        await terminal.shows("user>")
+        await terminal.press(CTRL_D)
+        assert await terminal.ends() == 0
+    assert [one["action"] for one in api.downstream.answers] == ["accept"]
 
 
 async def test_who_cannot_be_asked_declines(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ class KeptConversation(Conversation):
         Raises:
             GatewayError: there is no answer.
         """
-        answering: dict[str, asyncio.Task[None]] = {}
+        answering: list[asyncio.Task[None]] = []
         try:
             async with (
                 asyncio.TaskGroup() as group,
@@ -150,7 +150,7 @@ class KeptConversation(Conversation):
                 try:
                     return await self._followed(stream, group, answering)
                 finally:
-                    for task in answering.values():
+                    for task in answering:
                         task.cancel()
         except BaseExceptionGroup as errors:
             raise errors.exceptions[0] from errors
@@ -159,8 +159,9 @@ class KeptConversation(Conversation):
         self,
         stream: AsyncIterator[Mapping[str, Any]],
         group: asyncio.TaskGroup,
-        answering: dict[str, asyncio.Task[None]],
+        answering: list[asyncio.Task[None]],
     ) -> dict[str, Any]:
+        asking: dict[str, asyncio.Task[None]] = {}
         async for event in stream:
             match event.get("type"):
                 case "thread":
@@ -169,17 +170,21 @@ class KeptConversation(Conversation):
                 case "assistant":
                     self.screen.payload(dict(event["data"]))
                 case "question":
-                    answering[str(event["id"])] = group.create_task(self._answer(dict(event)))
-                case "answer" if (task := answering.pop(str(event["id"]), None)) is not None:
-                    task.cancel()  # answered elsewhere, or expired; its own answer has arrived
+                    asking[str(event["id"])] = group.create_task(self._answer(dict(event), asking))
+                    answering.append(asking[str(event["id"])])
+                case "answer" if str(event["id"]) in asking:
+                    asking.pop(str(event["id"])).cancel()  # answered elsewhere, or expired
                 case "final":
                     return dict(event)
                 case "error":
                     raise TurnFailedError(without_controls(str(event.get("message") or "The agent failed.")))
         raise BrokenOffError
 
-    async def _answer(self, question: Mapping[str, Any]) -> None:
-        """Have a question answered, and send the answer. The response is read as long as the turn runs."""
+    async def _answer(self, question: Mapping[str, Any], asking: dict[str, asyncio.Task[None]]) -> None:
+        """Have a question answered, remove it from `asking`, and send the answer.
+
+        The response, in which the turn goes on, is read to its end: a call must not take its client for gone.
+        """
         answer: dict[str, Any] = {"action": "decline"}
         if self.client.person is not None:
             decided = await self.client.person.answer(_elicitation(question), question)
@@ -188,6 +193,7 @@ class KeptConversation(Conversation):
                 answer["content"] = dict(decided.content or {})
         else:
             self.screen.note("(the agent asked a question, which was declined: nobody can be asked here)")
+        asking.pop(str(question["id"]), None)
         if self.thread is None:
             return
         path = f"{_path(self.thread)}/answers"
