@@ -95,7 +95,8 @@ async def add(sql: AsyncConnection, name: str, new: NewVersion) -> StoredAgent:
     id_, key = secrets.token_hex(ID_CHARACTERS // 2), key_of(name)
     earlier = (await sql.execute(select(func.max(agents.c.version)).where(agents.c.key == key))).scalar_one()
     values = {"id": id_, "name": name, "key": key, "version": (earlier or 0) + 1, **_columns(new)}
-    await sql.execute(insert(agents).values(**values, created_at=now(), updated_at=now(), drops_threads=False))
+    moment = (await sql.execute(select(now()))).scalar_one()  # PostgreSQL's clock goes on within a statement
+    await sql.execute(insert(agents).values(**values, created_at=moment, updated_at=moment, drops_threads=False))
     return await _with_version(sql, id_, new)
 
 
