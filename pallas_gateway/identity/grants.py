@@ -1,7 +1,8 @@
 """Grants of callers: `view:agents`, `run:agents`, `view:instructions`, each also with `:NAME`, and others. Pure.
 
 The grant to run an agent includes the grant to view it, because a client can only call tools that it can list. Agents
-of the database have an owner, who may make every use of them without a grant, and editors, who may view and run them.
+of the database have an owner, who may make every use of them without a grant, but for deleting the threads of other
+callers, and editors, who may view and run them.
 """
 
 from __future__ import annotations
@@ -81,8 +82,8 @@ class Grants:
         return self.may_hand_over(agent) or (agent in self.stored and self._has(DELETE_AGENTS, agent))
 
     def may_delete_threads(self, agent: str) -> bool:
-        """Return true if the threads of all callers may be deleted with the agent."""
-        return self.may_hand_over(agent) or (agent in self.stored and self.has(DELETE_AGENTS))
+        """Return true if the threads of all callers may be deleted with the agent; they are not its owner's."""
+        return self.everything or (agent in self.stored and self.has(DELETE_AGENTS))
 
     def has(self, grant: str) -> bool:
         """Return true if a grant that concerns no agent, or all agents, is among these."""

@@ -128,7 +128,7 @@ async def test_it_is_for_those_who_may_create_or_edit_an_agent(api: Api) -> None
 
 async def test_the_console_is_told_what_the_caller_may_do_with_a_definition(api: Api) -> None:
     may = {"may_run": True, "may_copy": False, "may_edit": False, "may_delete": False, "may_delete_threads": False}
-    whole = dict.fromkeys(("may_copy", "may_edit", "may_delete", "may_delete_threads"), True)
+    whole = dict.fromkeys(("may_copy", "may_edit", "may_delete"), True)
     of_file = {**may, "source": "file"}
     made = {**may, "source": "database"}
     assert await api.details("made", "maker") == {**made, **whole}

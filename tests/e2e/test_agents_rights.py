@@ -37,7 +37,7 @@ MATRIX: dict[str | None, tuple[Any, ...]] = {
     "editor-of-all": (1, OK, True, OK, OK, *(NO,) * 2, *(OK,) * 3, *(NO,) * 3, OK),
     "deleter": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 4, GONE, NO, NO),
     "deleter-of-all": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 4, GONE, GONE, NO),
-    "owner": (1, OK, True, OK, OK, *(OK,) * 2, *(OK,) * 4, GONE, GONE, OK),
+    "owner": (1, OK, True, OK, OK, *(OK,) * 2, *(OK,) * 4, GONE, NO, OK),
     "everything": (1, OK, True, OK, OK, *(OK,) * 2, *(OK,) * 3, NO, GONE, GONE, OK),
 }
 

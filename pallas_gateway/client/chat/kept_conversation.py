@@ -130,7 +130,7 @@ class KeptConversation(Conversation):
             self.screen.end_line()
             raise
         self.screen.finish(str(final.get("content") or ""))
-        self._note_left_out(int(final.get("historyLeftOut") or final.get("turnsLeftOut") or 0))
+        self._note_left_out(int(final.get("historyLeftOut") or 0))
         images = [str(one.get("mime_type")) for one in final.get("images") or ()]
         stopped = str(final.get("stopped") or final.get("stopReason") or NORMAL_STOP)
         self.note_end(stopped, final.get("params") or {}, images)

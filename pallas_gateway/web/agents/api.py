@@ -153,13 +153,10 @@ class AgentsApi(Api):
 
     async def _get(self, request: Request, name: str) -> Response:
         api_requests.no_parameters(request)
-        known = conditions.optional(request.headers.getlist("if-none-match"))
         asked = await self._seen(request, name)
         document, etag = await self._document_of_file(asked) if asked.stored is None else self._document(asked)
-        headers = {"ETag": etag, "Vary": "Authorization"}
-        if known.match_weakly(etag):
-            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
-        return JSONResponse(document, headers=headers)
+        # Never 304: the ETag is that of the definition, for `If-Match`; the state changes without it.
+        return JSONResponse(document, headers={"ETag": etag, "Vary": "Authorization"})
 
     async def _versions(self, request: Request, name: str) -> Response:
         api_requests.no_parameters(request)

@@ -1,4 +1,4 @@
-"""Conditional requests (RFC 9110, section 13): `If-Match` of changes and `If-None-Match` of reading. Pure."""
+"""Conditional requests (RFC 9110, section 13): `If-Match` of changes. Pure."""
 
 from __future__ import annotations
 
@@ -22,10 +22,6 @@ class Tags:
         """Return true if the condition `If-Match` is met by a resource with this tag; weak tags never match."""
         return self.is_any or (etag in self.tags and not etag.startswith("W/"))
 
-    def match_weakly(self, etag: str) -> bool:
-        """Return true if `If-None-Match` names this tag: the client has the representation."""
-        return self.is_any or etag.removeprefix("W/") in {tag.removeprefix("W/") for tag in self.tags}
-
 
 def required(lines: list[str]) -> Tags:
     """Return the condition of a change, from the lines of its `If-Match`.
@@ -39,11 +35,6 @@ def required(lines: list[str]) -> Tags:
     if (tags := _parsed(lines)) is None:
         raise ThreadsApiError('If-Match must be * or ETags in double quotes, such as "3".')
     return tags
-
-
-def optional(lines: list[str]) -> Tags:
-    """Return the condition of a request that reads, from the lines of its `If-None-Match`; a malformed one is none."""
-    return _parsed(lines) or Tags()
 
 
 def _parsed(lines: list[str]) -> Tags | None:

@@ -93,7 +93,7 @@ SOME = (EDIT, HAND_OVER, DELETE, DELETE_THREADS)
     ("who", "of_poet", "of_judge"),
     [
         (ANONYMOUS, (ALLOWED,) * 4, (ALLOWED,) * 4),
-        (OWNER, (ALLOWED,) * 4, (HIDDEN,) * 4),
+        (OWNER, (ALLOWED, ALLOWED, ALLOWED, NO_GRANT), (HIDDEN,) * 4),
         (STRANGER, (TOKEN_NEEDED,) * 4, (TOKEN_NEEDED,) * 4),
         (caller("run:agents"), (NO_GRANT,) * 4, (NO_GRANT,) * 4),
         (caller("edit:agents:poet"), (ALLOWED, NO_GRANT, NO_GRANT, NO_GRANT), (HIDDEN,) * 4),

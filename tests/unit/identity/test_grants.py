@@ -37,8 +37,9 @@ def test_a_grant_allows_what_it_says(grant: str, allowed: set[str]) -> None:
     ("grants", "owned", "allowed"),
     [
         ([], [], set()),
-        ([], ["poet"], {"view poet", "run poet", "instruction poet", "edit poet", "hand_over poet", "delete poet",
-                        "delete_threads poet"}),
+        ([], ["poet"], {"view poet", "run poet", "instruction poet", "edit poet", "hand_over poet", "delete poet"}),
+        (["delete:agents:poet"], ["poet"], {"view poet", "run poet", "instruction poet", "edit poet", "hand_over poet",
+                                            "delete poet"}),
         (["edit:agents:poet"], [], {"view poet", "run poet", "instruction poet", "edit poet"}),
         (["edit:agents"], [], {f"{use} {name}" for use in ("view", "run", "instruction", "edit")
                                for name in ("poet", "judge")}),
