@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import contenders, load
+from benchmarks import contenders, load, threads
 from benchmarks.figures import Bounds, figure
 from benchmarks.load import Load
 from benchmarks.project import Agent
@@ -100,6 +100,7 @@ CURVES = {
     "images": _images,
     "pieces": _pieces,
     "clients": _clients,
+    "threads": threads.measure,
 }
 
 

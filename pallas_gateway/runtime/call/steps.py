@@ -23,8 +23,11 @@ from fast_agent.constants import (
 )
 from fast_agent.mcp.helpers.content_helpers import canonicalize_tool_result_content_for_llm, get_text
 from fast_agent.types import PromptMessageExtended
+from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import (
     BlobResourceContents,
+    CallToolRequest,
+    CallToolRequestParams,
     CallToolResult,
     EmbeddedResource,
     ImageContent,
@@ -32,6 +35,7 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
+from pydantic_core import from_json
 
 from pallas_gateway.calls.call import Step
 from pallas_gateway.runtime.call.google_contents import CONTENT, content_channel
@@ -52,6 +56,8 @@ _OF_ONE_MODEL = (ANTHROPIC_ASSISTANT_RAW_CONTENT, OPENAI_REASONING_ENCRYPTED, OP
 _SIGNED = ("thinking", "redacted_thinking", "reasoning")
 _MOST_OF_CHANNELS = 256 * 1024
 _CUT = "… [cut: {} bytes]"
+_LEAST = 32
+"""Bytes that a block must have left, to say that it was cut."""
 _MISSING = "[The call was ended before the result of this tool was read.]"
 _RECORD = "[Tools that were used for this answer. This is a record; to use a tool, call it.]"
 _SHORTER = (4, 16, 64, 256)
@@ -131,10 +137,8 @@ def _own_messages(steps: Sequence[Step], llm: Any, seen: set[str]) -> list[Promp
     ids: set[str] = set()
     for step in steps:
         try:
-            stored = json.loads(step.data)
-            assistant = PromptMessageExtended.model_validate(stored["assistant"])
-            results = PromptMessageExtended.model_validate(stored["results"])
-        except (ValueError, KeyError, TypeError):
+            assistant, results = _messages_of(from_json(step.data))
+        except (ValueError, KeyError, TypeError, AttributeError):
             _log.warning("stored step not understood, read as text", extra={"provider": step.provider})
             return None
         channels = assistant.channels or {}
@@ -151,11 +155,43 @@ def _own_messages(steps: Sequence[Step], llm: Any, seen: set[str]) -> list[Promp
     return rounds
 
 
+def _messages_of(stored: Json) -> tuple[PromptMessageExtended, PromptMessageExtended]:
+    """Return the messages of a stored round; part by part, as their types would search for the type of each block."""
+    message, channels = stored["assistant"], stored["assistant"].get("channels")
+    assistant = PromptMessageExtended(
+        role="assistant",
+        content=[_block(one) for one in message.get("content", ())],
+        tool_calls={id_: _request(call["params"]) for id_, call in message["tool_calls"].items()},
+        channels={name: [_block(one) for one in blocks] for name, blocks in channels.items()} if channels else None,
+        stop_reason=LlmStopReason(message["stop_reason"]),
+        phase=message.get("phase"),
+    )
+    answered = stored["results"]["tool_results"]
+    if assistant.tool_calls is None or answered.keys() != assistant.tool_calls.keys():
+        raise ValueError("not each call has its result")
+    results = {
+        id_: CallToolResult(content=[_block(block) for block in one["content"]], is_error=bool(one.get("isError")))
+        for id_, one in answered.items()
+    }
+    return assistant, PromptMessageExtended(role="user", content=[], tool_results=results)
+
+
+def _request(params: Json) -> CallToolRequest:
+    called = CallToolRequestParams(name=params["name"], arguments=params["arguments"])
+    return CallToolRequest(method="tools/call", params=called)
+
+
+def _block(stored: Json) -> TextContent | ImageContent:
+    if stored["type"] == "image":
+        return ImageContent(type="image", data=stored["data"], mime_type=stored["mimeType"])
+    return TextContent(type="text", text=stored["text"])
+
+
 def _as_text(steps: Sequence[Step]) -> str:
     lines = [_RECORD]
     for step in steps:
         try:
-            stored = json.loads(step.data)
+            stored = from_json(step.data)
             assistant, results = stored["assistant"], stored["results"]["tool_results"]
             lines += [block["text"] for block in assistant.get("content", ()) if block.get("text")]
             for id_, call in assistant["tool_calls"].items():
@@ -230,7 +266,7 @@ def _cut_result(result: CallToolResult | None, most: int) -> CallToolResult:
     blocks: list[ContentBlock] = []
     left = most
     for block in canonicalize_tool_result_content_for_llm(result, source="threads"):
-        if left <= 0:
+        if left <= _LEAST:
             break
         kept = _cut_block(block, left)
         left -= len(kept.text.encode("utf-8", "replace")) if isinstance(kept, TextContent) else len(kept.data)
