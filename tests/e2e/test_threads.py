@@ -630,7 +630,9 @@ async def test_it_is_off_unless_it_is_configured(tmp_path: Path) -> None:
     assert [one.status_code for one in found] == [404, 404, 404]
 
 
-async def test_without_its_database_the_routes_say_so_and_agents_serve_on(tmp_path: Path) -> None:
+async def test_without_its_database_the_routes_and_strict_readiness_say_so_and_agents_are_listed(
+    tmp_path: Path,
+) -> None:
     async with serving(tmp_path, database="sqlite:////no/such/folder/threads.db") as api:
         refused = [await api.chat("hi"), await api.get("/agents/solo/threads")]
         agents = await api.get("/agents")
@@ -638,7 +640,7 @@ async def test_without_its_database_the_routes_say_so_and_agents_serve_on(tmp_pa
     assert [(one.status_code, one.json()["error"]) for one in refused] == [(503, "threads_unavailable")] * 2
     assert all(one.headers["retry-after"] for one in refused)
     assert "/no/such" not in refused[0].text
-    assert (agents.status_code, ready.status_code) == (200, 200)
+    assert (agents.status_code, ready.status_code) == (200, 503)
 
 
 async def test_a_message_is_a_call_to_the_drain(tmp_path: Path) -> None:

@@ -158,7 +158,7 @@ async def test_the_whole_schema_of_params_is_at_the_api_in_every_mode(mode: str,
             document = (await http.get(f"http://127.0.0.1:{port}/api/v1/agents/{NAME}")).raise_for_status().json()
             settings = served.gateway.agents[NAME].settings
 
-    schema = document["params"]
+    schema = document["paramsSchema"]
     assert schema == params_schema(settings)
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate({"temperature": 1, "extra": {"enable_search": True}, "model": "generic.listed-one"}, schema)
