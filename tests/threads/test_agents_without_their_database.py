@@ -61,11 +61,11 @@ async def test_agents_run_on_without_their_database_and_change_when_it_is_back(t
 async def test_a_start_without_the_database_hosts_its_agents_when_it_is_there(tmp_path: Path) -> None:
     async with scripted_llm(lambda request: say(str(request.messages[0]["content"]))) as llm:
         with postgresql() as server, limited() as limits:
-            limits.gateway.database.first_try_seconds = limits.gateway.database.try_again_seconds = 0.1
             project = project_of(tmp_path, llm.base_url, database=server.new_database())
             async with running(project) as served:
                 await definitions_of(served).create("helper", definition("one"), ME)
             server.stop()
+            limits.gateway.database.first_try_seconds = limits.gateway.database.try_again_seconds = 0.1
             async with running(project) as served:
                 assert list(served.gateway.agents) == ["filed"]
                 assert await readiness(served) == (200, READY | AWAY | {"agents": 1})
