@@ -23,6 +23,7 @@ from pallas_gateway.definitions.errors import (
 )
 from pallas_gateway.definitions.names import taker_of, why_no_name
 from pallas_gateway.definitions.records import Place
+from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -177,7 +178,7 @@ class Definitions:
         The caller's right to read the other's instruction is checked before. Raises as `create`, with `copyOf` as the
         path if the other agent is not declared; and `AgentNotFoundError`.
         """
-        return await self.create(name, patched(await self.declared(source), changes), editor, dry_run=dry_run)
+        return await self.create(name, await self._copied(source, changes), editor, dry_run=dry_run)
 
     async def replace(
         self,
@@ -363,6 +364,18 @@ class Definitions:
                 why = f"the file with the instruction of agent '{source}' cannot be read"
                 raise InvalidDefinitionError([Place("copyOf", why)]) from None
         return definition_of(of_file, instruction)
+
+    async def _copied(self, source: str, changes: object) -> object:
+        """Return the definition of a copy; raises as `declared`, and if it would have a secret of the gateway.
+
+        `agents.yaml` takes secrets from variables of the environment; in the database every reader would see them.
+        """
+        declared = await self.declared(source)
+        copy = patched(declared, changes)
+        if source in self._of_files() and patched(cleaned_data(declared), changes) != copy:
+            why = f"agent '{source}' has secrets of the gateway in its definition, which a copy would show"
+            raise InvalidDefinitionError([Place("copyOf", why)])
+        return copy
 
     async def _read[T](self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         self._database.refuse_unless_open()

@@ -191,7 +191,9 @@ class Store:
             turns.c.thread_id == lease.thread_id, turns.c.status == "complete", turns.c.number < lease.turn
         )
         before, left_out = await _left_out(connection, is_wanted, room)
-        made: Mapping[int, Sequence[Step]] = await _steps_of(connection, lease.thread_id, steps.c.turn > before)
+        # Not those of failed turns between them, which were not measured and may have any size.
+        of_wanted = steps.c.turn.in_(select(turns.c.number).where(is_wanted, turns.c.number > before))
+        made = await _steps_of(connection, lease.thread_id, of_wanted)
         replayed = select(turns.c.number, *_TEXTS).where(is_wanted, turns.c.number > before).order_by(turns.c.number)
         messages: list[Message] = []
         async with connection.stream(replayed) as found:

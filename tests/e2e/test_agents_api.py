@@ -10,7 +10,7 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.definitions.service import Editor
-from tests.support.agents_api import DECLARED, INSTRUCTION, POEM, agents_api, project_of
+from tests.support.agents_api import DECLARED, INSTRUCTION, POEM, agents_api, agents_api_of, project_of
 from tests.support.gateway import running
 from tests.support.listener import reserved_port
 
@@ -301,6 +301,38 @@ async def test_a_declared_agent_is_copied_with_changes_and_others_are_not(tmp_pa
     assert [found.keys() for found in (of_module, of_none, of_number)] == [{"copyOf"}] * 3
     assert of_none["copyOf"] == "no agent 'nobody'"
     assert error_of(unreadable) == (403, "insufficient_scope")
+
+
+async def test_a_copy_of_a_files_agent_shows_no_secret_of_its_definition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WIKI_PASSWORD", "tulip-4711-harbour")
+    project = project_of(tmp_path)
+    secret = {**DECLARED, "instruction": "Use the password ${WIKI_PASSWORD}."}
+    project.edit(lambda document: document["agents"].update(declared=secret))
+    async with agents_api_of(project) as api:
+        shown = await api.document("declared", key="everything")
+        copy = problems_of(await api.ask("POST", key="everything", json={"copyOf": "declared", "name": "mine"}))
+        with_another = await api.ask(
+            "POST", key="everything", json={"copyOf": "declared", "name": "mine", "instruction": "You are mine."}
+        )
+    assert shown["instruction"] == "Use the password ****."
+    assert list(copy) == ["copyOf"]
+    assert "tulip" not in str(copy)
+    assert with_another.status_code == 201
+
+
+async def test_the_etag_of_a_files_agent_tells_nothing_about_an_instruction_that_is_hidden(tmp_path: Path) -> None:
+    tags = []
+    for number, text in enumerate(("The code is 1234.", "The code is 5678.")):
+        project = project_of(tmp_path / str(number))
+        other = {**DECLARED, "instruction": text}
+        project.edit(lambda document, other=other: document["agents"].update(declared=other))
+        async with agents_api_of(project) as api:
+            tags.append([(await api.get("/declared", key=key)).headers["etag"] for key in ("runner", "everything")])
+    (hidden, whole), (other_hidden, other_whole) = tags
+    assert hidden == other_hidden
+    assert whole != other_whole
 
 
 async def test_agents_of_files_are_shown_with_their_definitions_and_changed_in_the_file(tmp_path: Path) -> None:

@@ -98,7 +98,13 @@ def project_of(path: Path, *, auth: bool = True, **gateway: Any) -> Project:
 
 @asynccontextmanager
 async def agents_api(path: Path, **settings: Any) -> AsyncIterator[AgentsApi]:
-    async with running(project_of(path, **settings)) as served:
+    async with agents_api_of(project_of(path, **settings)) as api:
+        yield api
+
+
+@asynccontextmanager
+async def agents_api_of(project: Project) -> AsyncIterator[AgentsApi]:
+    async with running(project) as served:
         base = f"{served.base_url}/api/v1"
         async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=30) as http:
             yield AgentsApi(served, http)

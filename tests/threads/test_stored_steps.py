@@ -281,6 +281,27 @@ async def test_a_history_of_a_thousand_turns_is_read_in_bounded_memory(database_
     assert peak < 3 * room.tokens * 3
 
 
+async def test_a_history_reads_no_steps_of_turns_that_have_failed(database_url: str) -> None:
+    large = [step("x" * 1024 * 1024) for _ in range(4)]
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        await use_tools(threads, thread.id, [step()])
+        for _ in range(4):
+            async with threads.turns.turn(thread.id, Message("user", "add"), "call", wait_seconds=0) as turn:
+                turn.step_log = StepLog(16, steps=large)
+                await turn.fail(CANCELLED)
+        async with threads.turns.turn(thread.id, Message("user", "next"), "call", wait_seconds=0) as turn:
+            tracemalloc.start()
+            try:
+                await turn.read_history(ROOM)
+                _, peak = tracemalloc.get_traced_memory()
+            finally:
+                tracemalloc.stop()
+            await turn.end(TurnOutcome(Message("assistant", "fine")))
+    assert [message.steps for message in turn.history.messages] == [(), (step(),)]
+    assert peak < 2 * 1024 * 1024  # 16 MB are stored
+
+
 async def _fill(threads: Threads, thread_id: str, count: int, results: int, data: str) -> None:
     """Write turns, the last of them with a step each."""
     first = count - results + 1

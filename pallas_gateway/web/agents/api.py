@@ -300,14 +300,16 @@ class AgentsApi(Api):
         return answers.whole_of_database(stored, *self._hosted(stored), shows_instruction=shows), _etag(stored)
 
     async def _document_of_file(self, asked: Asked) -> tuple[Json, str]:
-        """Return an agent of a file, and the ETag of its definition."""
+        """Return an agent of a file, and the ETag of its definition as the caller may read it."""
         hosted = self._gateway.agents[asked.name]
         definition: Definition = {}
         with suppress(InvalidDefinitionError):  # it has none
             definition = await self._definitions.declared(asked.name)
         shows = asked.may(Action.READ_INSTRUCTION)
         document = answers.whole_of_file(hosted, definition, shows_instruction=shows)
-        digest = hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()
+        # A digest of what is hidden would let its reader try texts until one has it.
+        shown = {key: value for key, value in document.items() if key not in requests.ONLY_SHOWN}
+        digest = hashlib.sha256(json.dumps(shown, sort_keys=True).encode()).hexdigest()
         return document, f'"{digest[:32]}"'
 
     @property
