@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from importlib import import_module
 from time import thread_time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_parser: Any = re._parser  # type: ignore[attr-defined]  # the standard library has no public one
+_parser: Any = import_module("re._parser")  # the standard library has no public one
 _REPEATS = {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}
 _KINDS = ("xaftn", "07", "-", " \t", "_", ".:=/;", "!\"'\\<\u00e9")
 """Characters by what they may mean to a pattern; of each kind, the first one that a class takes stands for it."""
