@@ -17,13 +17,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 OPENAI = "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"
-THREADS = "the threads API is off; `gateway.database` in agents.yaml, the URL of a database, enables it"
+DATABASE = (
+    "threads and agents of the database are off; "
+    "`gateway.database` in agents.yaml, the URL of a database, enables them"
+)
 ROUTES = {
     "/v1": OPENAI,
     "/v1/models": OPENAI,
     "/v1/chat/completions": OPENAI,
-    "/api/v1": THREADS,
-    "/api/v1/threads": THREADS,
+    "/api/v1": DATABASE,
+    "/api/v1/threads": DATABASE,
+    "/api/v1/agents": DATABASE,
+    "/api/v1/agents/echo/versions": DATABASE,
+    "/api/v1/agents_may_use": DATABASE,
     "/v2": "nothing here",
     "/api": "nothing here",
 }
