@@ -24,7 +24,8 @@ def reason_for(configuration: Configuration, path: str) -> str | None:
     if openai.is_path(path) and not gateway.openai_api:
         return "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"
     if f"{path}/".startswith(THREADS_PREFIX) and gateway.database is None:
-        return "threads and agents of the database are off; `gateway.database` in agents.yaml, the URL of a database, enables them"
+        setting = "`gateway.database` in agents.yaml, the URL of a database,"
+        return f"threads and agents of the database are off; {setting} enables them"
     if (f"{path}/".startswith(CONSOLE) or is_console_api(path)) and configuration.only_agent is None:
         return "the console is off; `gateway.console: true` in agents.yaml enables it"
     if agent_routes.is_own_port_path(path) and configuration.per_port:

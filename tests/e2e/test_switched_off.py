@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 OPENAI = "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"
 DATABASE = (
-    "threads and agents of the database are off; "
-    "`gateway.database` in agents.yaml, the URL of a database, enables them"
+    "threads and agents of the database are off; `gateway.database` in agents.yaml, the URL of a database, enables them"
 )
 ROUTES = {
     "/v1": OPENAI,
