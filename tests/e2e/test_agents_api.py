@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -15,6 +16,7 @@ from tests.support.gateway import running
 from tests.support.listener import reserved_port
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 
@@ -322,12 +324,16 @@ async def test_a_copy_of_a_files_agent_shows_no_secret_of_its_definition(
     assert with_another.status_code == 201
 
 
+def declare(settings: Mapping[str, Any], document: dict[str, Any]) -> None:
+    document["agents"]["declared"] = settings
+
+
 async def test_the_etag_of_a_files_agent_tells_nothing_about_an_instruction_that_is_hidden(tmp_path: Path) -> None:
     tags = []
     for number, text in enumerate(("The code is 1234.", "The code is 5678.")):
         project = project_of(tmp_path / str(number))
         other = {**DECLARED, "instruction": text}
-        project.edit(lambda document, other=other: document["agents"].update(declared=other))
+        project.edit(partial(declare, other))
         async with agents_api_of(project) as api:
             tags.append([(await api.get("/declared", key=key)).headers["etag"] for key in ("runner", "everything")])
     (hidden, whole), (other_hidden, other_whole) = tags
