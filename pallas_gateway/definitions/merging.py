@@ -80,7 +80,7 @@ def merged(configuration: Configuration, snapshot: Snapshot, known: Known | None
 
 def _refused(configuration: Configuration, stored: Mapping[str, StoredAgent], known: Known) -> dict[str, str]:
     """Return why agents may not run: their own reasons, else a sub-agent that may not run."""
-    around = rules.Surroundings.of(configuration, {*configuration.deployment.agents, *stored})
+    around = rules.Surroundings.of(configuration, {*configuration.deployment.agents, *stored}, suggests=False)
     named = {name: tuple(one.definition.get("agents", ())) for name, one in stored.items()}
     reasons = {name: _why_refused(configuration, one, known.parsed(one), around, named) for name, one in stored.items()}
     refused = {name: why for name, why in reasons.items() if why is not None}
@@ -105,7 +105,7 @@ def _why_refused(
     wrong = (
         *definition.problems,
         *rules.problems(agent.name, definition.definition, around),
-        *rules.circle(agent.name, definition.definition, named, around.agents),
+        *rules.circle(agent.name, definition.definition, named, named[agent.name]),
     )
     return "; ".join([*found, *(f"{one.path}: {one.message}" for one in wrong)]) or None
 

@@ -35,18 +35,21 @@ class Surroundings:
         servers: under `mcp.servers`.
         agents: that can be sub-agents, of files and of the database. An editor's: those that it may run, and those
             that the agent has already; others are unknown to it.
+        suggests: name a similar agent for one that does not exist. Not where all who may view the agent read it: some
+            of them may not see the other one.
     """
 
     floors: AgentsMayUseSettings
     default_model: str | None
     servers: Mapping[str, DownstreamServer]
     agents: Collection[str]
+    suggests: bool = True
 
     @classmethod
-    def of(cls, configuration: Configuration, agents: Collection[str]) -> Surroundings:
+    def of(cls, configuration: Configuration, agents: Collection[str], *, suggests: bool = True) -> Surroundings:
         fastagent = configuration.fastagent
         floors = configuration.deployment.gateway.agents_may_use
-        return cls(floors, fastagent.default_model, fastagent.servers, agents)
+        return cls(floors, fastagent.default_model, fastagent.servers, agents, suggests)
 
 
 def problems(name: str, definition: Definition, around: Surroundings) -> list[Place]:
@@ -135,7 +138,7 @@ def _sub_agents(name: str, definition: Definition, around: Surroundings) -> Iter
         if one in named[:index]:
             yield Place(path, f"'{one}' stands twice")
         elif one not in around.agents and one != name:
-            yield Place(path, f"no agent '{one}'{did_you_mean(one, around.agents)}")
+            yield Place(path, f"no agent '{one}'{did_you_mean(one, around.agents if around.suggests else ())}")
         elif not is_released(one, around.floors.agents):
             yield Place(path, _unreleased(f"agent '{one}'", "sub-agents", around.floors.agents))
         elif "." in one or TOOL_SEPARATOR in one:

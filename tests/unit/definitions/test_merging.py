@@ -140,6 +140,13 @@ def test_agents_in_a_circle_and_those_above_may_not_run() -> None:
     assert found["top"] == "its sub-agent 'a' may not run"
 
 
+def test_a_reason_names_no_agents_but_the_sub_agents_that_its_readers_see() -> None:
+    similar = refused(stored("lost", agents=["secret-desks"]), stored("secret-desk"))
+    circle = refused(stored("a", agents=["b"]), stored("b", agents=["hidden"]), stored("hidden", agents=["a"]))
+    assert similar == {"lost": "agents.0: no agent 'secret-desks'"}
+    assert circle["a"] == "agents.0: goes in a circle: a -> b -> … -> a"
+
+
 def test_an_agent_that_may_not_run_is_shown_without_its_sub_agents() -> None:
     lost = merge(stored("lost", agents=["absent"], title="Lost")).deployment.agents["lost"]
     assert (lost.title, lost.agents, lost.instruction) == ("Lost", (), "You help.")
