@@ -15,7 +15,7 @@ import os
 import secrets
 import sqlite3
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -89,6 +89,7 @@ class Database:
         self._set_up(True)
         self._transactions = TaskOwner()
         self._pool = cast("QueuePool", self._engine.pool)
+        self._writer = _Turns() if self.kind == "sqlite" else nullcontext()
         self._line = asyncio.Lock()  # of those that wait for an idle connection
         self._one_less = asyncio.Event()
 
@@ -134,7 +135,7 @@ class Database:
             _log.info("threads database available again")
 
     async def _written[T](self, work: Work[T]) -> T:
-        async with self._connected() as connection:
+        async with self._writer, self._connected() as connection:
             await connection.execution_options(**_WRITES)
             async with connection.begin():
                 return await work(connection)
@@ -193,6 +194,23 @@ class Database:
         self.is_up = is_up
         if self._up is not None:
             self._up.set(is_up)
+
+
+class _Turns:
+    """Lets the writers of this process into SQLite one after the other, in the order in which they came.
+
+    SQLite lets them try again and again instead, and so many of one kind would keep those of another waiting.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> None:
+        async with asyncio.timeout(OPERATION_SECONDS):
+            await self._lock.acquire()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._lock.release()
 
 
 async def tried_again[T](transaction: Callable[[], Awaitable[T]]) -> T:

@@ -99,13 +99,16 @@ class Definitions:
         self.check = check
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change that was written."""
+        self._latest: Snapshot | None = None
+        self._writing = asyncio.Lock()
 
     async def number(self) -> int:
         """Return how many changes there were; another number means that something has changed."""
         return await self._read(store.number)
 
     async def snapshot(self) -> Snapshot:
-        return await self._read(store.snapshot)
+        self._latest = await self._read(lambda sql: store.snapshot(sql, self._latest))
+        return self._latest
 
     async def owners(self) -> Mapping[str, str]:
         """Return the `Caller.owner` of each agent."""
@@ -392,7 +395,8 @@ class Definitions:
             return result
 
         try:
-            result = await self._database.connections.write(counted)
+            async with self._writing:  # many changes at once would leave no moment for the writers of threads
+                result = await self._database.connections.write(counted)
         except _UndoneError as undone:
             return cast("T", undone.result)
         self.on_change()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, func, insert, select, update
+from sqlalchemy import and_, delete, func, insert, select, tuple_, update
 
 from pallas_gateway.database.tables import ID_CHARACTERS, agent_changes, agent_versions, agents, now
 from pallas_gateway.definitions.names import key_of
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.definitions.records import Definition
 
+KEPT_VERSIONS = 100
+"""The newest versions of an agent, which are kept: a version may have 256 KB, and owners make any number."""
 _IS_LIVING = agents.c.deleted_at.is_(None)
+_COLUMNS = tuple(agents.c[key] for key in ("id", "name", "owner", "owner_name", "version", "created_at", "updated_at"))
 _PRESENT = (
-    select(
-        *(agents.c[key] for key in ("id", "name", "owner", "owner_name", "version", "created_at", "updated_at")),
-        agent_versions.c.definition,
-    )
+    select(*_COLUMNS, agent_versions.c.definition)
     .join(agent_versions, and_(agent_versions.c.agent_id == agents.c.id, agent_versions.c.version == agents.c.version))
     .where(_IS_LIVING)
 )
@@ -52,11 +52,19 @@ async def count_change(sql: AsyncConnection) -> None:
     await sql.execute(update(agent_changes).values(number=agent_changes.c.number + 1))
 
 
-async def snapshot(sql: AsyncConnection) -> Snapshot:
+async def snapshot(sql: AsyncConnection, before: Snapshot | None = None) -> Snapshot:
+    """Return all agents; definitions are read only of versions that are not in `before`: they may have many MB."""
     # The number first: agents may be newer than it, and are read once more then.
     present = await number(sql)
-    rows = (await sql.execute(_PRESENT.order_by(agents.c.name))).all()
-    return Snapshot(present, tuple(map(_agent_of, rows)))
+    rows = (await sql.execute(select(*_COLUMNS).where(_IS_LIVING).order_by(agents.c.name))).all()
+    known = {(one.id, one.version): one.definition for one in before.agents} if before is not None else {}
+    if new := [place for row in rows if (place := (row.id, row.version)) not in known]:
+        is_new = tuple_(agent_versions.c.agent_id, agent_versions.c.version).in_(new)
+        for row in await sql.execute(select(agent_versions).where(is_new)):
+            known[row.agent_id, row.version] = row.definition
+    # A version that is missing was removed since, which has changed the number.
+    found = (_agent_of(row, known[place]) for row in rows if (place := (row.id, row.version)) in known)
+    return Snapshot(present, tuple(found))
 
 
 async def find(sql: AsyncConnection, name: str) -> StoredAgent | None:
@@ -104,10 +112,14 @@ async def change(sql: AsyncConnection, agent: StoredAgent, new: NewVersion) -> S
     """Add a version to an agent."""
     values = {"version": agent.version + 1, **_columns(new)}
     await sql.execute(update(agents).where(agents.c.id == agent.id).values(**values, updated_at=now()))
+    too_old = agent_versions.c.version <= agent.version + 1 - KEPT_VERSIONS
+    await sql.execute(delete(agent_versions).where(agent_versions.c.agent_id == agent.id, too_old))
     return await _with_version(sql, agent.id, new)
 
 
 async def remove(sql: AsyncConnection, agent: StoredAgent, *, drops_threads: bool) -> None:
+    """Delete an agent with its versions, which nobody can read any more; its row keeps its id and its number."""
+    await sql.execute(delete(agent_versions).where(agent_versions.c.agent_id == agent.id))
     values = {"deleted_at": now(), "drops_threads": drops_threads}
     await sql.execute(update(agents).where(agents.c.id == agent.id).values(**values))
 
@@ -133,8 +145,8 @@ def _columns(new: NewVersion) -> dict[str, Any]:
     return {"owner": new.owner, "owner_name": new.owner_name, "sub_agents": named}
 
 
-def _agent_of(row: AnyRow) -> StoredAgent:
-    values = dict(row._mapping)
+def _agent_of(row: AnyRow, definition: Definition | None = None) -> StoredAgent:
+    values = {"definition": definition, **row._mapping}
     return StoredAgent(**{**values, "created_at": _time(row.created_at), "updated_at": _time(row.updated_at)})
 
 

@@ -57,6 +57,30 @@ def _differences(connection: Connection) -> list[object]:
     return list(compare_metadata(context, METADATA))
 
 
+async def test_writers_of_one_process_follow_each_other_in_the_order_in_which_they_came(tmp_path: Path) -> None:
+    order: list[int] = []
+    gate = Gate()
+    async with services_at(f"sqlite:///{tmp_path}/threads.db") as stored:
+        database = stored.threads.store.database
+
+        async def held(_: AsyncConnection) -> None:
+            await gate.enter()
+
+        async def written(number: int) -> None:
+            async def work(_: AsyncConnection) -> None:
+                order.append(number)
+
+            await database.write(work)
+
+        first = asyncio.create_task(database.write(held))
+        await gate.wait_for_entered(1)
+        others = [asyncio.create_task(written(number)) for number in range(30)]
+        await asyncio.sleep(0)
+        gate.open()
+        await asyncio.gather(first, *others)
+    assert order == [*range(30)]
+
+
 async def test_any_number_may_open_an_empty_database_at_once(database_url: str) -> None:
     # Each waits for the others, on a machine that may be busy.
     replicas = [services_at(database_url, first_try_seconds=60, busy_seconds=60) for _ in range(8)]

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sqlalchemy import select
 
+from pallas_gateway.database import tables
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.definitions.errors import (
     AgentInUseError,
@@ -19,6 +21,7 @@ from pallas_gateway.definitions.errors import (
 )
 from pallas_gateway.definitions.records import Place
 from pallas_gateway.definitions.service import Owner
+from pallas_gateway.definitions.store import KEPT_VERSIONS
 from pallas_gateway.errors import GatewayError
 from tests.support.definers import RELEASED, SIMPLE, configured, definitions, editor
 from tests.support.older_tables import migrate_to, write_as_of_0006
@@ -78,6 +81,38 @@ async def test_each_change_is_a_version_with_its_editor_and_earlier_ones_are_res
         for wanted in (0, 5, 2**40):
             with pytest.raises(AgentNotFoundError, match=f"no version {wanted}"):
                 await made.version("helper", wanted)
+
+
+async def test_the_newest_versions_are_kept_and_none_of_a_deleted_agent(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        await made.create("helper", SIMPLE, ANN)
+        await made.create("other", SIMPLE, ANN)
+        for number in range(KEPT_VERSIONS + 1):
+            await made.patch("helper", {"title": f"Helper {number}"}, ANN, expected=None)
+        kept = [one.version for one in await made.versions("helper")]
+        with pytest.raises(AgentNotFoundError):
+            await made.restore("helper", 2, ANN, expected=None)
+        await made.restore("helper", 3, ANN, expected=None)
+        await made.remove("helper", ANN, expected=None)
+        left = await made._read(lambda sql: sql.execute(select(tables.agent_versions.c.agent_id)))
+        other = await made.find("other")
+        returned = await made.create("helper", SIMPLE, ANN)
+    assert kept == [*range(KEPT_VERSIONS + 2, 2, -1)]
+    assert left.scalars().all() == [other.id]
+    assert returned.version == KEPT_VERSIONS + 4
+
+
+async def test_definitions_that_are_known_are_not_read_again(database_url: str) -> None:
+    async with definitions(database_url) as made:
+        for name in ("first", "second", "third"):
+            await made.create(name, SIMPLE, ANN)
+        before = await made.snapshot()
+        changed = await made.patch("second", {"title": "Second"}, ANN, expected=None)
+        await made.remove("third", ANN, expected=None)
+        after = await made.snapshot()
+    assert (after.number, [one.name for one in after.agents]) == (5, ["first", "second"])
+    assert after.agents[0].definition is before.agents[0].definition
+    assert after.agents[1] == changed
 
 
 async def test_a_change_that_changes_nothing_is_no_version_but_a_restored_one_is(database_url: str) -> None:
