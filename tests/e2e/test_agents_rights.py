@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -74,6 +75,33 @@ async def test_each_caller_reaches_the_routes_of_its_rights_alone(tmp_path: Path
     assert found == {key: dict(zip(COLUMNS, row, strict=True)) for key, row in MATRIX.items()}
     assert {key for key in MATRIX if key is not None} - {"mallory"} == KEYS.keys()
     assert (document["version"], document["owner"]) == (1, "owner")
+
+
+async def test_each_route_of_the_document_refuses_callers_without_a_token_and_without_grants(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        await api.make(wait=True)
+        thread = (await api.ask("POST", "/poet/chat", json={"message": "hello"})).raise_for_status().json()["threadId"]
+        paths = (await api.http.get("/openapi.json")).json()["paths"]
+        places = {"{name}": "poet", "{version}": "1", "{id}": thread, "{call}": "0" * 16}
+        found: dict[str, list[int]] = {}
+        for path, operations in paths.items():
+            filled = reduce(lambda text, place: text.replace(*place), places.items(), path)
+            for method in operations.keys() & {"get", "post", "put", "patch", "delete"}:
+                route = f"{method.upper()} {path}"
+                body = None if method == "get" else {"message": "hello"}
+                for key in (None, "mallory", "nobody"):
+                    headers = {"If-Match": "*", **({"Authorization": f"Bearer {key}"} if key else {})}
+                    url = f"{api.served.base_url}{filled}"
+                    answer = await api.http.request(method, url, json=body, headers=headers)
+                    found.setdefault(route, []).append(answer.status_code)
+        document = await api.document()
+    of_callers_own = {"GET /api/v1/calls", "GET /api/v1/usage", "GET /api/v1/agents", "GET /api/v1/threads"}
+    by_a_grant = {"POST /api/v1/agents": NO, "GET /api/v1/agents_may_use": NO}
+    assert len(found) > 20
+    assert found == {
+        route: [401, 401, OK if route in of_callers_own else by_a_grant.get(route, NOT_HERE)] for route in found
+    }
+    assert document["version"] == 1
 
 
 async def test_a_hidden_agent_is_answered_as_one_that_does_not_exist(tmp_path: Path) -> None:
