@@ -3,6 +3,9 @@
 Label values come from configuration and from the closed sets below, never from a path or a client. They are known
 before the first call, so an agent's series begin at 0: a counter that first appears with value 1 has not increased, and
 no alert would fire. docs/operating.md describes each metric.
+
+Agents of the database have names and models from clients, in any number over time, and counters of deleted agents stay.
+So a counter or histogram has a largest number of series, beyond which further agents and models are counted together.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import math
 import platform
 import warnings
 from itertools import product
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self, override
 
 from prometheus_client import (
     GC_COLLECTOR,
@@ -66,6 +69,31 @@ QUESTION_KINDS = ("form", "url", "approval", "human_input")
 QUESTION_OUTCOMES = ("accepted", "declined", "cancelled", "expired", "unaskable")
 TOKEN_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 """Kinds of tokens that every provider may have."""
+MOST_SERIES = 20_000
+"""Of one counter or histogram; a hundred agents have at most some thousand."""
+OTHER = "(other)"
+"""The agent and the model of series beyond that; no agent can have this name."""
+
+
+class _Counter(Counter):
+    @override
+    def labels(self, *values: Any, **named: Any) -> Self:
+        return super().labels(*_within(self, values, named))
+
+
+class _Histogram(Histogram):
+    @override
+    def labels(self, *values: Any, **named: Any) -> Self:
+        return super().labels(*_within(self, values, named))
+
+
+def _within(metric: Counter | Histogram, values: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the label values of a series that the metric has or may begin."""
+    names = metric._labelnames
+    wanted = tuple(map(str, values or (named[name] for name in names)))
+    if len(metric._metrics) < MOST_SERIES or wanted in metric._metrics:
+        return wanted
+    return tuple(OTHER if name in {"agent", "model"} else one for name, one in zip(names, wanted, strict=True))
 
 
 class Metrics:
@@ -353,10 +381,10 @@ class Metrics:
         return Gauge(name, text, labels, registry=self.registry, multiprocess_mode=across)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(name, text, labels, registry=self.registry)
+        return _Counter(name, text, labels, registry=self.registry)
 
     def _histogram(self, name: str, text: str, *labels: str, buckets: Sequence[float]) -> Histogram:
-        return Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+        return _Histogram(name, text, labels, buckets=buckets, registry=self.registry)
 
 
 def _running_tasks() -> float:

@@ -189,6 +189,24 @@ def test_a_registry_of_its_own_has_the_process_as_well() -> None:
     assert "python_gc_objects_collected_total" in text
 
 
+def test_agents_and_models_beyond_a_number_of_series_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pallas_gateway.telemetry.metrics.MOST_SERIES", 3)
+    metrics = Metrics(CollectorRegistry())
+    for number in range(5):
+        metrics.send_message.labels(f"agent{number}", "ok").inc()
+        metrics.llm_turns.labels("agent0", f"model{number}").inc()
+        metrics.send_message_seconds.labels(agent=f"agent{number}").observe(1)
+    metrics.send_message.labels("agent0", "ok").inc()
+
+    def value(name: str, **labels: str) -> float | None:
+        return metrics.registry.get_sample_value(name, labels)
+
+    assert [value("pallas_send_message_total", agent=f"agent{one}", outcome="ok") for one in (0, 2, 3)] == [2, 1, None]
+    assert value("pallas_send_message_total", agent="(other)", outcome="ok") == 2
+    assert value("pallas_llm_turns_total", agent="(other)", model="(other)") == 2
+    assert value("pallas_send_message_duration_seconds_count", agent="(other)") == 2
+
+
 def test_two_gateways_count_apart() -> None:
     one, another = Metrics(CollectorRegistry()), Metrics(CollectorRegistry())
     one.send_message.labels("echo", "ok").inc()

@@ -64,8 +64,8 @@ def test_the_document_has_how_each_gauge_of_several_workers_is_made_one() -> Non
     _, _, table = TEXT.partition("\n| | over all workers |\n")
     rows = [row.strip("| ").split(" | ") for row in table.partition("\n\n")[0].splitlines()[1:]]
     says = {name: how for names, how in rows for name in re.findall(r"`(pallas_\w+)`", names)}
-    by_mode = {"livesum": "the sum", "livemin": "the smallest", "livemostrecent": "what the worker found"}
-    by_mode["livemax"] = "1 for each state"
+    by_mode: dict[str, str | tuple[str, ...]] = {"livesum": "the sum", "livemin": "the smallest"}
+    by_mode |= {"livemostrecent": "what the worker found", "livemax": ("1 for each state", "the largest")}
     gauges = {name: one._multiprocess_mode for name, one in MADE.items() if isinstance(one, Gauge)}
     others = {name for name in gauges if name not in says}
     assert {gauges[name] for name in others} == {"livemax"}
