@@ -80,6 +80,18 @@ async def test_what_is_read_can_be_sent_back_and_changes_nothing(tmp_path: Path)
     assert (other.status_code, other.json()["instruction"]) == (201, INSTRUCTION)
 
 
+async def test_a_default_title_that_is_sent_back_is_no_change(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        document = await api.make()
+        same = await api.ask("PUT", "/poet", match="*", json=document)
+        unknown = problems_of(await api.ask("PUT", "/poet", match="*", json={**document, "x": None, "title": {}}))
+        named = await api.ask("PUT", "/poet", match="*", json={**document, "title": "The Poet"})
+    assert (document["title"], document["description"]) == ("Poet", "Poet")
+    assert (same.status_code, same.json()["version"]) == (200, 1)
+    assert unknown.keys() == {"x", "title"}
+    assert (named.json()["version"], named.json()["description"]) == (2, "The Poet")
+
+
 async def test_a_change_requires_the_version_that_it_is_about(tmp_path: Path) -> None:
     async with agents_api(tmp_path) as api:
         await api.make()

@@ -41,11 +41,9 @@ def of_database(stored: StoredAgent, hosted: HostedAgent | None, refused: str | 
         hosted: as this process has it; None if it does not have it, or not yet.
         refused: why it is not hosted under its name.
     """
-    title = stored.definition.get("title") or stored.name.title()
     return {
         "name": stored.name,
-        "title": title,
-        "description": stored.definition.get("description") or title,
+        **_shown_names(stored),
         "source": "database",
         "owner": stored.owner_name,
         "version": stored.version,
@@ -72,6 +70,11 @@ def hosted_of_database(hosted: HostedAgent) -> Json:
     return {**_head(hosted.name, hosted.settings), "source": "database", **version, **_life(hosted)}
 
 
+def shown_defaults(stored: StoredAgent) -> Json:
+    """The keys of a definition that answers have although it does not."""
+    return {key: value for key, value in _shown_names(stored).items() if key not in stored.definition}
+
+
 def versions(found: Sequence[AgentVersion]) -> Json:
     """The versions of an agent."""
     return {"versions": [_version(one) for one in found]}
@@ -85,6 +88,11 @@ def whole_version(one: AgentVersion, *, shows_instruction: bool) -> Json:
 def time(moment: datetime) -> str:
     """A time as all documents of the API have it."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _shown_names(stored: StoredAgent) -> Json:
+    title = stored.definition.get("title") or stored.name.title()
+    return {"title": title, "description": stored.definition.get("description") or title}
 
 
 def _head(name: str, settings: AgentSettings) -> Json:

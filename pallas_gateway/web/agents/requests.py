@@ -14,6 +14,8 @@ from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web.threads.errors import ThreadsApiError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.requests import Request
 
     from pallas_gateway.definitions.records import StoredAgent
@@ -76,9 +78,10 @@ def version(text: str, agent: str) -> int:
     return int(text)
 
 
-def without_shown_only(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a whole definition without the keys that only answers have."""
-    return {key: value for key, value in body.items() if key not in ONLY_SHOWN}
+def without_shown_only(body: dict[str, Any], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a whole definition without the keys that only answers have, and without values that are `defaults`."""
+    known = (defaults or {}).items()
+    return {key: value for key, value in body.items() if key not in ONLY_SHOWN and (key, value) not in known}
 
 
 def take_name(body: dict[str, Any], name: str) -> None:
