@@ -250,7 +250,10 @@ def _sqlite_engine(path: Path, busy_seconds: float) -> AsyncEngine:
         hide_parameters=True,
     )
 
+    file = _DatabaseFile(path)
+
     def prepare_file(*_: object) -> None:
+        file.refuse_other()
         if not path.parent.is_dir():  # SQLite's error is the same for every cause
             raise FileNotFoundError(f"no folder {path.parent}")
         # Conversations are readable by the gateway's user only; SQLite creates its other files with the same mode.
@@ -258,9 +261,40 @@ def _sqlite_engine(path: Path, busy_seconds: float) -> AsyncEngine:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
     event.listen(engine.sync_engine, "do_connect", prepare_file)
+    event.listen(engine.sync_engine, "checkout", file.refuse_other)
     event.listen(engine.sync_engine, "connect", partial(_prepare_sqlite, busy_seconds))
     event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine
+
+
+class _DatabaseFile:
+    """The file of SQLite since it was first used.
+
+    Open connections write on to a file that was deleted or renamed, and a new connection makes an empty one.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._used: tuple[int, int] | None = None
+
+    def refuse_other(self, *_: object) -> None:
+        """Check that the file is the one that was used before.
+
+        Raises:
+            FileNotFoundError: it was deleted or replaced.
+        """
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            present = None
+        else:
+            present = found.st_dev, found.st_ino
+        if self._used is None:
+            self._used = present
+        elif present != self._used:
+            raise FileNotFoundError(
+                f"{self._path} was deleted or replaced; stop the gateway, put the right file there, and start it again"
+            )
 
 
 def _prepare_sqlite(busy_seconds: float, connection: DBAPIConnection, _: object) -> None:

@@ -277,6 +277,29 @@ async def test_a_full_disk_is_an_outage_until_a_message_fits_again(
     assert "database or disk is full" in said[0].__dict__["why"]
 
 
+async def test_a_file_that_is_deleted_or_replaced_is_not_used_until_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pallas.threads")
+    file, aside = tmp_path / "threads.db", tmp_path / "aside.db"
+    async with services_at("sqlite:///threads.db", tmp_path, try_again_seconds=3600) as stored:
+        thread = await stored.threads.store.create("me", "solo")
+        file.rename(aside)
+        for _ in range(2):
+            with pytest.raises(DatabaseUnavailableError):
+                await stored.threads.store.create("me", "solo")
+        assert not file.exists()
+        file.write_bytes(aside.read_bytes())
+        with pytest.raises(DatabaseUnavailableError):
+            await stored.database.connections.try_out()
+        aside.rename(file)
+        await stored.database.connections.try_out()
+        assert (await stored.threads.store.find(thread.id, "me")).id == thread.id
+    said = [record for record in caplog.records if record.name == "pallas.threads"]
+    assert [one.message for one in said] == ["threads database unavailable", "threads database available again"]
+    assert "was deleted or replaced; stop the gateway" in said[0].__dict__["why"]
+
+
 async def test_at_the_roles_connection_limit_requests_wait_for_connections_of_the_pool(server: PostgreSql) -> None:
     url = server.new_database()
     name = url.partition("@/")[2].partition("?")[0]
