@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from pallas_gateway.identity.grants import EVERYTHING, Grants
+from pallas_gateway.web import times
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -39,8 +40,7 @@ def entries(gateway: Gateway, viewer: Grants) -> list[dict[str, Any]]:
 
 def entry(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
     """Return the entry of an agent; failed agents have one, too."""
-    times = gateway.times_of(agent)
-    published, updated = (time.isoformat(timespec="seconds").replace("+00:00", "Z") for time in times)
+    published, updated = (times.written(time, "seconds") for time in gateway.times_of(agent))
     official = {"status": "active", "publishedAt": published, "updatedAt": updated, "isLatest": True}
     return {"server": _server(gateway, agent), "_meta": {OFFICIAL: official}}
 

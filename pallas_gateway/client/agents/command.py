@@ -95,7 +95,6 @@ def create(
 
 
 def _create_from(api: AgentsApi, file: str, *, dry_run: bool) -> None:
-
     wanted = definitions_of(file)
     changes = ordered(planned(api, wanted, new_only=True))
     for line in left_out_lines(wanted):

@@ -8,10 +8,10 @@ from pallas_gateway.calls.parameters import params_schema
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.definitions.definition import in_camel_case
 from pallas_gateway.telemetry.redaction import cleaned, cleaned_data
+from pallas_gateway.web import times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from pallas_gateway.definitions.records import AgentVersion, Definition, StoredAgent
     from pallas_gateway.hosting.hosted_agent import HostedAgent
@@ -58,8 +58,8 @@ def whole_of_database(
     return {
         **_shown(stored.definition, shows_instruction=shows_instruction),
         **of_database(stored, hosted, refused),
-        "createdAt": time(stored.created_at),
-        "updatedAt": time(stored.updated_at),
+        "createdAt": times.written(stored.created_at),
+        "updatedAt": times.written(stored.updated_at),
         "paramsSchema": params_schema(hosted.settings if hosted is not None else _CALLED),
     }
 
@@ -83,11 +83,6 @@ def versions(found: Sequence[AgentVersion]) -> Json:
 def whole_version(one: AgentVersion, *, shows_instruction: bool) -> Json:
     """One version with its definition."""
     return {**_shown(one.definition, shows_instruction=shows_instruction), **_version(one)}
-
-
-def time(moment: datetime) -> str:
-    """A time as all documents of the API have it."""
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _shown_names(stored: StoredAgent) -> Json:
@@ -117,4 +112,4 @@ def _shown(definition: Definition, *, shows_instruction: bool) -> Json:
 
 
 def _version(one: AgentVersion) -> Json:
-    return {"version": one.version, "editor": one.editor, "updatedAt": time(one.updated_at)}
+    return {"version": one.version, "editor": one.editor, "updatedAt": times.written(one.updated_at)}

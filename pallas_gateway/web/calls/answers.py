@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
+from pallas_gateway.web import times
+
 if TYPE_CHECKING:
     from pallas_gateway.hosting.call_registry import ListedCall, ToolTime
 
@@ -52,4 +54,4 @@ def _tool(one: ToolTime) -> Json:
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return times.written(datetime.fromtimestamp(seconds, UTC))

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from pallas_gateway.identity.grants import VIEW_CALLS
 from pallas_gateway.ledger.usage import Used, in_parts
 from pallas_gateway.telemetry.redaction import quoted
-from pallas_gateway.web import access, refusals
+from pallas_gateway.web import access, refusals, times
 from pallas_gateway.web.calls.base import Api
 from pallas_gateway.web.threads.errors import ThreadsApiError, error_body
 
@@ -57,7 +57,7 @@ class UsageApi(Api):
         usage = await self._gateway.running.usage.of_account(caller.account)
         return {
             "day": usage.day,
-            "since": datetime.fromtimestamp(usage.since, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "since": times.written(datetime.fromtimestamp(usage.since, UTC), "seconds"),
             "caller": caller.principal,
             "own": {
                 "today": [row async for row in self._rows(usage.today, ("agent",))],

@@ -9,10 +9,10 @@ from pallas_gateway.calls.assistant_stream import ANSWER, QUESTION
 from pallas_gateway.events.events import QuestionAsked, QuestionClosed, TextDelta, ToolsEnded, TurnEnded
 from pallas_gateway.events.payloads import payload_of
 from pallas_gateway.telemetry.redaction import cleaned_data
+from pallas_gateway.web import times
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
     from pallas_gateway.calls.call import Message, Step
     from pallas_gateway.calls.questions import Question
@@ -29,8 +29,8 @@ def thread(one: ThreadRecord) -> Json:
         "agent": one.agent,
         **({"agentId": one.agent_id} if one.agent_id else {}),
         "title": one.title,
-        "createdAt": _time(one.created_at),
-        "updatedAt": _time(one.updated_at),
+        "createdAt": times.written(one.created_at),
+        "updatedAt": times.written(one.updated_at),
         "turns": one.turns,
     }
 
@@ -108,7 +108,7 @@ def _messages(turn: TurnRecord) -> list[Json]:
         "turnIndex": turn.number,
         "role": "user",
         "status": "complete",
-        "createdAt": _time(turn.created_at),
+        "createdAt": times.written(turn.created_at),
         **content_of(turn.question),
     }
     outcome = turn.outcome
@@ -117,7 +117,7 @@ def _messages(turn: TurnRecord) -> list[Json]:
         "turnIndex": turn.number,
         "role": "assistant",
         "status": "asking" if turn.asks else turn.status,
-        "createdAt": _time(turn.ended_at) if turn.ended_at else None,
+        "createdAt": times.written(turn.ended_at) if turn.ended_at else None,
         **(content_of(outcome.answer) if outcome.answer else {"content": None, "images": []}),
         "callId": turn.call_id,
         "stopReason": outcome.stop_reason,
@@ -158,7 +158,3 @@ def _content_of(blocks: Sequence[Json]) -> Json:
     texts = [block["text"] for block in blocks if block["type"] == "text"]
     images = [{"data": one["data"], "mime_type": one["mimeType"]} for one in blocks if one["type"] == "image"]
     return {"content": "\n".join(texts), "images": images}
-
-
-def _time(time: datetime) -> str:
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
