@@ -118,7 +118,7 @@ async def change(sql: AsyncConnection, agent: StoredAgent, new: NewVersion) -> S
 
 
 async def remove(sql: AsyncConnection, agent: StoredAgent, *, drops_threads: bool) -> None:
-    """Delete an agent with its versions, which nobody can read any more; its row keeps its id and its number."""
+    """Delete an agent and its versions. Its row stays, with its id and the number of its latest version."""
     await sql.execute(delete(agent_versions).where(agent_versions.c.agent_id == agent.id))
     values = {"deleted_at": now(), "drops_threads": drops_threads}
     await sql.execute(update(agents).where(agents.c.id == agent.id).values(**values))
