@@ -74,8 +74,12 @@ class Grants:
         return self.everything or agent in self.edited
 
     def may_hand_over(self, agent: str) -> bool:
-        """Return true if the agent, one of the database, may be given to another owner."""
-        return self.everything or agent in self.owned
+        """Return true if the agent, one of the database, may be given to another owner.
+
+        An operator with the grants to edit and to delete all agents may: the owner's key or account may be gone.
+        """
+        is_operator = agent in self.stored and {EDIT_AGENTS, DELETE_AGENTS} <= self.names
+        return self.everything or agent in self.owned or is_operator
 
     def may_delete(self, agent: str) -> bool:
         """Return true if the agent, one of the database, may be deleted by a caller that may view it."""

@@ -402,6 +402,8 @@ async def test_an_agent_is_handed_over_to_another_owner(tmp_path: Path) -> None:
             for owner in (None, 1, "creator", "key:", "token:x", {"issuer": "x"}, {"issuer": "a b", "subject": "c"}, {})
         ]
         of_another = problems_of(await api.ask("POST", json={"name": "bard", **POEM, "owner": "creator"}))
+        missing = await api.ask("PATCH", "/poet", match="*", json={"owner": "key:bne"})
+        untold = await api.ask("PATCH", "/poet", key="editor", match="*", json={"owner": "key:bne"})
         same = await api.ask("PATCH", "/poet", match="*", json={"owner": "key:owner"})
         given = await api.ask("PATCH", "/poet", match="*", json={"owner": "key:creator", "title": "Given"})
         before, after = await api.get("/poet"), await api.document(key="creator")
@@ -410,6 +412,8 @@ async def test_an_agent_is_handed_over_to_another_owner(tmp_path: Path) -> None:
             json={**POEM, "owner": {"issuer": "https://login.example.com", "subject": "ann"}},
         )  # fmt: skip
     assert [one.keys() for one in (*wrong, of_another)] == [{"owner"}] * 9
+    assert (missing.status_code, problems_of(missing)) == (422, {"owner": "no key 'bne' in gateway.auth.tokens"})
+    assert error_of(untold) == (403, "not_owner")
     assert same.json()["version"] == 1
     assert (given.status_code, given.json()["owner"], given.json()["version"]) == (200, "creator", 2)
     assert "instruction" not in given.json()

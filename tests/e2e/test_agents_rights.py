@@ -39,7 +39,8 @@ MATRIX: dict[str | None, tuple[Any, ...]] = {
     "deleter": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 4, GONE, NO, NO),
     "deleter-of-all": (1, OK, False, OK, OK, *(NO,) * 2, *(NO,) * 4, GONE, GONE, NO),
     "owner": (1, OK, True, OK, OK, *(OK,) * 2, *(OK,) * 4, GONE, NO, OK),
-    "everything": (1, OK, True, OK, OK, *(OK,) * 2, *(OK,) * 3, NO, GONE, GONE, OK),
+    "operator": (1, OK, True, OK, OK, *(NO,) * 2, *(OK,) * 4, GONE, GONE, OK),
+    "everything": (1, OK, True, OK, OK, *(OK,) * 2, *(OK,) * 4, GONE, GONE, OK),
 }
 
 
@@ -278,6 +279,25 @@ async def test_a_former_owner_has_no_rights_left(tmp_path: Path) -> None:
     assert rows["owner"] == dict(zip(COLUMNS, (0, *(NOT_HERE,) * 4, OK, 422, *(NOT_HERE,) * 6, OK), strict=True))
     assert rows["creator"] == dict(zip(COLUMNS, MATRIX["owner"], strict=True))
     assert statuses == {"owner": 404, "creator": 200}
+
+
+async def test_an_operator_hands_over_an_agent_whose_owner_is_gone(tmp_path: Path) -> None:
+    project = project_of(tmp_path)
+    async with running(project) as served, httpx.AsyncClient(base_url=f"{served.base_url}/api/v1") as http:
+
+        async def given(key: str, owner: str) -> httpx.Response:
+            headers = {"Authorization": f"Bearer {key}", "If-Match": "*"}
+            return await http.patch("/agents/poet", json={"owner": f"key:{owner}"}, headers=headers)
+
+        await http.post("/agents", json={"name": "poet", **POEM}, headers={"Authorization": "Bearer owner"})
+        project.edit(lambda document: document["gateway"]["auth"]["tokens"].pop(0))
+        await served.reload()
+        by_its_key = await given("owner", "creator")
+        by_operator = await given("operator", "creator")
+        seen = await http.get("/agents/poet", headers={"Authorization": "Bearer creator"})
+    assert by_its_key.status_code == 401
+    assert by_operator.status_code == 200
+    assert (seen.status_code, seen.json()["owner"]) == (200, "creator")
 
 
 async def status_of(url: str, key: str) -> int:

@@ -32,6 +32,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "editor-of-all": ("edit:agents",),
     "deleter": ("view:agents:poet", "delete:agents:poet"),
     "deleter-of-all": ("view:agents", "delete:agents"),
+    "operator": ("edit:agents", "delete:agents"),
     "everything": (
         "run:agents", "view:instructions", "create:agents", "edit:agents", "delete:agents",
     ),

@@ -203,6 +203,8 @@ class AgentsApi(Api):
             requests.take_name(body, name)
             if (owner := requests.take_owner(body, asked.of_database)) is not None:
                 Gate(self._gateway, request).require(Action.HAND_OVER, asked.caller, name)
+                auth = self._gateway.configuration.deployment.gateway.auth
+                requests.refuse_unknown_key(owner, [key.name for key in auth.tokens] if auth is not None else [])
             actions = (Action.EDIT, *([Action.HAND_OVER] if owner else []))
             editor = self._editor(asked.caller, await self._rights_of(asked.caller), *actions)
             shown = answers.shown_defaults(asked.of_database)

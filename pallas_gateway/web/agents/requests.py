@@ -14,7 +14,7 @@ from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web.threads.errors import ThreadsApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from starlette.requests import Request
 
@@ -111,6 +111,17 @@ def take_owner(body: dict[str, Any], present: StoredAgent) -> Owner | None:
         message = 'must be "key:NAME", "anonymous", or an object with the "issuer" and "subject" of tokens'
         raise InvalidDefinitionError([Place("owner", message)])
     return None if owner.owner == present.owner else owner
+
+
+def refuse_unknown_key(owner: Owner, keys: Collection[str]) -> None:
+    """Refuse to hand an agent over to a key that is not among the names `keys`; the agent would be lost.
+
+    Raises:
+        InvalidDefinitionError: there is no such key.
+    """
+    match = _KEY_OWNER.fullmatch(owner.owner)
+    if match and match["name"] not in keys:
+        raise InvalidDefinitionError([Place("owner", f"no key '{match['name']}' in gateway.auth.tokens")])
 
 
 def refuse_content(body: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ _GRANTS = {
     Action.DELETE: "delete:agents:{name}",
     Action.DELETE_THREADS: "delete:agents",
 }
-"""The grants that allow a use to callers that do not own the agent; none allows to hand it over."""
+"""The grants that allow a use to callers that do not own the agent; no single one allows to hand it over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,5 +80,6 @@ class Gate:
         why = f"the token has no grant {grant}" if grant is not None else f"agent '{name}' is not the caller's"
         refusals.record(self._gateway, self._scope, "insufficient_scope", why, caller, agent=name, grant=grant)
         if grant is None:
-            raise ThreadsApiError("Only the owner can hand an agent over.", reason="not_owner")
+            message = "Only the owner, or a caller with edit:agents and delete:agents, can hand an agent over."
+            raise ThreadsApiError(message, reason="not_owner")
         raise refusals.RefusedError(refusals.insufficient(self._gateway, grant, name))

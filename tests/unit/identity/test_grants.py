@@ -46,6 +46,15 @@ def test_a_grant_allows_what_it_says(grant: str, allowed: set[str]) -> None:
         (["delete:agents:poet"], [], {"delete poet"}),
         (["delete:agents"], [], {f"{use} {name}" for use in ("delete", "delete_threads")
                                  for name in ("poet", "judge")}),
+        (["edit:agents", "delete:agents"], [], {
+            f"{use} {name}"
+            for use in ("view", "run", "instruction", "edit", "hand_over", "delete", "delete_threads")
+            for name in ("poet", "judge")
+        }),
+        (["edit:agents:poet", "delete:agents"], [], {
+            "view poet", "run poet", "instruction poet", "edit poet", "delete poet", "delete_threads poet",
+            "delete judge", "delete_threads judge",
+        }),
         (["create:agents"], [], set()),
         (["view:agents", "view:instructions:echo"], [], {"view poet", "view judge", "view echo", "instruction echo"}),
         (["edit:agents:echo", "delete:agents:echo"], ["echo"], set()),
