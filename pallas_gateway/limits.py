@@ -130,6 +130,7 @@ class ThreadLimits:
         step_bytes: Most bytes that are kept of each result of a tool, and of the arguments of each call.
         removed_threads: Threads without changes that one statement deletes.
         searched_threads: Threads that one search reads at most; the next page goes on behind them.
+        searched_bytes: The same for their bytes, of which the last thread may have more.
     """
 
     copied_bytes: int = 64 * 1024 * 1024
@@ -139,6 +140,7 @@ class ThreadLimits:
     step_bytes: int = 16 * 1024
     removed_threads: int = 100
     searched_threads: int = 1000
+    searched_bytes: int = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

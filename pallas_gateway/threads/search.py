@@ -12,8 +12,6 @@ from pallas_gateway.database.tables import threads, turns
 if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
 
-_ESCAPE = "\\"
-
 
 def thread_contains(text: str, dialect: str) -> ColumnElement[bool]:
     """Return the condition that the title of a thread, a message or an answer has this text."""
@@ -22,16 +20,9 @@ def thread_contains(text: str, dialect: str) -> ColumnElement[bool]:
 
 
 def _contains(column: ColumnElement[str | None], text: str, dialect: str) -> ColumnElement[bool]:
-    pattern = f"%{_escaped(text)}%"
+    # Not LIKE: `aaab` in `aaaaaaaa…` takes it 200 times as long, until the database seems to be away.
     if dialect == "postgresql":
-        return column.ilike(pattern, escape=_ESCAPE)
-    if text.isascii():  # SQLite's own comparison ignores the case of ASCII letters only, and is much faster
-        return column.like(pattern, escape=_ESCAPE)
-    lower: ColumnElement[str] = getattr(func, LOWER)(column)
-    return lower.like(pattern.lower(), escape=_ESCAPE)
-
-
-def _escaped(text: str) -> str:
-    for special in (_ESCAPE, "%", "_"):
-        text = text.replace(special, _ESCAPE + special)
-    return text
+        return func.strpos(func.lower(column), func.lower(text)) > 0
+    # SQLite's own function changes ASCII letters only, and is much faster.
+    lower = func.lower if text.isascii() else getattr(func, LOWER)
+    return func.instr(lower(column), text.lower()) > 0

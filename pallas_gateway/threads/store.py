@@ -143,14 +143,25 @@ class Store:
         if wanted.after is not None:
             found = found.where(place < tuple_(*wanted.after))
         if wanted.search is not None:
-            end = await connection.execute(found.offset(self._limits.searched_threads - 1).limit(1))
-            if (last := end.one_or_none()) is not None:
-                behind = (last.updated_at, last.id)
+            sizes = found.with_only_columns(threads.c.updated_at, threads.c.id, threads.c.bytes)
+            if (behind := await self._end_of_search(connection, sizes)) is not None:
                 found = found.where(place >= tuple_(*behind))
             found = found.where(thread_contains(wanted.search, connection.dialect.name))
         rows = [thread_of(row) for row in await connection.execute(found.limit(wanted.limit + 1))]
         shown = tuple(rows[: wanted.limit])
         return ThreadPage(shown, shown[-1].position if len(rows) > wanted.limit else behind)
+
+    async def _end_of_search(
+        self, connection: AsyncConnection, sizes: Select[tuple[int, str, int]]
+    ) -> tuple[int, str] | None:
+        """Return the last thread that a search reads, of those in `sizes`; None if it reads them all."""
+        total = count = 0
+        async with connection.stream(sizes.limit(self._limits.searched_threads)) as found:
+            async for row in found:
+                total, count = total + row.bytes, count + 1
+                if total >= self._limits.searched_bytes or count == self._limits.searched_threads:
+                    return row.updated_at, row.id
+        return None
 
     @_reading
     async def turns_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -204,6 +205,30 @@ async def test_a_search_reads_so_many_threads_and_goes_on_behind_them(database_u
     found = [id_ for page in pages for id_ in page]
     assert sorted(found) == sorted([made[0].id, made[4].id])
     assert len(pages) == 3
+
+
+async def test_a_search_reads_so_many_bytes_and_goes_on_behind_them(database_url: str) -> None:
+    async with opened(database_url, searched_bytes=1) as threads:
+        made = [await threads.store.create("me", "solo", "wanted") for _ in range(3)]
+        first = await threads.store.threads_of("me", ("solo", ""), WantedThreads(10, search="wanted"))
+        second = await threads.store.threads_of("me", ("solo", ""), WantedThreads(10, first.behind, "wanted"))
+    assert [[one.id for one in page.threads] for page in (first, second)] == [
+        [one.id] for one in sorted(made, key=lambda one: one.position, reverse=True)[:2]
+    ]
+
+
+async def test_no_text_takes_much_longer_to_search_for_than_another(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        await say(threads, thread.id, "a" * 8_000_000)
+        seconds = []
+        for text_ in ("none of this", "a" * 199 + "b"):
+            began = perf_counter()
+            page = await threads.store.threads_of("me", ("solo", ""), WantedThreads(10, search=text_))
+            seconds.append(perf_counter() - began)
+            assert page.threads == ()
+    harmless, hostile = seconds
+    assert hostile < 20 * harmless  # 75 times with LIKE, by which a search of all that an owner may store took minutes
 
 
 async def test_a_thread_that_is_touched_is_the_one_last_changed(database_url: str) -> None:
