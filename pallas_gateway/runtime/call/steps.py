@@ -94,7 +94,13 @@ class StepRecorder:
             kept.pop(REASONING, None)  # which is for people to read
         texts = [block for block in message.content if isinstance(block, TextContent)]
         copied = message.model_copy(update={"content": texts, "channels": kept or None, "timestamp": None})
-        self._open[loop] = _Round(llm.provider.config_name, llm.model_name or "", _wire(copied), tools)
+        provider = llm.provider.config_name
+        try:
+            wire = _wire(copied)
+        except ValueError:  # arguments of a tool are nested deeper than pydantic writes: the call goes on
+            _log.warning("step not kept, nested too deeply", extra={"provider": provider})
+            return
+        self._open[loop] = _Round(provider, llm.model_name or "", wire, tools)
 
     def end(self, loop: object, results: Mapping[str, CallToolResult]) -> None:
         """Store the round of a loop with its results; one that has none is completed."""

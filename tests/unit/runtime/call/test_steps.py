@@ -78,6 +78,17 @@ def recorded(
     return step
 
 
+def test_arguments_that_are_nested_too_deeply_are_not_kept_and_end_no_call() -> None:
+    arguments: dict[str, Any] = {}
+    for _ in range(500):
+        arguments = {"a": arguments}
+    log = StepLog(MOST)
+    recorder = StepRecorder(log)
+    recorder.begin("loop", llm(), asking({"call_1": arguments}), {"call_1": "tools/look"})
+    recorder.end("loop", {})
+    assert log.steps == []
+
+
 def result_of(step: Step, id_: str = "a") -> Any:
     return json.loads(step.data)["results"]["tool_results"][id_]
 
