@@ -147,7 +147,7 @@ class AuditLog:
         """Write a line.
 
         Args:
-            entry: fields of `chain.FIELDS`; `caller`, `address` and `owner` are hashed with `audit_names: hashed`.
+            entry: fields of `chain.FIELDS`; names (`HASHED_FIELDS`) are hashed with `audit_names: hashed`.
 
         Raises:
             AuditUnavailableError: it was not written. Lost lines are counted in a line once writing works again.

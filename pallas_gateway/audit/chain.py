@@ -19,6 +19,7 @@ FIELDS = (
     "caller",
     "address",
     "owner",
+    "new_owner",
     "agent",
     "api",
     "call_id",
@@ -36,6 +37,7 @@ FIELDS = (
     "problems",
     "worker",
     "version",
+    "threads",
 )
 """Every field of a line, without `seq`, `prev` and `time`; docs/audit.md has the meaning of each."""
 LONGEST_VALUE = 300

@@ -11,7 +11,7 @@ from pallas_gateway.identity.caller import ANONYMOUS_NAME
 if TYPE_CHECKING:
     from pallas_gateway.audit.chain import Entry
 
-HASHED_FIELDS = ("caller", "address", "owner")
+HASHED_FIELDS = ("caller", "address", "owner", "new_owner")
 PURPOSE = b"pallas-gateway audit names"
 DIGITS = 32
 _MOST_KEPT = 1024

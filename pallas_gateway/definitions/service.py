@@ -52,6 +52,12 @@ class Owner:
     owner: str
     name: str
 
+    @property
+    def principal(self) -> str:
+        """The name with its kind, as `Caller.principal`."""
+        kind, separator, _ = self.owner.partition(":")
+        return f"{kind}{separator}{self.name}" if separator else self.name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Editor:

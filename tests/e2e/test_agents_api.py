@@ -498,21 +498,29 @@ async def test_changes_and_refusals_are_in_the_audit_log(tmp_path: Path) -> None
         await api.ask("PUT", "/poet", key="editor-of-all", match='"2"', json={"instruction": ""})
         await api.ask("DELETE", "/poet", key="editor", match="*")
         await api.ask("POST", "/poet/versions/1/restore", match="*")
+        await api.ask("PATCH", "/poet", match="*", json={"owner": "key:creator", "title": "Y"})
+        login = {"issuer": "https://login.example.com", "subject": "ann"}
+        await api.ask("PATCH", "/poet", key="operator", match="*", json={"owner": login})
         await api.ask("DELETE", "/poet", key="deleter-of-all", match="*", threads="delete")
     lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     told = [
-        tuple(line.get(key) for key in ("action", "outcome", "caller", "grant", "version", "reason"))
+        tuple(
+            line.get(key)
+            for key in ("action", "outcome", "caller", "grant", "version", "reason", "new_owner", "threads")
+        )
         for line in lines
         if line.get("agent") == "poet"
     ]
     assert told == [
-        ("create_agent", "accepted", "key:owner", "create:agents", 1, None),
-        ("create_agent", "refused", "key:owner", None, None, "name_taken"),
-        ("change_agent", "accepted", "key:editor", "edit:agents:poet", 2, None),
-        ("change_agent", "refused", "key:editor-of-all", None, None, "invalid_definition"),
-        ("request", "refused", "key:editor", "delete:agents:poet", None, "insufficient_scope"),
-        ("restore_agent", "accepted", "key:owner", "owner", 3, None),
-        ("delete_agent", "accepted", "key:deleter-of-all", "delete:agents", 3, None),
+        ("create_agent", "accepted", "key:owner", "create:agents", 1, None, None, None),
+        ("create_agent", "refused", "key:owner", None, None, "name_taken", None, None),
+        ("change_agent", "accepted", "key:editor", "edit:agents:poet", 2, None, None, None),
+        ("change_agent", "refused", "key:editor-of-all", None, None, "invalid_definition", None, None),
+        ("request", "refused", "key:editor", "delete:agents:poet", None, "insufficient_scope", None, None),
+        ("restore_agent", "accepted", "key:owner", "owner", 3, None, None, None),
+        ("change_agent", "accepted", "key:owner", "owner", 4, None, "key:creator", None),
+        ("change_agent", "accepted", "key:operator", "edit:agents", 5, None, "token:ann", None),
+        ("delete_agent", "accepted", "key:deleter-of-all", "delete:agents", 5, None, None, "delete"),
     ]
     assert INSTRUCTION not in (tmp_path / "audit.jsonl").read_text()
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, override
 from urllib.parse import quote
 
@@ -43,7 +44,7 @@ from pallas_gateway.web.threads.chat import owner_of
 from pallas_gateway.web.threads.errors import ThreadsApiError, not_allowed, response_to
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from starlette.requests import Request
 
@@ -68,6 +69,7 @@ GRANT_OF = {
     "delete_agent": DELETE_AGENTS,
 }
 """The changes, as the audit log names them, with the grant that allows each to callers that do not own the agent."""
+_NO_FACTS: Mapping[str, str] = MappingProxyType({})
 _log = logging.getLogger("pallas.agents")
 
 
@@ -211,7 +213,8 @@ class AgentsApi(Api):
             written = body if types else requests.without_shown_only(body, shown)
             editor = replace(editor, gives_to=owner)
             stored = await change(name, written, editor, expected=expected, dry_run=options.dry_run)
-        return await self._changed(asked.caller, stored, "change_agent", options)
+        given = {"new_owner": owner.principal} if owner is not None else {}
+        return await self._changed(asked.caller, stored, "change_agent", options, given)
 
     async def _restore(self, request: Request, name: str, number: str) -> Response:
         options, asked = requests.options(request), await self._to_change(request, name, Action.EDIT)
@@ -238,7 +241,7 @@ class AgentsApi(Api):
                 )
             except AgentInUseError as error:
                 raise InUseError(name, error.users, rights) from error
-        self._note(asked.caller, "delete_agent", options, stored)
+        self._note(asked.caller, "delete_agent", options, stored, {"threads": "delete"} if threads else {})
         if threads and not dry_run:
             await self._dropped_threads.drop()
         await self._wait(stored, options)
@@ -367,8 +370,10 @@ class AgentsApi(Api):
         largest = min(requests.LARGEST_BODY, self._gateway.configuration.deployment.gateway.max_body_bytes)
         return api_requests.json_object(await api_requests.read(request, largest, *types))
 
-    async def _changed(self, caller: Caller, stored: StoredAgent, action: str, options: Options) -> Response:
-        self._note(caller, action, options, stored)
+    async def _changed(
+        self, caller: Caller, stored: StoredAgent, action: str, options: Options, about: Mapping[str, str] = _NO_FACTS
+    ) -> Response:
+        self._note(caller, action, options, stored, about)
         await self._wait(stored, options)
         document, etag = self._document(Asked.of(stored.name, caller, stored))
         if options.dry_run:
@@ -384,11 +389,14 @@ class AgentsApi(Api):
         if options.wait and not options.dry_run:
             await self._gateway.until_taken_up(stored.name, LONGEST_WAIT_SECONDS)
 
-    def _note(self, caller: Caller, action: str, options: Options, stored: StoredAgent) -> None:
+    def _note(
+        self, caller: Caller, action: str, options: Options, stored: StoredAgent, about: Mapping[str, str]
+    ) -> None:
+        """Write a change to the audit log, with the facts `about` it."""
         if options.dry_run:
             return
         grant = caller.grants.deciding(GRANT_OF[action], stored.name)
-        facts = {"caller": caller.principal, "address": caller.address, "agent": stored.name}
+        facts = {"caller": caller.principal, "address": caller.address, "agent": stored.name, **about}
         self._gateway.running.ledger.note(
             Decision(action, "accepted", {**facts, "grant": grant, "version": stored.version})
         )

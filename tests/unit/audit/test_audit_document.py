@@ -62,4 +62,4 @@ def test_a_hashed_name_can_be_found_as_the_page_shows() -> None:
     names = {"hmac": hmac, "first_state_key": secret}
     exec(begin, names)  # noqa: S102  the document's own example
     assert eval(expression, names) == HashedNames(secret).hashed({"caller": "key:ci"})["caller"]  # noqa: S307  as above
-    assert HASHED_FIELDS == ("caller", "address", "owner")
+    assert HASHED_FIELDS == ("caller", "address", "owner", "new_owner")
