@@ -49,6 +49,11 @@ class AgentWatch:
         self._applied: int | None = None
         self._progress = asyncio.Event()
 
+    @property
+    def is_loaded(self) -> bool:
+        """True when this process has taken agents up, or refused to, for the first time."""
+        return self._applied is not None
+
     async def run(self) -> None:
         """Look once a second, and at once when asked to, until cancelled."""
         while True:

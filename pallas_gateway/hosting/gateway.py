@@ -110,6 +110,11 @@ class Gateway:
         """The threads of its database; None without one."""
         return self.stored.threads if self.stored is not None else None
 
+    @property
+    def lacks_stored_agents(self) -> bool:
+        """True while the agents of the database are not loaded, so that it is not known which names are agents."""
+        return self.agent_watch is not None and not self.agent_watch.is_loaded
+
     @cached_property
     def live_turns(self) -> LiveTurns[Any]:
         """The turns of threads whose calls run in this process; they outlive a reload."""

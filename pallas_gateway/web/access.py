@@ -84,7 +84,7 @@ def _refusal_to_view(gateway: Gateway, endpoint: RequestedEndpoint, scope: Scope
         return refused
     absent = endpoint.absent()
     if absent is None and endpoint.name != ALL_AGENTS and endpoint.name not in gateway.agents:
-        absent = refusals.no_agent(endpoint.name)
+        return refusals.absent(gateway, scope, endpoint.name)
     return refusals.not_found(scope, absent) if absent is not None else None
 
 
@@ -166,7 +166,7 @@ def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *
             grant = f"{VIEW_AGENTS if action is Action.VIEW else RUN_AGENTS}:{agent}"
             facts = {"agent": agent, "grant": grant} if exists else {}  # other names are the client's
             refusals.record(gateway, scope, "no_grant", why, caller, **facts)
-            return refusals.not_found(scope, refusals.no_agent(agent))
+            return refusals.absent(gateway, scope, agent)
         case Decision.NO_GRANT if agent is not None:
             gateway.refuse_call(agent, caller)
             return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", shown)

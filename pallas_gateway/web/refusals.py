@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 REALM = "pallas-gateway"
 NOTHING_HERE = "nothing here"
+NOT_LOADED = "The agents of the database are not loaded yet; try again in a moment."
 
 
 class RefusedError(Exception):
@@ -80,6 +81,17 @@ def draining() -> JSONResponse:
 def not_found(scope: Scope, why: str) -> JSONResponse:
     """Return 404 as JSON."""
     return JSONResponse({"error": why, "path": scope["path"]}, status_code=404)
+
+
+def absent(gateway: Gateway, scope: Scope, name: str | None) -> JSONResponse:
+    """Return 404 for an agent that does not exist or is hidden; 503 while it may be one of the database.
+
+    Names of files that the caller may not know are answered with 503 as well, which would show them otherwise.
+    """
+    if name is None or not gateway.lacks_stored_agents:
+        return not_found(scope, no_agent(name))
+    body = {"error": "threads_unavailable", "error_description": NOT_LOADED}
+    return JSONResponse(body, status_code=503, headers={"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
 def no_agent(name: str | None) -> str:

@@ -527,7 +527,8 @@ async def test_changes_and_refusals_are_in_the_audit_log(tmp_path: Path) -> None
 
 async def test_while_the_database_is_away_agents_are_listed_and_changes_are_refused(tmp_path: Path) -> None:
     async with agents_api(tmp_path, database="sqlite:////no/such/folder/pallas.db") as api:
-        listed = (await api.get(key="everything")).json()["agents"]
+        document = (await api.get(key="everything")).json()
+        listed = document["agents"]
         of_file = await api.get("/declared", key="everything")
         refused = [
             await api.get("/poet"),
@@ -536,9 +537,46 @@ async def test_while_the_database_is_away_agents_are_listed_and_changes_are_refu
             await api.ask("DELETE", "/poet", match="*"),
         ]
     assert [one["name"] for one in listed] == ["echo", "secret", "declared"]
+    assert document["incomplete"] is True
     assert of_file.status_code == 200
     assert [error_of(one) for one in refused] == [(503, "threads_unavailable")] * 4
     assert all(one.headers["retry-after"] for one in refused)
+
+
+@pytest.mark.parametrize("auth", [True, False])
+async def test_an_unknown_name_is_not_answered_as_deleted_while_the_agents_are_not_loaded(
+    auth: bool, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"openai_api": True, "console": True, "auth": auth}
+    async with agents_api(tmp_path, database="sqlite:////no/such/folder/pallas.db", **settings) as api:
+
+        async def answers(name: str, key: str | None = "nobody") -> list[httpx.Response]:
+            sent = {"Authorization": f"Bearer {key}"} if key else {}
+            accepts = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
+            base, listing = api.served.base_url, {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+            completion = {"model": name, "messages": [{"role": "user", "content": "hello"}]}
+            return [
+                await api.ask("POST", f"/{name}/chat", key=key, json={"message": "hello"}),
+                await api.get(f"/{name}/threads", key=key),
+                await api.http.post(f"{base}/agents/{name}/mcp", json=listing, headers={**sent, **accepts}),
+                await api.http.post(f"{base}/v1/chat/completions", json=completion, headers=sent),
+                await api.http.get(f"{base}/api/agents/{name}", headers=sent),
+            ]
+
+        unknown, hidden, of_stranger = [await answers(*one) for one in (("poet",), ("secret",), ("poet", None))]
+    assert [one.status_code for one in unknown] == [503] * 5
+    assert all(one.headers["retry-after"] for one in unknown)
+    assert error_of(unknown[0]) == error_of(unknown[2]) == (503, "threads_unavailable")
+    if auth:
+        assert [(one.status_code, one.text) for one in hidden] == [(one.status_code, one.text) for one in unknown]
+        assert [one.status_code for one in of_stranger] == [401] * 5
+
+
+async def test_a_list_of_all_agents_is_not_marked_and_unknown_names_are_not_found(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        listed, chat = (await api.get()).json(), await api.ask("POST", "/poet/chat", json={"message": "hello"})
+    assert "incomplete" not in listed
+    assert chat.status_code == 404
 
 
 async def test_threads_of_a_deleted_agent_stay_with_their_owners_or_go_with_it(tmp_path: Path) -> None:

@@ -126,24 +126,27 @@ class AgentsApi(Api):
     async def _list(self, request: Request) -> Response:
         api_requests.no_parameters(request)
         caller = await access.caller_of(self._gateway, request.scope)
-        shown = await self._shown_to(caller)
+        shown, is_complete = await self._shown_to(caller)
         if not shown and not caller.authenticated and self._gateway.authenticator is not None:
             return refusals.without_token(self._gateway, request.scope)
-        return JSONResponse({"agents": shown})
+        return JSONResponse({"agents": shown, **({} if is_complete else {"incomplete": True})})
 
-    async def _shown_to(self, caller: Caller) -> list[answers.Json]:
-        """Return the agents that a caller may view; while the database is away, those that this process has."""
+    async def _shown_to(self, caller: Caller) -> tuple[list[answers.Json], bool]:
+        """Return the agents that a caller may view, and whether these are all.
+
+        While the database is away, they are those that this process has.
+        """
         hosted = self._gateway.agents.values()
         shown = [answers.of_file(one) for one in hosted if not one.id and caller.grants.may_view(one.name)]
         if self._why_not_managed is not None:
-            return shown
+            return shown, True
         try:
             stored = (await self._definitions.snapshot()).agents
         except DatabaseUnavailableError:
             known = (one for one in hosted if one.id and caller.grants.may_view(one.name))
-            return shown + [answers.hosted_of_database(one) for one in known]
+            return shown + [answers.hosted_of_database(one) for one in known], not self._gateway.lacks_stored_agents
         visible = [one for one in stored if Asked.of(one.name, caller, one).may(Action.VIEW)]
-        return shown + [answers.of_database(one, *self._hosted(one)) for one in visible]
+        return shown + [answers.of_database(one, *self._hosted(one)) for one in visible], True
 
     async def _may_use(self, request: Request) -> Response:
         api_requests.no_parameters(request)

@@ -65,7 +65,7 @@ async def _agent(gateway: Gateway, request: Request) -> Response:
     if (refused := refusal(gateway, scope, name, Action.VIEW, shown=None)) is not None:
         return refused
     if (agent := gateway.agents.get(name)) is None:
-        return refusals.not_found(scope, refusals.no_agent(name))
+        return refusals.absent(gateway, scope, name)
     return JSONResponse(cleaned_data(_details(gateway, agent, caller)), headers=_HEADERS)
 
 

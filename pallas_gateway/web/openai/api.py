@@ -119,6 +119,8 @@ class OpenAiApi:
         refused = access.refusal(self._gateway, {**scope, CALLER_KEY: caller}, model, Action.RUN, shown=None)
         if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
             return refused
+        if refused is None and model not in self._gateway.agents and self._gateway.lacks_stored_agents:
+            return refusals.absent(self._gateway, scope, model)
         if refused is not None or model not in self._gateway.agents:
             raise errors.no_such_model(model)
         agent, running = self._gateway.agents[model], self._gateway.running

@@ -264,6 +264,8 @@ class ThreadsApi:
         refused = access.refusal(self._gateway, scope, name, action, shown=name)
         if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
             raise _RefusedError(refused)
+        if refused is None and name not in self._gateway.agents and self._gateway.lacks_stored_agents:
+            raise _RefusedError(refusals.absent(self._gateway, scope, name))
         if refused is not None or name not in self._gateway.agents:
             raise ThreadsApiError(refusals.no_agent(name), reason="not_found")
         return self._gateway.agents[name]
