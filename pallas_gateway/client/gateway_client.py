@@ -53,6 +53,12 @@ class RefusedError(GatewayError):
     reason = "refused"
 
 
+class TokenNotAcceptedError(RefusedError):
+    """The gateway does not accept the token, whatever it is sent for."""
+
+    reason = "token_not_accepted"
+
+
 class NoAccessError(RefusedError):
     """The caller has no grant for the agent."""
 
@@ -140,8 +146,21 @@ def not_reached(base_url: str, error: Exception) -> UnreachableError:
     return UnreachableError(f"No gateway answers at {base_url} ({why}). {hint}")
 
 
-async def fetch_states(base_url: str, bearer: str | None = None) -> Callable[[RemoteAgent], tuple[str, str]]:
-    """Return a function from an agent to its state and reason in `/readyz`; `unknown` if that is not served."""
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """What `/readyz` says.
+
+    Attributes:
+        state_of: a function from an agent to its state and reason; `unknown` if `/readyz` is not served.
+        lacks_stored_agents: the database of agents cannot be read, so agents of it may be missing in lists.
+    """
+
+    state_of: Callable[[RemoteAgent], tuple[str, str]]
+    lacks_stored_agents: bool = False
+
+
+async def fetch_readiness(base_url: str, bearer: str | None = None) -> Readiness:
+    """Ask `/readyz`."""
     import httpx  # noqa: PLC0415
 
     from pallas_gateway.http_answers import limited  # noqa: PLC0415
@@ -149,11 +168,13 @@ async def fetch_states(base_url: str, bearer: str | None = None) -> Callable[[Re
     try:
         async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
             response = await client.get(f"{base_url.rstrip('/')}/readyz", headers=authorization(bearer))
-        not_up: dict[str, Any] = response.json()["not_up"]
+        document = response.json()
+        not_up: dict[str, Any] = document["not_up"]
         down = {slug(name): (str(one["state"]), str(one["reason"] or "")) for name, one in not_up.items()}
     except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
-        return lambda _: ("unknown", "")
-    return lambda agent: down.get(slug(agent.name), ("ready", ""))
+        return Readiness(lambda _: ("unknown", ""))
+    is_away = document.get("database") == {"agents": "away"}
+    return Readiness(lambda agent: down.get(slug(agent.name), ("ready", "")), is_away)
 
 
 async def fetch_server_tools(base_url: str, agent: str, bearer: str | None = None) -> list[tuple[str, str, str]] | None:

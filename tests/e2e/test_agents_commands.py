@@ -13,6 +13,7 @@ from tests.support.agents_api import AgentsApi, agents_api
 from tests.support.finished import finished
 from tests.support.gateway import Agent, running, write_project
 from tests.support.terminal import at_terminal
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -95,10 +96,10 @@ class Commands:
 
 
 @asynccontextmanager
-async def commands(path: Path, key: str = "everything") -> AsyncIterator[Commands]:
+async def commands(path: Path, key: str = "everything", **gateway: Any) -> AsyncIterator[Commands]:
     folder = path / "here"
     folder.mkdir()
-    async with agents_api(path / "project", agents_may_use=RELEASED) as api:
+    async with agents_api(path / "project", agents_may_use=RELEASED, **gateway) as api:
         yield Commands(api, folder, key)
 
 
@@ -360,6 +361,40 @@ async def test_a_change_of_somebody_else_while_the_question_is_open_is_not_overw
             await terminal.shows("Agent 'poet' was changed meanwhile; it stays as it is now. Apply again.")
             assert await terminal.ends() == 1
         assert (await run.api.document(key="everything"))["title"] == "Theirs"
+
+
+async def test_while_the_database_is_away_nothing_passes_for_its_agents(tmp_path: Path) -> None:
+    database = "sqlite:///folder/pallas.db"
+    folder = tmp_path / "project" / "folder"
+    async with commands(tmp_path, database=database) as run:  # there is no such folder yet
+        await eventually(lambda: run.api.served.gateway.stored_agents_away, what="the outage is noticed")
+        exported = await run("export", "--url", run.url)
+        assert (exported.code, exported.out) == (1, "")
+        assert exported.err == (
+            f"The database of {run.url} cannot be used now, so agents may be missing. Try again later.\n"
+        )
+        applied = await run.apply("agents: {poet: {instruction: x, model: passthrough}}", "--yes")
+        assert (applied.code, applied.out) == (1, "")
+        assert "database cannot be used now" in applied.err
+        listed = await run.agents()
+        assert (listed.code, "declared" in listed.out) == (0, True)
+        assert listed.err == (
+            f"The database of {run.url} cannot be used now, so agents of it may be missing in the list.\n"
+        )
+    assert not folder.exists()
+
+
+async def test_nothing_is_exported_while_a_database_that_was_there_is_away(tmp_path: Path) -> None:
+    async with commands(tmp_path) as run:
+        await run.api.make(key="everything", wait=True)
+        file = tmp_path / "project" / "pallas.db"
+        file.rename(file.with_suffix(".aside"))
+        for _ in ("at once", "when it is noticed"):
+            exported = await run("export", "--url", run.url)
+            assert (exported.code, exported.out) == (1, "")
+            assert "database" in exported.err
+            await eventually(lambda: run.api.served.gateway.stored_agents_away, what="the outage is noticed")
+        file.with_suffix(".aside").rename(file)
 
 
 # The editor.

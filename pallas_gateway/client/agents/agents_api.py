@@ -10,9 +10,10 @@ from urllib.parse import quote
 from pallas_gateway.client.agents.definitions import body_of, definition_in
 from pallas_gateway.client.calls_view import shown
 from pallas_gateway.client.gateway_api import ApiRefusedError, Response, ask
-from pallas_gateway.client.gateway_client import UnreachableError
+from pallas_gateway.client.gateway_client import UnreachableError, fetch_readiness
 from pallas_gateway.client.output import problem
 from pallas_gateway.client.usage import UsageError
+from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,12 @@ CONFLICT = "version_conflict"
 NOT_FOUND = "not_found"
 _LONGEST_SECONDS = 40.0
 """Longer than a gateway waits for a new version to start, which is 30 seconds."""
+
+
+class DatabaseAwayError(GatewayError):
+    """The gateway cannot use its database now."""
+
+    reason = "database_away"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,9 +81,22 @@ class AgentsApi:
     url: str
     bearer: str | None = field(default=None, repr=False)
 
-    def listed(self) -> list[Mapping[str, Any]]:
-        """Return the agents that the caller may see."""
-        return _rows(self._ask("GET", "").document, "agents")
+    def stored(self) -> list[str]:
+        """Return the names of all agents of the database that the caller may see.
+
+        Raises:
+            DatabaseAwayError: the gateway cannot list them all now.
+        """
+        document = _mapping(self._ask("GET", "").document)
+        # The list comes first: what was away before it, and is back, has not made it incomplete afterwards.
+        if (
+            document.get("incomplete") is True
+            or asyncio.run(fetch_readiness(self.url, self.bearer)).lacks_stored_agents
+        ):
+            raise DatabaseAwayError(
+                f"The database of {self.url} cannot be used now, so agents may be missing. Try again later."
+            )
+        return [str(one["name"]) for one in _rows(document, "agents") if one.get("source") == DATABASE]
 
     def get(self, name: str) -> DefinedAgent:
         """Return one agent.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pallas_gateway.client.agents.agents_api import DATABASE
 from pallas_gateway.client.output import problem, result
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.yaml.editing import rendered
@@ -18,8 +17,7 @@ def print_definitions(api: AgentsApi, name: str | None) -> bool:
     if name is not None:
         result(text_of(api.get(name)).removesuffix("\n"))
         return True
-    names = [str(one["name"]) for one in api.listed() if one.get("source") == DATABASE]
-    found = [agent for one in names if (agent := api.find(one)) is not None]
+    found = [agent for one in api.stored() if (agent := api.find(one)) is not None]
     whole = {agent.name: dict(agent.definition) for agent in found if agent.is_whole}
     hidden = [agent.name for agent in found if not agent.is_whole]
     if whole:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.client.agents.agents_api import DATABASE, PATH
 from pallas_gateway.client.calls_view import shown
 from pallas_gateway.client.gateway_api import request
-from pallas_gateway.client.gateway_client import NOTHING_SHOWN, RemoteAgent, fetch_agents, fetch_states
+from pallas_gateway.client.gateway_client import NOTHING_SHOWN, RemoteAgent, fetch_agents, fetch_readiness
 from pallas_gateway.client.output import problem, result, table
 from pallas_gateway.errors import GatewayError
 
@@ -23,7 +23,9 @@ _STORED = ("source", "version", "owner")
 
 def show(url: str, bearer: str | None, *, as_json: bool) -> None:
     """Print the agents of a gateway; for those of its database also their versions and owners."""
-    found, stored = asyncio.run(_fetch(url, bearer))
+    found, stored, lacks_stored = asyncio.run(_fetch(url, bearer))
+    if lacks_stored:
+        problem(f"The database of {url} cannot be used now, so agents of it may be missing in the list.")
     if as_json:
         rows = [{**one.document, "state": state, **stored.get(one.name, {})} for one, state, _ in found]
         result(json.dumps(rows, indent=2))
@@ -49,17 +51,19 @@ def show(url: str, bearer: str | None, *, as_json: bool) -> None:
         result("\n".join(["", *reasons]))
 
 
-async def _fetch(url: str, bearer: str | None) -> tuple[list[Listed], Mapping[str, Mapping[str, Any]]]:
-    """Return the agents of the registry, and what the API says about those of the database by name."""
+async def _fetch(url: str, bearer: str | None) -> tuple[list[Listed], Mapping[str, Mapping[str, Any]], bool]:
+    """Return the agents of the registry, what the API says about those of the database, and if some may be missing."""
     agents = await fetch_agents(url, bearer)
-    state_of = await fetch_states(url, bearer)
-    return [(agent, *state_of(agent)) for agent in agents], await _stored(url, bearer)
+    stored, is_incomplete = await _stored(url, bearer)
+    readiness = await fetch_readiness(url, bearer)
+    found = [(agent, *readiness.state_of(agent)) for agent in agents]
+    return found, stored, is_incomplete or readiness.lacks_stored_agents
 
 
-async def _stored(url: str, bearer: str | None) -> Mapping[str, Mapping[str, Any]]:
+async def _stored(url: str, bearer: str | None) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
     try:
         document = await request("GET", url, PATH, bearer)
         rows = [one for one in document["agents"] if one.get("source") == DATABASE]
-        return {one["name"]: {key: one.get(key) for key in _STORED} for one in rows}
+        return {one["name"]: {key: one.get(key) for key in _STORED} for one in rows}, bool(document.get("incomplete"))
     except (GatewayError, LookupError, TypeError, AttributeError):  # no database, or an older gateway
-        return {}
+        return {}, False
