@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,11 +29,38 @@ def test_a_definition_has_the_keys_of_its_place() -> None:
     assert definition_in({**there, "version": 1, "title": None}) == here
 
 
-def test_a_stored_version_that_does_not_start_is_reported_with_its_reason(run: Command) -> None:
+DOES_NOT_RUN = (
+    "which is stored and does not run (No model); `pallas-gateway agents edit poet` changes it, and "
+    "`agents delete poet` removes the agent.\n"
+)
+
+
+def test_a_stored_version_that_does_not_start_fails_with_its_reason_and_what_to_do(run: Command) -> None:
     with odd_server({"POST": (201, STORED)}) as server:
         ran = run("agents", "create", "poet", "--instruction", "x", "--url", server.url)
-    assert (ran.code, ran.out) == (0, "added poet (version 3)\n")
-    assert ran.err == "poet is stored, and failed: No model.\n"
+    assert (ran.code, ran.out, ran.err) == (1, "", f"added poet (version 3), {DOES_NOT_RUN}")
+    with odd_server({"GET": (200, STORED), "POST": (200, STORED)}) as server:
+        ran = run("agents", "restore", "poet", "1", "--url", server.url)
+    assert (ran.code, ran.err) == (1, f"restored version 1 of poet (version 3), {DOES_NOT_RUN}")
+
+
+def test_edit_of_a_version_that_does_not_start_fails_and_is_stored(
+    run: Command, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("edited")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("VISUAL", "sed -i s/instruction:.*/instruction:\\ new/")
+    stored = {**STORED, "instruction": "old"}
+    with odd_server({"GET": (200, stored), "PUT": (200, stored)}) as server:
+        ran = run("agents", "edit", "poet", "--url", server.url)
+    assert (ran.code, ran.out, ran.err) == (1, "", f"changed poet (version 3), {DOES_NOT_RUN}")
+    assert list(folder.iterdir()) == []
+
+
+def test_of_an_agent_without_a_running_version_the_reason_is_shown(run: Command) -> None:
+    with odd_server({"GET": (200, {**STORED, "instruction": "x", "owner": "me"})}) as server:
+        ran = run("agents", "get", "poet", "--url", server.url)
+    assert ran.out.splitlines()[0] == "# Agent 'poet', version 3, owner me, failed; no version runs: No model."
 
 
 @pytest.mark.parametrize("answer", [[], {"source": "database"}, {"source": "database", "version": "x"}, "not JSON"])

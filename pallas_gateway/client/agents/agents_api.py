@@ -11,7 +11,6 @@ from pallas_gateway.client.agents.definitions import body_of, definition_in
 from pallas_gateway.client.calls_view import shown
 from pallas_gateway.client.gateway_api import ApiRefusedError, Response, ask
 from pallas_gateway.client.gateway_client import UnreachableError, fetch_readiness
-from pallas_gateway.client.output import problem
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
@@ -30,6 +29,12 @@ class DatabaseAwayError(GatewayError):
     """The gateway cannot use its database now."""
 
     reason = "database_away"
+
+
+class NotRunningError(GatewayError):
+    """A version is stored, and does not run; the exit code is 1."""
+
+    reason = "not_running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,10 @@ class DefinedAgent:
         if not self.is_stored:
             return f"Agent '{self.name}' of agents.yaml, {shown(document.get('state'))}"
         owner, state, running = (shown(document.get(key)) for key in ("owner", "state", "runningVersion"))
-        in_use = "" if document.get("runningVersion") == document.get("version") else f", version {running} runs"
+        if document.get("runningVersion") is None:
+            in_use = f"; no version runs: {shown(document.get('reason') or state)}"
+        else:
+            in_use = "" if document["runningVersion"] == document.get("version") else f", version {running} runs"
         return f"Agent '{self.name}', {self.version}, owner {owner}, {state}{in_use}"
 
 
@@ -169,10 +177,20 @@ class AgentsApi:
 
 
 def outcome(did: str, document: Mapping[str, Any]) -> str:
-    """Return what a change has done; print the reason if the gateway cannot use the new version."""
+    """Return what a change has done.
+
+    Raises:
+        NotRunningError: the new version is stored, and does not run.
+    """
+    version = f"version {shown(document.get('version'))}"
     if reason := document.get("reason"):
-        problem(f"{shown(document.get('name'))} is stored, and {shown(document.get('state'))}: {reason}")
-    return f"{did} (version {shown(document.get('version'))})"
+        name = shown(document.get("name"))
+        why = str(reason).rstrip(".")
+        raise NotRunningError(
+            f"{did} ({version}), which is stored and does not run ({why}); `pallas-gateway agents edit {name}` changes "
+            f"it, and `agents delete {name}` removes the agent."
+        )
+    return f"{did} ({version})"
 
 
 def _quoted(name: str) -> str:

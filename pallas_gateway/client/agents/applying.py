@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.client.agents.agents_api import CONFLICT, outcome
+from pallas_gateway.client.agents.agents_api import CONFLICT, NotRunningError, outcome
 from pallas_gateway.client.agents.definitions import definition_in, malformed, placed
 from pallas_gateway.client.differences import is_wanted, show_difference
 from pallas_gateway.client.gateway_api import ApiRefusedError
@@ -126,18 +126,27 @@ def ordered(changes: Sequence[Change]) -> list[Change]:
 
 
 def make(api: AgentsApi, wanted: Definitions, changes: Sequence[Change]) -> None:
-    """Make the changes, and print each that was made, also if a later one fails."""
+    """Make the changes, and print each that was made, also if a later one fails.
+
+    Raises:
+        NotRunningError: all are stored, and some do not run.
+    """
     done: list[str] = []
+    failed: list[NotRunningError] = []
     try:
         for one in changes:
             with_places = wanted, one.name
             try:
                 done.append(one.make(api))
+            except NotRunningError as error:
+                failed.append(error)
             except ApiRefusedError as error:
                 raise refusal(error, *with_places) from error
     finally:
         if done:
             result(f"{api.url}: {'; '.join(done)}")
+    if failed:
+        raise NotRunningError("\n".join(map(str, failed)))
 
 
 def refusal(error: ApiRefusedError, wanted: Definitions, name: str) -> GatewayError:

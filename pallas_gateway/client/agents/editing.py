@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from pallas_gateway.client.agents.agents_api import CONFLICT, outcome
+from pallas_gateway.client.agents.agents_api import CONFLICT, NotRunningError, outcome
 from pallas_gateway.client.agents.definitions import malformed, placed
 from pallas_gateway.client.agents.exporting import text_of
 from pallas_gateway.client.differences import difference
@@ -198,6 +198,9 @@ def edit(api: AgentsApi, name: str) -> None:
     except NotStoredError as error:
         if not error.keeps_file:
             shutil.rmtree(folder)
+        raise
+    except NotRunningError:  # it is stored
+        shutil.rmtree(folder)
         raise
     shutil.rmtree(folder)
 
