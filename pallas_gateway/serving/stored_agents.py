@@ -38,6 +38,7 @@ class StoredAgents:
         self._retries = _Retries(gateway.limits.lives)
         self._taken: Snapshot | None = None
         self._known = Known()
+        self._claimed: frozenset[str] = frozenset()
         self.changed = watch.changed
         """Set while there are changes to take up."""
 
@@ -90,8 +91,17 @@ class StoredAgents:
             if name not in before or str(before[name]) != str(error):  # a retry that fails again is worth no line
                 _log.error("agent not replaced", extra={"agent": name, "reason": cleaned(str(error))})
         self._retries.note({**still, **kept_back})
+        self._note_claimed()
         self._gateway.metrics.stored_agents_kept_back.set(len(self._retries.failures))
         self._note_applied()
+
+    def _note_claimed(self) -> None:
+        """Log each agent whose name an agent of a file has, once while that is so."""
+        claimed = self._gateway.configuration.claimed
+        for name in sorted(claimed.keys() - self._claimed):
+            extra = {"agent": name, "reason": claimed[name].refused}
+            _log.warning("agent of the database has the name of an agent of agents.yaml", extra=extra)
+        self._claimed = frozenset(claimed)
 
     def _note_applied(self) -> None:
         if self._taken is not None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.support.agents_api import AgentsApi
 
 STATES = ("state", "runningVersion", "reason")
+CLAIMED = "agent of the database has the name of an agent of agents.yaml"
 NOT_HERE, NO, OK, NEW, GONE = 404, 403, 200, 201, 204
 COLUMNS = (
     "list", "read", "instruction", "versions", "version", "create", "copy", "put", "patch", "restore", "hand over",
@@ -346,7 +347,9 @@ async def test_an_owner_with_an_otherwise_empty_token_sees_and_runs_its_agent_in
     assert not answer.is_error
 
 
-async def test_the_owner_of_an_agent_has_no_rights_on_a_files_agent_that_claims_its_name(tmp_path: Path) -> None:
+async def test_the_owner_of_an_agent_has_no_rights_on_a_files_agent_that_claims_its_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     project = project_of(tmp_path)
     async with running(project) as served, httpx.AsyncClient(base_url=f"{served.base_url}/api/v1") as http:
         http.headers["Authorization"] = "Bearer owner"
@@ -367,6 +370,9 @@ async def test_the_owner_of_an_agent_has_no_rights_on_a_files_agent_that_claims_
             for key in ("owner", "editor", "everything")
             for method in ("PATCH", "DELETE")
         ]
+        stranger = await http.get("/agents/poet", headers={"Authorization": "Bearer creator"})
+        project.edit(lambda document: document["agents"]["poet"].update(title="Changed"))
+        await served.reload()
         both = (await http.get("/agents", headers={"Authorization": "Bearer viewer"})).json()["agents"]
         project.edit(lambda document: document["agents"].pop("poet"))
         await served.reload()
@@ -375,6 +381,10 @@ async def test_the_owner_of_an_agent_has_no_rights_on_a_files_agent_that_claims_
     assert [(one["name"], one["source"], one["state"]) for one in listed] == [("poet", "database", "failed")]
     assert "agents.yaml" in listed[0]["reason"]
     assert read.status_code == 404
+    why = "The agent 'poet' of the database cannot be read or changed while the name belongs to agent"
+    assert all(why in one.json()["error_description"] for one in (read, *changes))
+    assert why not in stranger.text
+    assert len([one for one in caplog.records if one.message == CLAIMED]) == 1
     assert [one.status_code for one in changes] == [404] * 4 + [409] * 2
     assert [one["source"] for one in both if one["name"] == "poet"] == ["file", "database"]
     assert (after.status_code, after.json()["owner"], after.json()["instruction"]) == (200, "owner", INSTRUCTION)

@@ -260,7 +260,12 @@ class AgentsApi(Api):
         caller = await access.caller_of(self._gateway, request.scope, agent=name)
         asked = await self._asked(name, caller)
         exists = asked.stored is not None or self._is_of_file(name)
-        Gate(self._gateway, request).require(Action.VIEW, asked.caller, name, exists=exists)
+        try:
+            Gate(self._gateway, request).require(Action.VIEW, asked.caller, name, exists=exists)
+        except ThreadsApiError as error:
+            if not (why := self._why_claimed(name, caller)):
+                raise
+            raise ThreadsApiError(f"{error}. {why}", reason=error.reason) from error
         if not exists:
             raise ThreadsApiError(refusals.no_agent(name), reason="not_found")
         return asked
@@ -279,7 +284,8 @@ class AgentsApi(Api):
         self._refuse_unmanaged()
         if asked.stored is None:
             message = f"Agent '{name}' is of agents.yaml; change it there, or copy it (copyOf) to an agent of your own."
-            raise ThreadsApiError(message, reason="agent_of_file")
+            why = self._why_claimed(name, asked.caller)
+            raise ThreadsApiError(f"{message} {why}".strip(), reason="agent_of_file")
         Gate(self._gateway, request).require(action, asked.caller, name)
         return asked
 
@@ -295,6 +301,15 @@ class AgentsApi(Api):
     def _is_of_file(self, name: str) -> bool:
         hosted = self._gateway.agents.get(name)
         return hosted is not None and not hosted.id
+
+    def _why_claimed(self, name: str, caller: Caller) -> str:
+        """Return why an agent of the database is out of reach by its name, if the caller may know of it; else ''."""
+        claimed = self._gateway.configuration.claimed.get(name)
+        if claimed is None or not self._is_of_file(name):
+            return ""
+        may_know = caller.among({name: claimed.owner}).grants.may_view(name)
+        why = f"The agent '{name}' of the database cannot be read or changed while {claimed.refused}."
+        return why if may_know else ""
 
     def _hosted(self, stored: StoredAgent) -> tuple[HostedAgent | None, str | None]:
         """Return an agent of the database as this process has it, and why it is not hosted under its name."""
