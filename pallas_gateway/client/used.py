@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ PATH = "/api/v1/usage"
 _NUMBERS = ("CALLS", "REFUSED", "NESTED", "INPUT", "CACHED", "OUTPUT", "COST", "TOTAL CALLS", "TOTAL TOKENS")
 _LIMITS = ("RULE", "AGENTS", "LIMIT", "USED", "RESETS IN")
 _UNITS = {"calls_per_minute": "calls per minute", "calls_at_once": "calls at once", "tokens_per_day": "tokens per day"}
+_MINUTE = 60
 _MOST_AGENTS = 5
 """Names of agents in one line of a limit."""
 
@@ -112,5 +114,13 @@ def _limit(limit: dict[str, Any]) -> tuple[str, ...]:
         f"{named} and {len(agents) - _MOST_AGENTS} more" if len(agents) > _MOST_AGENTS else named,
         unit if limit["enforced"] else f"{unit} (counts only)",
         "-" if used is None else f"{used:,}",
-        "-" if seconds is None else f"{seconds:,.0f} s",
+        "-" if seconds is None else _duration(float(seconds)),
     )
+
+
+def _duration(seconds: float) -> str:
+    """Format a time as `12 s`, `4 min` or `8 h 27 min`, rounded up to the unit."""
+    if seconds < _MINUTE:
+        return f"{math.ceil(seconds)} s"
+    hours, minutes = divmod(math.ceil(seconds / _MINUTE), 60)
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min"

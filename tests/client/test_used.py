@@ -129,3 +129,11 @@ def test_an_older_gateway_and_an_address_that_is_none_are_named(run: Command) ->
     assert (ran.code, ran.out) == (1, "")
     assert "it may be an older gateway" in ran.err
     assert run("usage", "--url", "nowhere").code == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0 s"), (59.2, "60 s"), (61, "2 min"), (3600, "1 h 0 min"), (30_395, "8 h 27 min")]
+)
+def test_a_long_time_until_a_limit_resets_has_hours_and_minutes(run: Command, seconds: float, text: str) -> None:
+    shown = shown_by(run, {**DOCUMENT, "limits": [limit(resetSeconds=seconds)]})
+    assert text in shown[-1]
