@@ -38,7 +38,9 @@ def head(config: ConfigOption = None) -> None:
     """Print the head of the audit log, SEQ:HASH: keep it elsewhere, and verify the log with it later."""
     configuration = read_project(config, Overrides()).usable()
     output = configuration.deployment.gateway.audit_log
-    if output is None or output == STDOUT or output.startswith(SYSLOG):
+    if output is None:
+        raise UsageError("agents.yaml sets no gateway.audit_log, so there is no audit log.")
+    if output == STDOUT or output.startswith(SYSLOG):
         raise UsageError("gateway.audit_log names no file; the ordinary log of the gateway has the head.")
     path = configuration.folder / output
     try:

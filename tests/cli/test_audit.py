@@ -90,12 +90,19 @@ def test_many_faults_are_counted(run: Command, log: Path) -> None:
     assert "80 faults" in ran.err
 
 
-@pytest.mark.parametrize("output", ["null", "'-'", "'syslog:'"])
-def test_an_audit_log_without_a_file_has_no_head_to_read(run: Command, folder: Path, output: str) -> None:
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        ("null", "agents.yaml sets no gateway.audit_log, so there is no audit log."),
+        ("'-'", "gateway.audit_log names no file"),
+        ("'syslog:'", "gateway.audit_log names no file"),
+    ],
+)
+def test_an_audit_log_without_a_file_has_no_head_to_read(run: Command, folder: Path, output: str, why: str) -> None:
     (folder / "agents.yaml").write_text(AGENTS.format(log=output))
     ran = run("audit", "head")
     assert ran.code == 2
-    assert "gateway.audit_log names no file" in ran.err
+    assert why in ran.err
 
 
 @pytest.mark.parametrize(
