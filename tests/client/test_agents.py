@@ -63,6 +63,29 @@ def test_of_an_agent_without_a_running_version_the_reason_is_shown(run: Command)
     assert ran.out.splitlines()[0] == "# Agent 'poet', version 3, owner me, failed; no version runs: No model."
 
 
+@pytest.mark.parametrize(
+    ("owner", "sent"),
+    [
+        (["key:ann"], "key:ann"),
+        (["anonymous"], "anonymous"),
+        (["https://login.example", "s1"], {"issuer": "https://login.example", "subject": "s1"}),
+    ],
+)
+def test_an_agent_is_given_to_another_owner(run: Command, owner: list[str], sent: object) -> None:
+    with odd_server({"GET": (200, STORED), "PATCH": (200, STORED)}) as server:
+        ran = run("agents", "give", "poet", *owner, "--url", server.url)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == f"gave poet to {' '.join(owner)}; without a grant for it you may no longer see it\n"
+    [(headers, body)] = [(headers, body) for method, headers, body in server.seen if method == "PATCH"]
+    assert body == {"owner": sent}
+    assert "if-match" in headers
+
+
+def test_an_owner_has_one_or_two_words(run: Command) -> None:
+    ran = run("agents", "give", "poet", "a", "b", "c", "--url", "http://localhost:1")
+    assert (ran.code, ran.err) == (2, "OWNER is key:NAME, anonymous, or ISSUER SUBJECT.\n")
+
+
 @pytest.mark.parametrize("answer", [[], {"source": "database"}, {"source": "database", "version": "x"}, "not JSON"])
 @pytest.mark.parametrize(
     "command", ["agents get x", "agents delete x --yes", "agents edit x", "agents restore x 1", "export x"]

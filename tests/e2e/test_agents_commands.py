@@ -456,7 +456,7 @@ async def test_what_stays_wrong_is_kept_in_a_file_that_apply_takes(tmp_path: Pat
         ran = await run.agents("edit", "poet", VISUAL=run.editor("sed -i 's/passthrough/forbidden/' $1", "true"))
         assert (ran.code, ran.out) == (1, "")
         assert ran.err.startswith(
-            "Your text is not changed any more, so it is not stored. It is kept: pallas-gateway apply"
+            "Your text is not stored, because you saved it without another change. It is kept: pallas-gateway apply"
         )
         [kept] = leftovers(run)
         assert "model: forbidden" in kept

@@ -158,6 +158,10 @@ class AgentsApi:
         query = "?threads=delete" if threads else ""
         self._ask("DELETE", f"/{_quoted(agent.name)}{query}", etag=agent.etag)
 
+    def give(self, agent: DefinedAgent, owner: str | Mapping[str, str]) -> None:
+        """Hand an agent that still has this version over to another owner."""
+        self._ask("PATCH", f"/{_quoted(agent.name)}", body={"owner": owner}, etag=agent.etag)
+
     def restore(self, agent: DefinedAgent, number: int) -> Mapping[str, Any]:
         """Make a new version with the definition of an earlier one."""
         return self._changed("POST", f"/{_quoted(agent.name)}/versions/{number}/restore", {}, etag=agent.etag)

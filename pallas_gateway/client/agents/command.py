@@ -137,6 +137,25 @@ def edit(context: typer.Context, name: AgentArgument, url: UrlOption = None, bea
 
 
 @agents.command()
+def give(
+    context: typer.Context,
+    name: AgentArgument,
+    owner: Annotated[
+        list[str], typer.Argument(metavar="OWNER", help="key:NAME, anonymous, or ISSUER SUBJECT of tokens.")
+    ],
+    url: UrlOption = None,
+    bearer: BearerOption = None,
+) -> None:
+    """Hand an agent of the database over to another owner."""
+    if len(owner) not in (1, 2):
+        raise UsageError("OWNER is key:NAME, anonymous, or ISSUER SUBJECT.")
+    api = _api(context, url, bearer)
+    agent = api.get(name)
+    api.give(agent, owner[0] if len(owner) == 1 else {"issuer": owner[0], "subject": owner[1]})
+    result(f"gave {agent.name} to {' '.join(owner)}; without a grant for it you may no longer see it")
+
+
+@agents.command()
 def delete(
     context: typer.Context,
     name: AgentArgument,

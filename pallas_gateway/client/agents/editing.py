@@ -83,7 +83,7 @@ class _Session:
                 if text == original:
                     result(f"{self.agent.name}: nothing changes")
                     return
-                raise self._kept("not changed any more, so it is not stored")
+                raise self._kept("not stored, because you saved it without another change")
             typed = self._without_marks(edited)
             found = self._store(typed)
             if found is None:
