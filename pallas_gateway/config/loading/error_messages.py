@@ -116,9 +116,10 @@ def _hint(
         return "; only its hash stands here, as sha256: 'pallas-gateway token new NAME' makes both"
     homes = [path for path, section in sections.items() if key in section.model_fields]
     inside = [path for path in homes if path[: len(here)] == here and not {ANY_NAME, ANY_INDEX} & {*path[len(here) :]}]
-    if inside or len(homes) == 1:
+    similar = did_you_mean(key, sections[here].model_fields)
+    if inside or (len(homes) == 1 and not similar):
         return f"; it belongs {_place((inside or homes)[0], around)}"
-    return did_you_mean(key, sections[here].model_fields)
+    return similar
 
 
 def _place(home: tuple[str, ...], around: Location) -> str:

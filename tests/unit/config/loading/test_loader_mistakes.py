@@ -701,6 +701,11 @@ IN_GATEWAY = {
 }
 """A line of the gateway section, and its problem."""
 LINES = [
+    Mistake(
+        "a key like one of its section, and of another section",
+        f"{GATEWAY}  database: sqlite:///a.db\n  agents_may_use: {{model: [a]}}\n",
+        ["agents.yaml:7: gateway.agents_may_use.model: unknown key (did you mean 'models'?)"],
+    ),
     *(Mistake(line, f"{ONE}{line}\n", [f"agents.yaml:5: {problem}"]) for line, problem in AT_TOP.items()),
     *(
         Mistake(line, f"{ONE}    {line}\n", [f"agents.yaml:5: agents.jarvis.{problem}"])
