@@ -189,9 +189,9 @@ async def test_a_caller_who_may_only_view_the_agent_by_now_answers_nothing(tmp_p
         asked = await api.chat("name")
         answer = asked["threadId"], {asked["questions"][0]["id"]: ACCEPT}
         await present(api, "view:agents")
-        refused, shown = await api.answer(*answer), await api.last(asked["threadId"])
+        refused = await api.answer(*answer)
         await present(api, "run:agents")
-        taken = await api.answer(*answer)
+        shown, taken = await api.last(asked["threadId"]), await api.answer(*answer)
     assert (refused.status_code, refused.json()["error"]) == (403, "insufficient_scope")
     assert (shown["status"], taken.status_code) == ("asking", 200)
 

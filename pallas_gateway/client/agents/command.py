@@ -9,7 +9,6 @@ import typer
 
 from pallas_gateway.calls.parameters import schemas_by_name
 from pallas_gateway.client.address import UrlOption, gateway_url
-from pallas_gateway.client.agents import editing
 from pallas_gateway.client.agents.agents_api import AgentsApi, DefinedAgent, outcome
 from pallas_gateway.client.agents.applying import NOTHING, make, ordered, planned
 from pallas_gateway.client.agents.exporting import text_of
@@ -133,6 +132,8 @@ def get(
 @agents.command()
 def edit(context: typer.Context, name: AgentArgument, url: UrlOption = None, bearer: BearerOption = None) -> None:
     """Change an agent of the database in your editor ($VISUAL, $EDITOR)."""
+    from pallas_gateway.client.agents import editing  # noqa: PLC0415  starts an editor; no other command uses it
+
     editing.edit(_api(context, url, bearer), name)
 
 
