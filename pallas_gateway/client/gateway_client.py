@@ -53,12 +53,6 @@ class RefusedError(GatewayError):
     reason = "refused"
 
 
-class TokenNotAcceptedError(RefusedError):
-    """The gateway does not accept the token, whatever it is sent for."""
-
-    reason = "token_not_accepted"
-
-
 class NoAccessError(RefusedError):
     """The caller has no grant for the agent."""
 
