@@ -13,10 +13,6 @@ import typer
 
 from pallas_gateway.cli.project import ConfigOption
 from pallas_gateway.client.address import gateway_url
-from pallas_gateway.client.agents.agents_api import AgentsApi
-from pallas_gateway.client.agents.applying import apply_to
-from pallas_gateway.client.definition_files import STDIN, definitions_of, text_of
-from pallas_gateway.client.differences import is_wanted, show_difference
 from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import problem, result
 from pallas_gateway.client.usage import UsageError
@@ -51,6 +47,9 @@ def apply(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show and check the changes, write nothing.")] = False,
 ) -> None:
     """Add and change agents of agents.yaml, or of a gateway's database, as in FILE, after showing a diff."""
+    from pallas_gateway.client.definition_files import STDIN, definitions_of, text_of  # noqa: PLC0415  as the next line
+    from pallas_gateway.client.differences import is_wanted, show_difference  # noqa: PLC0415  other commands need neither
+
     load_dotenv_file(Path.cwd(), os.environ)
     wanted = definitions_of(file)
     if url is not None:
@@ -82,6 +81,9 @@ def _apply_to_gateway(
 ) -> None:
     if config is not None:
         raise UsageError("--url and --config both say where the agents are; give one of them.")
+    from pallas_gateway.client.agents.agents_api import AgentsApi  # noqa: PLC0415  as the next line
+    from pallas_gateway.client.agents.applying import apply_to  # noqa: PLC0415  only for a gateway
+
     if not apply_to(AgentsApi(gateway_url(url), bearer), wanted, can_ask=can_ask, yes=yes, dry_run=dry_run):
         raise typer.Exit(1)
 

@@ -9,9 +9,6 @@ import typer
 
 from pallas_gateway.cli.project import ConfigOption
 from pallas_gateway.client.address import gateway_url
-from pallas_gateway.client.agents.agents_api import AgentsApi
-from pallas_gateway.client.agents.exporting import print_definitions
-from pallas_gateway.client.definition_files import text_of
 from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import result
 from pallas_gateway.client.usage import UsageError
@@ -36,9 +33,14 @@ def export(
     if url is not None:
         if config is not None:
             raise UsageError("--url and --config both say where the agents are; give one of them.")
+        from pallas_gateway.client.agents.agents_api import AgentsApi  # noqa: PLC0415  as the next line
+        from pallas_gateway.client.agents.exporting import print_definitions  # noqa: PLC0415  only for a gateway
+
         if not print_definitions(AgentsApi(gateway_url(url), bearer), agent):
             raise typer.Exit(1)
         return
+    from pallas_gateway.client.definition_files import text_of  # noqa: PLC0415  other commands do not need it
+
     path = config_path(os.environ, config)
     agents = defined_in(text_of(path, MISSING)[1], str(path)).agents
     if agent is not None and agent not in agents:

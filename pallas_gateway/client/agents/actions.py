@@ -1,0 +1,121 @@
+"""What each command of `pallas-gateway agents` does; `command.py` declares them and their options."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import typer
+
+from pallas_gateway.client.agents import editing
+from pallas_gateway.client.agents.agents_api import AgentsApi, DefinedAgent, outcome
+from pallas_gateway.client.agents.applying import NOTHING, make, ordered, planned
+from pallas_gateway.client.agents.exporting import text_of
+from pallas_gateway.client.agents.listing import show
+from pallas_gateway.client.calls_view import shown
+from pallas_gateway.client.definition_files import definitions_of
+from pallas_gateway.client.differences import is_wanted, show_difference
+from pallas_gateway.client.gateway_api import ApiRefusedError
+from pallas_gateway.client.output import problem, result, table
+from pallas_gateway.client.usage import UsageError, message_text
+from pallas_gateway.config.problems import ConfigurationError, Problem
+from pallas_gateway.config.yaml.definitions import left_out_lines
+from pallas_gateway.config.yaml.editing import rendered
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class AgentActions:
+    """The commands, at one gateway with one token."""
+
+    url: str
+    bearer: str | None
+
+    def list_all(self, *, as_json: bool) -> None:
+        show(self.url, self.bearer, as_json=as_json)
+
+    def create(
+        self, name: str, given: Mapping[str, Any], instruction: str | None, copy_of: str | None, *, dry_run: bool
+    ) -> None:
+        """Make one agent, of an instruction or as a copy; `given` are other keys of its definition."""
+        definition = dict(given)
+        if instruction is not None:
+            definition["instruction"] = message_text(instruction, has_images=False)
+        try:
+            document = self._api.create(name, definition, copy_of=copy_of, dry_run=dry_run)
+        except ApiRefusedError as error:
+            if not error.problems:
+                raise
+            raise ConfigurationError(Problem("", None, path, message) for path, message in error.problems) from error
+        if dry_run:
+            problem(f"{NOTHING}: --dry-run")
+        else:
+            result(outcome(f"added {name}", document))
+
+    def create_from(self, file: str, *, dry_run: bool) -> None:
+        wanted, api = definitions_of(file), self._api
+        changes = ordered(planned(api, wanted, new_only=True))
+        for line in left_out_lines(wanted):
+            problem(line)
+        if dry_run:
+            for one in changes:
+                one.show()
+            problem(f"{NOTHING}: --dry-run")
+            return
+        make(api, wanted, changes)
+
+    def get(self, name: str, output: Literal["yaml", "json"], version: int | None) -> None:
+        agent = self._api.get(name)
+        if version is not None:
+            definition = self._api.version(name, version)
+            agent = DefinedAgent(agent.name, agent.etag, definition, {**agent.document, "version": version})
+        if output == "json":
+            document = (
+                agent.document if version is None else {"name": agent.name, "version": version, **agent.definition}
+            )
+            result(json.dumps(document, indent=2, ensure_ascii=False))
+            return
+        facts = agent.facts if version is None else f"Agent '{agent.name}', {agent.version}"
+        result(f"# {facts}\n{text_of(agent)}".removesuffix("\n"))
+
+    def edit(self, name: str) -> None:
+        editing.edit(self._api, name)
+
+    def give(self, name: str, owner: list[str]) -> None:
+        """Hand an agent over to a principal, or to the issuer and subject of tokens."""
+        if len(owner) not in (1, 2):
+            raise UsageError("OWNER is key:NAME, anonymous, or ISSUER SUBJECT.")
+        agent = self._api.get(name)
+        self._api.give(agent, owner[0] if len(owner) == 1 else {"issuer": owner[0], "subject": owner[1]})
+        result(f"gave {agent.name} to {' '.join(owner)}; without a grant for it you may no longer see it")
+
+    def delete(self, name: str, *, threads: bool, yes: bool) -> None:
+        agent = self._api.get(name)
+        with_threads = " and all threads with it" if threads else ""
+        question = f"Delete {agent.name} ({agent.version}){with_threads} at {self.url}?"
+        if not yes and not is_wanted(question, can_ask=True, nothing="nothing was deleted", yes_does="deletes it"):
+            raise typer.Exit(1)
+        self._api.delete(agent, threads=threads)
+        result(f"deleted {agent.name}{with_threads}")
+
+    def versions(self, name: str, *, as_json: bool) -> None:
+        found = self._api.versions(name)
+        if as_json:
+            result(json.dumps({"versions": found}, indent=2))
+            return
+        rows = [tuple(shown(one.get(key)) for key in ("version", "editor", "updatedAt")) for one in found]
+        table("VERSION", "EDITOR", "UPDATED (UTC)", rows=rows)
+
+    def restore(self, name: str, number: int) -> None:
+        agent = self._api.get(name)
+        earlier = self._api.version(name, number)
+        document = self._api.restore(agent, number)
+        show_difference(rendered({agent.name: dict(agent.definition)}), rendered({agent.name: earlier}), agent.name)
+        result(outcome(f"restored version {number} of {agent.name}", document))
+
+    @property
+    def _api(self) -> AgentsApi:
+        return AgentsApi(self.url, self.bearer)
