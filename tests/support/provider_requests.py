@@ -55,7 +55,7 @@ OPTIONAL: dict[str, set[str]] = {
     # Earlier answers are sent as messages of the assistant; only those that were stored at OpenAI have these.
     "ResponseOutputMessageParam": {"id", "status"},
     "ResponseOutputTextParam": {"annotations"},
-    "ResponseReasoningItemParam": {"id", "summary"},  # xAI gives the same id to several, DeepSeek has no summaries
+    "ResponseReasoningItemParam": {"id"},  # xAI gives the same one to several
 }
 """By the definition: members that the types require and the API does not."""
 _IN_HEADERS = {"betas", "user_profile_id", "workspace_id"}
@@ -78,7 +78,14 @@ def _of_chat(body: Json) -> list[str]:
 
 
 def _of_responses(body: Json) -> list[str]:
+    if "deepseek" in str(body.get("model")):
+        body = {**body, "input": [*map(_with_summary, body["input"])]}
     return _misfits(_response_create() if "type" in body else _responses(), body)
+
+
+def _with_summary(item: Json) -> Json:
+    """DeepSeek makes no summaries of its reasoning, and gets none back."""
+    return {"summary": [], **item} if item.get("type") == "reasoning" else item
 
 
 def _of_messages(body: Json) -> list[str]:
