@@ -58,7 +58,7 @@ class StoredAgents:
         return self._retries.are_due and await self.take_up(files, self._retries.failures.keys())
 
     async def take_up(self, files: Configuration, again: Collection[str] = ()) -> bool:
-        """Host the agents beside those of `files`; return True if there were changes.
+        """Host the agents of the database and those of `files`; return True if there were changes.
 
         `again` are started although they are the same.
         """

@@ -1,6 +1,6 @@
 """The quota of each owner: the bytes of its threads.
 
-Messages, answers, images and steps count as they are stored, and each thread and each turn `ROW_BYTES` besides. An
+Messages, answers, images and steps count as they are stored, and each thread and each turn `ROW_BYTES` more. An
 answer is always stored, so one turn may exceed the quota, as may requests that arrive at the same moment.
 """
 

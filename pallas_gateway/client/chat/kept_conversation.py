@@ -87,7 +87,7 @@ class KeptConversation(Conversation):
 
     @override
     def note_window(self, turns: Sequence[ChatTurn]) -> None:
-        """Report nothing: the gateway decides what it sends, and says so with the answer."""
+        """Report nothing: the gateway decides what it sends, and its answer has how much it left out."""
 
     @override
     async def send(self, text: str) -> None:

@@ -30,8 +30,8 @@ _ELSEWHERE: Mapping[str, str] = {
     "project": "agents have no project; name its MCP servers in the key 'servers'",
     "proxyModelName": "calls of an agent's model pass no proxy model",
     "extras": "no key says the same",
-    "owner": "whoever applies a document owns a new agent",
-    "ownerId": "whoever applies a document owns a new agent",
+    "owner": "the caller that applies a document owns a new agent",
+    "ownerId": "the caller that applies a document owns a new agent",
     "defaultParams.messages": "the history is sent with each call",
     **dict.fromkeys(("id", "llmId", "projectId", "version", "createdAt", "updatedAt", "status"), _SET_HERE),
 }
@@ -73,7 +73,7 @@ def items_of(data: object) -> list[Any] | None:
 
 
 def converted(part: Document) -> Converted:
-    """Return a `kind: agent` document in the form of `export`: the fields stand in `spec`, or beside `kind`."""
+    """Return a `kind: agent` document in the form of `export`: the fields are in `spec`, or next to `kind`."""
     return _Conversion(part).run()
 
 

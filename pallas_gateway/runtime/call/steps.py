@@ -1,7 +1,7 @@
 """The steps of a call as they are stored, and what the model reads of them in later turns.
 
 A step is a round of tools: a message of the model with tool calls, and the results. It is stored as fast-agent's own
-messages, because these have what a provider requires beside the text: ids, signatures of thinking, reasoning items.
+messages: besides the text, they have what a provider requires, such as ids, signatures of thinking and reasoning items.
 Another provider, or another model where these belong to one model, reads the same as text: it would refuse the rest.
 
 What is stored is cut, and has no token or key that the call knows. Signed parts are never changed: a step in which one
