@@ -50,7 +50,7 @@ def test_serve_prints_where_everything_is_and_nothing_else(gateway: Program) -> 
         f"Try:        pallas-gateway call echo 'Hello' --url {url}",
     ]
     assert "ValueError: no key" in reason
-    assert "ERROR agent failed agent=broken" in gateway.err
+    gateway.wait_for("ERROR agent failed agent=broken")
 
 
 def test_what_is_printed_to_try_works(asking: Command, gateway: Program) -> None:
