@@ -458,6 +458,7 @@ async def test_images_are_refused_for_a_model_without_vision(talk: Talking, page
 
 async def test_parameters_are_checked_and_sent(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "leaf")
+    await page.get_by_role("button", name="Files and parameters").click()
     await page.get_by_text("Parameters", exact=True).click()
     field = page.get_by_label("temperature")
     await field.fill("3")
@@ -511,7 +512,7 @@ async def test_only_the_conversation_scrolls_and_a_long_title_is_cut(talk: Talki
         entry = page.get_by_role("button", name=title, exact=True)
         if narrow:
             await expect(entry).to_be_hidden()
-            await page.get_by_text("Conversations (1)").click()
+            await page.locator("summary", has_text="Conversations (1)").click()
         await expect(entry).to_have_attribute("title", title)
         assert await page.evaluate(OVERFLOWING) == []
         assert await findings(page) == []

@@ -5,6 +5,7 @@ import { address, route } from './route.js';
 import { agentById, agents, checkedAt, isAskingForToken, isLost, isTokenKept, nextAttempt, registryError, startRounds, token } from './state.js';
 import { Agents } from './views/agents.js';
 
+const NAV_LEAD_PIXELS = 48; // of the view before, on a narrow screen
 const VIEWS = [
   { path: 'agents', title: 'Agents' },
   { path: 'connect', title: 'Connect' },
@@ -126,10 +127,15 @@ function Later({ name, of = {} }) {
 
 function Header() {
   const view = route.value[0];
+  const nav = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => {
+    const current = /** @type {HTMLElement | null | undefined} */ (nav.current?.querySelector('[aria-current]'));
+    if (nav.current && current) nav.current.scrollLeft = current.offsetLeft - nav.current.offsetLeft - NAV_LEAD_PIXELS;
+  }, [view]);
   return html`
     <header class="bar">
-      <a class="wordmark" href="#/agents">Pallas Gateway</a>
-      <nav aria-label="Views">
+      <a class="wordmark" href="#/agents"><span class="mark" aria-hidden="true"></span><span class="name">Pallas Gateway</span></a>
+      <nav aria-label="Views" ref=${nav}>
         ${VIEWS.map(
           ({ path, title }) =>
             html`<a href=${address(path)} aria-current=${path === view ? 'page' : undefined}>${title}</a>`,

@@ -1,8 +1,9 @@
 /** Where a message is written: text, images by paste, drop and picker, and the parameters of the call. */
 
-import { html, useEffect, useId, useRef, useSignal } from '../html.js';
+import { html, useEffect, useId, useLayoutEffect, useRef, useSignal } from '../html.js';
 import { fieldsOf, read } from '../forms.js';
 import { parametersOf } from '../parameters.js';
+import { harmless } from '../text.js';
 import { Fields } from './fields.js';
 
 /** @type {Record<string, RegExp>} the first bytes of images by their type */
@@ -10,6 +11,7 @@ const BEGINNINGS = { 'image/png': /^\x89PNG\r\n/, 'image/jpeg': /^\xff\xd8\xff/,
 const TYPES = Object.keys(BEGINNINGS);
 const LARGEST_IMAGE = 20_000_000;
 const NO_IMAGE = 'is no PNG, JPEG, GIF or WebP image.';
+const MORE = 'Files and parameters';
 const NO_VISION = 'The model of this agent accepts no images.';
 
 /**
@@ -25,7 +27,9 @@ export function Composer({ draft, agent, blocked, running, editing, onSend, onSt
   const params = useParameters(agent);
   const mayPickImages = agent.capabilities.vision !== false;
   const id = useId();
+  const more = useSignal(false);
 
+  useLayoutEffect(() => grow(box.current), [draft.value.message]);
   useEffect(() => {
     if (editing) box.current?.focus();
   }, [editing]);
@@ -41,7 +45,10 @@ export function Composer({ draft, agent, blocked, running, editing, onSend, onSt
   const submit = () => {
     if (blocked || running || !draft.value.message.trim()) return;
     const values = params.read();
-    if (!values) return;
+    if (!values) {
+      more.value = true;
+      return;
+    }
     problem.value = '';
     onSend({ ...draft.value, params: values });
     box.current?.focus(); // the button that was used is gone
@@ -71,33 +78,48 @@ export function Composer({ draft, agent, blocked, running, editing, onSend, onSt
       onDrop=${onDrop}
     >
       ${editing && html`<p class="hint">${editing} <button type="button" class="link" onClick=${onCancelEdit}>Keep the old one</button></p>`}
-      <label class="hidden" for=${id}>Message</label>
-      <textarea
-        id=${id}
-        ref=${box}
-        rows="3"
-        placeholder="Message"
-        value=${draft.value.message}
-        onInput=${(/** @type {any} */ event) => change({ message: event.target.value })}
-        onKeyDown=${onKeyDown}
-        onPaste=${onPaste}
-      />
       <${Thumbnails} images=${draft.value.images} onRemove=${(/** @type {number} */ index) => change({ images: draft.value.images.toSpliced(index, 1) })} />
       ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
-      ${params.form}
-      <div class="actions">
-        ${running
-          ? html`<button type="button" class="primary" key="stop" onClick=${() => (onStop(), box.current?.focus())}>Stop</button>`
-          : html`<button type="submit" class="primary" key="send" disabled=${blocked !== '' || !draft.value.message.trim()} title=${blocked || undefined} aria-describedby=${blocked ? `${id}-blocked` : undefined}>Send</button>`}
-        ${blocked && html`<span class="unseen" id=${`${id}-blocked`}>${blocked}</span>`}
+      <div id=${`${id}-more`} class="extras" hidden=${!more.value}>
         <label class=${`button quiet ${mayPickImages ? '' : 'off'}`} title=${mayPickImages ? undefined : NO_VISION}>
           Add images
           <input class="hidden" type="file" multiple accept=${TYPES.join(',')} disabled=${!mayPickImages} onChange=${(/** @type {any} */ event) => (add([...event.target.files]), (event.target.value = ''))} />
         </label>
-        <span class="hint keys">Enter sends, Shift+Enter starts a new line</span>
+        ${params.form}
+      </div>
+      ${!more.value && params.set > 0 && html`<p class="hint">${params.set === 1 ? '1 parameter is set.' : `${params.set} parameters are set.`}</p>`}
+      <div class="line">
+        <button type="button" class="quiet" title=${MORE} aria-label=${MORE} aria-expanded=${more.value} aria-controls=${`${id}-more`} onClick=${() => (more.value = !more.value)}><span class="plus" aria-hidden="true"></span></button>
+        <label class="hidden" for=${id}>Message</label>
+        <textarea
+          id=${id}
+          ref=${box}
+          rows="1"
+          enterkeyhint="send"
+          placeholder=${`Message ${harmless(agent.title)}`}
+          title="Enter sends, Shift+Enter starts a new line"
+          value=${draft.value.message}
+          onInput=${(/** @type {any} */ event) => change({ message: event.target.value })}
+          onKeyDown=${onKeyDown}
+          onPaste=${onPaste}
+        />
+        ${running
+          ? html`<button type="button" class="primary" key="stop" onClick=${() => (onStop(), box.current?.focus())}>Stop</button>`
+          : html`<button type="submit" class="primary" key="send" disabled=${blocked !== '' || !draft.value.message.trim()} title=${blocked || undefined} aria-describedby=${blocked ? `${id}-blocked` : undefined}>Send</button>`}
+        ${blocked && html`<span class="unseen" id=${`${id}-blocked`}>${blocked}</span>`}
       </div>
     </form>
   `;
+}
+
+/**
+ * Give a box the height of its text, in browsers whose styles cannot.
+ * @param {HTMLTextAreaElement | null} box
+ */
+function grow(box) {
+  if (!box || CSS.supports('field-sizing', 'content')) return;
+  box.style.height = 'auto';
+  box.style.height = `${box.scrollHeight + box.offsetHeight - box.clientHeight}px`;
 }
 
 /** @param {{images: import('../conversations.js').Image[], onRemove?: (index: number) => void}} props */
@@ -120,7 +142,7 @@ export function Thumbnails({ images, onRemove }) {
 /**
  * The form of the parameters that callers of an agent may set.
  * @param {import('../state.js').Agent} agent
- * @returns {{form: any, read: () => Record<string, any> | null}}
+ * @returns {{form: any, set: number, read: () => Record<string, any> | null}}
  */
 function useParameters(agent) {
   const fields = useSignal(/** @type {import('../forms.js').Field[] | null} */ (null));
@@ -151,7 +173,7 @@ function useParameters(agent) {
     errors.value = wrong;
     return Object.keys(wrong).length ? null : content;
   };
-  return { form, read: take };
+  return { form, set, read: take };
 }
 
 /**

@@ -19,6 +19,9 @@ export function ConversationList({ session }) {
     wide.addEventListener('change', fit);
     return () => wide.removeEventListener('change', fit);
   }, []);
+  useEffect(() => {
+    if (!wide.matches) opened.value = false; // it covers the conversation that was chosen
+  }, [session.open.value]);
   const problem = useSignal('');
   useEffect(() => {
     problem.value = '';
@@ -36,7 +39,7 @@ export function ConversationList({ session }) {
   };
   return html`
     <details class="conversations" open=${opened.value} onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)}>
-      <summary>Conversations${kept?.length > 0 && ` (${kept.length})`}</summary>
+      <summary title="Conversations"><span class="name">Conversations${kept?.length > 0 && ` (${kept.length})`}</span></summary>
       <div class="actions">
         <button type="button" onClick=${() => session.begin()}>New conversation</button>
         <label class="button quiet">Import<input class="hidden" type="file" accept="application/json,.json" onChange=${choose} /></label>
