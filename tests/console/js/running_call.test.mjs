@@ -19,7 +19,7 @@ test('a question that is asked again after its answer takes another one', async 
     return new Response(JSON.stringify({ id, result: results.shift() }), { headers: { 'Content-Type': 'application/json' } });
   };
   const call = new RunningCall(newTurn('hi'));
-  const running = call.run({ url: 'http://gateway.example/mcp', token: '', args: {} });
+  const running = call.run({ url: 'http://gateway.example/mcp', token: () => '', args: {} });
   const answer = { action: 'accept' };
   for (const _ of [1, 2]) {
     for (let round = 0; round < 50; round += 1) await new Promise((resolve) => setImmediate(resolve));
@@ -39,11 +39,26 @@ test('a call that another has ended, or a limit refuses, says so', async () => {
       return new Response(JSON.stringify({ id: JSON.parse(body).id, result }), { headers: { 'Content-Type': 'application/json' } });
     };
     const call = new RunningCall(newTurn('hi'));
-    await call.run({ url: 'http://gateway.example/mcp', token: '', args: {} });
+    await call.run({ url: 'http://gateway.example/mcp', token: () => '', args: {} });
     return call;
   };
   const ended = await ran('The call was ended by key:ops.', { 'pallas/call': { stop_reason: 'cancelled' } });
   assert.deepEqual([ended.state.value, ended.error.value, ended.limit], ['stopped', 'The call was ended by key:ops.', null]);
   const refused = await ran('No more calls.', { 'pallas/call': { stop_reason: 'limited' }, 'pallas/limit': { rule: 'mine', retry_after_seconds: 5 } });
   assert.deepEqual([refused.state.value, refused.error.value, refused.limit.rule], ['error', 'No more calls.', 'mine']);
+});
+
+test('an answer is sent with the token of its time', async () => {
+  const results = [asks('a'), { content: [] }];
+  const [sent, tokens] = [[], ['before', 'after']];
+  globalThis.fetch = async (_, { body, headers }) => {
+    sent.push(headers.Authorization);
+    return new Response(JSON.stringify({ id: JSON.parse(body).id, result: results.shift() }), { headers: { 'Content-Type': 'application/json' } });
+  };
+  const call = new RunningCall(newTurn('hi'));
+  const running = call.run({ url: 'http://gateway.example/mcp', token: () => tokens.shift(), args: {} });
+  while (call.questions.value.length === 0) await new Promise((resolve) => setImmediate(resolve));
+  call.answer(call.questions.value[0], { action: 'accept' });
+  await running;
+  assert.deepEqual(sent, ['Bearer before', 'Bearer after']);
 });

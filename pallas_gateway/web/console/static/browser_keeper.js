@@ -70,7 +70,7 @@ export class BrowserKeeper {
       const saving = setInterval(() => this.save(conversation), SAVE_SECONDS * 1000);
       await this.save(conversation);
       try {
-        await call.run({ url: agent.url, token: tokenFor(agent), args: argumentsOf(conversation, index) });
+        await call.run({ url: agent.url, token: () => tokenFor(agent), args: argumentsOf(conversation, index) });
       } finally {
         clearInterval(saving);
         await this.save(conversation);

@@ -13,12 +13,12 @@ const CAPABILITIES = { elicitation: { form: {}, url: {} } };
 export class RunningCall extends ShownCall {
   /**
    * Make the call; returns when it has ended, in whatever way.
-   * @param {{url: string, token: string, args: Record<string, any>}} call
+   * @param {{url: string, token: () => string, args: Record<string, any>}} call `token`: for a request now; it may be renewed during the call
    */
   async run({ url, token, args }) {
     this._call = { url, token, args };
     const send = (/** @type {Record<string, any>} */ params) =>
-      callTool(url, 'send_message', args, { ...this._options(token), params });
+      callTool(url, 'send_message', args, { ...this._options(token()), params });
     try {
       const result = await this._answered(send);
       await this._drawn();
@@ -46,7 +46,7 @@ export class RunningCall extends ShownCall {
     if (!this._call || !this._state) return;
     const { url, token, args } = this._call;
     try {
-      await endCall(url, 'send_message', args, this._state, { token });
+      await endCall(url, 'send_message', args, this._state, { token: token() });
     } catch {
       // It ends by itself when the state expires.
     }
@@ -144,7 +144,7 @@ export class RunningCall extends ShownCall {
   _wake = () => {};
   /** @type {string | null} */
   _state = null;
-  /** @type {{url: string, token: string, args: Record<string, any>} | null} */
+  /** @type {{url: string, token: () => string, args: Record<string, any>} | null} */
   _call = null;
   /** @type {Promise<void> | undefined} */
   _left = undefined;

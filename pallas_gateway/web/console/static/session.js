@@ -9,7 +9,7 @@ import { BrowserKeeper, argumentsOf } from './browser_keeper.js';
 import { newTurn } from './conversations.js';
 import { DELETED, GatewayKeeper } from './gateway_keeper.js';
 import { McpError } from './mcp.js';
-import { checkedAt, refresh, token, tokenFor } from './state.js';
+import { caller, callerOf, checkedAt, refresh } from './state.js';
 
 /** A message that nothing is written of yet. */
 export const EMPTY = { message: '', images: [], params: {} };
@@ -17,8 +17,8 @@ export const EMPTY = { message: '', images: [], params: {} };
 /** @type {Map<string, Session>} */
 const sessions = new Map();
 
-// Conversations on the gateway belong to the owner of the token: those of the last one are not shown any more.
-token.subscribe(() => {
+// Conversations on the gateway belong to the caller: those of the last one are not shown any more.
+caller.subscribe(() => {
   for (const session of sessions.values()) session.forgetGateway();
 });
 
@@ -67,7 +67,7 @@ export class Session {
     this.problem = signal('');
     /** @type {any} the message that is being written */
     this.draft = signal(EMPTY);
-    /** @type {any} the limit that refused the last call, with the token that it holds for */
+    /** @type {any} the limit that refused the last call, with the caller that it holds for */
     this.limited = signal(null);
     /** True if the list, or the open conversation, could not be read. */
     this.isUnread = false;
@@ -232,7 +232,7 @@ export class Session {
     this._running.set(turn.id, call);
     const running = this._keeper(conversation).run(/** @type {any} */ (call), conversation, index);
     await running.finally(() => this._running.delete(turn.id));
-    if (call.limit) this.limited.value = { ...call.limit, token: tokenFor(this.agent) };
+    if (call.limit) this.limited.value = { ...call.limit, caller: callerOf(this.agent) };
     refresh();
   }
 

@@ -19,6 +19,8 @@ const ANSWER_SECONDS = 20; // a gateway that takes longer is not there
 
 /** The bearer token of every request; in memory, and on request in `sessionStorage`. */
 export const token = signal(storedToken());
+/** Changes with the caller: when another token is set, and not when a sign-in renews its own. */
+export const caller = signal(0);
 /** @type {import('./vendor/preact-signals.js').Signal<Agent[] | null>} null before the first answer */
 export const agents = signal(null);
 /** @type {import('./vendor/preact-signals.js').Signal<import('./mcp.js').McpError | null>} why there is no list */
@@ -89,6 +91,7 @@ export function setToken(value, { keep = false } = {}) {
     // A browser without storage keeps the token in memory only.
   }
   batch(() => {
+    if (token.value !== value) caller.value += 1;
     token.value = value;
     agents.value = null;
     health.value = {};
@@ -96,6 +99,15 @@ export function setToken(value, { keep = false } = {}) {
     mayCreate.value = false;
   });
   return refresh();
+}
+
+/**
+ * The caller of an agent, to compare: what is shown for one is not shown for another.
+ *
+ * @param {Agent} agent
+ */
+export function callerOf(agent) {
+  return agent.registry === '' ? caller.value : tokenFor(agent);
 }
 
 /**
@@ -161,13 +173,13 @@ function isOutdated(id) {
   return registryError.value !== null && agentById(id)?.registry === '';
 }
 
-/** @type {{token: string, done: Promise<void>} | null} */
+/** @type {{caller: number, done: Promise<void>} | null} */
 let round = null;
 
-/** Read the registry and the health of all agents; a request during a round with the same token joins it. */
+/** Read the registry and the health of all agents; a request during a round of the same caller joins it. */
 export function refresh() {
-  if (round?.token === token.value) return round.done;
-  const begun = { token: token.value, done: runRound(token.value) };
+  if (round?.caller === caller.value) return round.done;
+  const begun = { caller: caller.value, done: runRound(caller.value) };
   round = begun;
   return begun.done.finally(() => {
     if (round === begun) round = null;
@@ -197,18 +209,18 @@ export async function nextRound() {
   });
 }
 
-/** @param {string} asked */
-async function runRound(asked) {
+/** @param {number} asking */
+async function runRound(asking) {
   checking.value = true;
-  const current = () => token.value === asked;
+  const current = () => caller.value === asking;
   try {
-    const found = agentsOf(await getJson(`..${WELL_KNOWN}`, { token: asked, signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) }));
+    const found = agentsOf(await getJson(`..${WELL_KNOWN}`, { token: token.value, signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) }));
     if (!current()) return;
     batch(() => {
       show('', found);
       registryError.value = null;
     });
-    await Promise.all([checkRights(asked, current), checkAll(found, current), ...registries.value.map((registry) => checkRegistry(registry, current))]);
+    await Promise.all([checkRights(current), checkAll(found, current), ...registries.value.map((registry) => checkRegistry(registry, current))]);
     if (!current()) return;
     batch(() => {
       forgetOthers();
@@ -228,11 +240,10 @@ async function runRound(asked) {
 /**
  * Ask whether the caller may make agents; without an answer it stays as it was.
  *
- * @param {string} asked
  * @param {() => boolean} current
  */
-async function checkRights(asked, current) {
-  const rights = await getJson('../api/rights', { token: asked }).catch(() => null);
+async function checkRights(current) {
+  const rights = await getJson('../api/rights', { token: token.value }).catch(() => null);
   if (rights && current()) mayCreate.value = rights.create_agents === true;
 }
 

@@ -6,7 +6,7 @@ import { createAgent, readMayUse, readVersions, readWritten, replaceAgent, until
 import { McpError } from '../mcp.js';
 import { SCHEMAS } from '../parameters.js';
 import { address } from '../route.js';
-import { token } from '../state.js';
+import { caller, token } from '../state.js';
 import { harmless } from '../text.js';
 import { Check, Examples, ModelField, NumberField, Servers, SubAgents, TextField, ToolLimits, usePart } from './agent_fields.js';
 import { Difference } from './difference.js';
@@ -19,7 +19,7 @@ const NOTHING_WRONG = 'The gateway has checked this definition and found nothing
 
 /**
  * @typedef {import('../definition.js').Definition} Definition
- * @typedef {{token: string, form: import('./agent_fields.js').Form, base: Definition, began: string, etag: string, version: number, fields: import('../forms.js').Field[]}} Draft
+ * @typedef {{caller: number, form: import('./agent_fields.js').Form, base: Definition, began: string, etag: string, version: number, fields: import('../forms.js').Field[]}} Draft
  *   `began`: what the form held at first
  * @typedef {{version: number, editor: string, before: Definition, theirs: Definition, clashes: string[]}} Conflict
  */
@@ -36,7 +36,7 @@ export function AgentForm({ name = '', copyOf = '' }) {
   useEffect(() => {
     let isGone = false;
     const known = drafts.get(place);
-    isFound.value = known?.token === token.value && isChanged(known);
+    isFound.value = known?.caller === caller.value && isChanged(known);
     if (isFound.value) {
       draft.value = /** @type {Draft} */ (known);
       return undefined;
@@ -54,7 +54,7 @@ export function AgentForm({ name = '', copyOf = '' }) {
     return () => {
       isGone = true;
     };
-  }, [place, token.value]);
+  }, [place, caller.value]);
   const title = name ? `Edit ${name}` : copyOf ? `Copy of ${copyOf}` : 'New agent';
   const back = name || copyOf ? address('agents', name || copyOf, 'details') : address('agents');
   const leave = () => {
@@ -76,14 +76,14 @@ export function AgentForm({ name = '', copyOf = '' }) {
  * @returns {Promise<Draft>}
  */
 async function newDraft(name, copyOf) {
-  const used = token.value;
+  const [asking, used] = [caller.value, token.value];
   const [mayUse, stored] = await Promise.all([readMayUse(used), name || copyOf ? readWritten(name || copyOf, used) : { document: {}, written: {}, etag: '' }]);
   if (!name && !mayUse.mayCreate) throw new McpError(used ? 'This token may not create agents.' : 'Callers without a token may not create agents. Set a token.');
   const base = definitionIn(stored.written);
   const fields = parameterFields(PARAMETERS, base);
   const values = signal(valuesOf(name, base, mayUse, fields));
   const form = { values, problems: signal({}), mayUse, set: (/** @type {any} */ part) => (values.value = { ...values.value, ...part }) };
-  return { token: used, form, base, began: JSON.stringify(values.value), etag: stored.etag, version: stored.document.version, fields };
+  return { caller: asking, form, base, began: JSON.stringify(values.value), etag: stored.etag, version: stored.document.version, fields };
 }
 
 /** @param {Draft} draft */
@@ -126,7 +126,7 @@ function Form({ draft, name, onDone, onCancel }) {
     if (problems.length) return show(problems, definition);
     busy.value = isCheck ? 'check' : 'save';
     try {
-      await (name ? replaceAgent(name, definition, draft.etag, draft.token, isCheck) : createAgent({ name: own, ...definition }, draft.token, isCheck));
+      await (name ? replaceAgent(name, definition, draft.etag, token.value, isCheck) : createAgent({ name: own, ...definition }, token.value, isCheck));
       if (isCheck) said.value = { text: NOTHING_WRONG, isError: false };
       else await saved(own);
     } catch (error) {
@@ -150,7 +150,7 @@ function Form({ draft, name, onDone, onCancel }) {
   };
   const takeTheirs = async (/** @type {Definition} */ mine) => {
     try {
-      const [stored, versions] = await Promise.all([readWritten(name, draft.token), readVersions(name, draft.token)]);
+      const [stored, versions] = await Promise.all([readWritten(name, token.value), readVersions(name, token.value)]);
       const [before, theirs] = [draft.base, definitionIn(stored.written)];
       const fields = parameterFields(PARAMETERS, theirs);
       const { values, clashes } = rebased(form.values.value, { base: before, mine, theirs, mayUse: form.mayUse, fields });

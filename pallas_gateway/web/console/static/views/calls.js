@@ -4,7 +4,7 @@ import { Dialog } from '../dialog.js';
 import { endCall, endedCalls, nested, runningCalls } from '../call_list.js';
 import { html, useEffect, useSignal } from '../html.js';
 import { poll, sentence } from '../polling.js';
-import { isLost, token } from '../state.js';
+import { caller, isLost, token } from '../state.js';
 import { cut, duration, harmless } from '../text.js';
 import { EndedCall } from './ended_call.js';
 
@@ -32,7 +32,7 @@ export function Calls() {
   useEffect(() => {
     known.value = null;
     said.value = { text: '', isError: false };
-  }, [token.value]);
+  }, [caller.value]);
   useEffect(() => {
     const leaving = new AbortController();
     const read = async () => {
@@ -46,7 +46,7 @@ export function Calls() {
     };
     poll(read, { milliseconds: EVERY_MS, onRefused: (why) => (problem.value = `The calls are not shown: ${why}`), gone: leaving.signal });
     return () => leaving.abort();
-  }, [token.value, ends.value]);
+  }, [caller.value, ends.value]);
   const end = async (/** @type {Call} */ call) => {
     asked.value = null;
     const agent = nameOf(call.agent);

@@ -4,7 +4,7 @@ import { html, useEffect, useLayoutEffect, useRef, useSignal } from '../html.js'
 import { McpError, getJson } from '../mcp.js';
 import { address } from '../route.js';
 import { EMPTY, sessionOf } from '../session.js';
-import { checkAgent, checkedAt, isLost, reasonOf, statusOf, tokenFor } from '../state.js';
+import { callerOf, checkAgent, checkedAt, isLost, reasonOf, statusOf, tokenFor } from '../state.js';
 import { cut, harmless } from '../text.js';
 import { Badge } from './agents.js';
 import { Composer } from './composer.js';
@@ -142,7 +142,7 @@ function useLimit(session) {
     const timer = setTimeout(() => (session.limited.value = null), Math.min(limit.until - Date.now(), LONGEST_TIMER_MS));
     return () => clearTimeout(timer);
   }, [limit]);
-  if (!limit || limit.token !== tokenFor(session.agent)) return '';
+  if (!limit || limit.caller !== callerOf(session.agent)) return '';
   const until = new Date(limit.until);
   const when = until.toDateString() === new Date().toDateString() ? until.toLocaleTimeString() : until.toLocaleString();
   return `${limit.rule ? `The limit “${cut(limit.rule, LONGEST_RULE)}”` : 'A limit'} is reached. You can send again at ${when}.`;
@@ -155,17 +155,17 @@ function useLimit(session) {
  */
 function useDetails(agent) {
   const details = useSignal(UNKNOWN);
-  const used = tokenFor(agent);
+  const asking = callerOf(agent);
   useEffect(() => {
     details.value = UNKNOWN;
-  }, [agent.id, used]);
+  }, [agent.id, asking]);
   useEffect(() => {
     let isGone = false;
-    detailsOf(agent, used).then((found) => isGone || (details.value = found));
+    detailsOf(agent).then((found) => isGone || (details.value = found));
     return () => {
       isGone = true;
     };
-  }, [agent.id, used, checkedAt.value]);
+  }, [agent.id, asking, checkedAt.value]);
   return details.value;
 }
 
@@ -174,13 +174,10 @@ function refusalFor(agent) {
   return tokenFor(agent) ? `This token may not run the agent: it has no grant run:agents:${agent.name}.` : 'Callers without a token may not run this agent. Set a token.';
 }
 
-/**
- * @param {import('../state.js').Agent} agent
- * @param {string} used
- */
-async function detailsOf(agent, used) {
+/** @param {import('../state.js').Agent} agent */
+async function detailsOf(agent) {
   try {
-    const details = await getJson(`${agent.registry || '..'}/api/agents/${encodeURIComponent(agent.name)}`, { token: used });
+    const details = await getJson(`${agent.registry || '..'}/api/agents/${encodeURIComponent(agent.name)}`, { token: tokenFor(agent) });
     return { mayRun: details?.may_run !== false, examples: Array.isArray(details?.examples) ? details.examples.map(String) : [] };
   } catch (error) {
     return { ...UNKNOWN, mayRun: !(error instanceof McpError && [401, 403].includes(error.status)) }; // otherwise the call says why

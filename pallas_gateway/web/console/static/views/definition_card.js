@@ -5,7 +5,7 @@ import { deleteAgent, readAgent, untilListed } from '../definitions.js';
 import { html, useEffect, useSignal } from '../html.js';
 import { McpError } from '../mcp.js';
 import { address } from '../route.js';
-import { checkedAt, token } from '../state.js';
+import { caller, checkedAt, token } from '../state.js';
 import { harmless } from '../text.js';
 
 const SOON_MS = 1000;
@@ -68,7 +68,7 @@ function useDefinition(name, isStored) {
       isGone = true;
       clearTimeout(timer);
     };
-  }, [name, isStored, token.value, checkedAt.value]);
+  }, [name, isStored, caller.value, checkedAt.value]);
   return read.value;
 }
 

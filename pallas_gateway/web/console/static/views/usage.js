@@ -2,7 +2,7 @@
 
 import { html, useEffect, useId, useSignal } from '../html.js';
 import { poll } from '../polling.js';
-import { isLost, token } from '../state.js';
+import { caller, isLost, token } from '../state.js';
 import { cut, harmless } from '../text.js';
 import { byTokens, costText, readUsage, tokensIn } from '../usage.js';
 
@@ -33,7 +33,7 @@ export function Usage() {
     known.value = null;
     poll(read, { milliseconds: EVERY_MS, onRefused: (why) => (problem.value = `The usage is not shown: ${why}`), gone: leaving.signal });
     return () => leaving.abort();
-  }, [token.value]);
+  }, [caller.value]);
   return html`
     <div class="heading">
       <h1>Usage</h1>

@@ -5,7 +5,7 @@ import { definitionIn } from '../definition.js';
 import { readAgent, readVersion, readVersions, restoreVersion } from '../definitions.js';
 import { html, useEffect, useSignal } from '../html.js';
 import { address } from '../route.js';
-import { refreshAgain, token } from '../state.js';
+import { caller, refreshAgain, token } from '../state.js';
 import { cut, harmless } from '../text.js';
 import { Difference } from './difference.js';
 
@@ -37,7 +37,7 @@ export function Versions({ agent: { name, title } }) {
   };
   useEffect(() => {
     read();
-  }, [name, token.value]);
+  }, [name, caller.value]);
   const restore = async (/** @type {Version} */ version) => {
     asked.value = null;
     try {
