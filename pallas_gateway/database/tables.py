@@ -77,10 +77,27 @@ turns = Table(
     Column("bytes", BigInteger, nullable=False, server_default="0"),
     Column("steps_bytes", BigInteger, nullable=False, server_default="0"),
     Column("tokens", BigInteger, nullable=False, server_default="0"),
+    Column("params", JSON(none_as_null=True)),
+    Column("model", Text),
     CheckConstraint("status IN ('pending', 'complete', 'error')", name="pallas_turns_status"),
     Index("pallas_turns_sizes", "thread_id", "number", "status", "bytes", "steps_bytes", "tokens"),
 )
-"""`bytes` and `tokens` (an estimate) are those of a turn with its steps, so that no text is read to add them up."""
+"""`bytes` and `tokens` (an estimate) are those of a turn with its steps, so that no text is read to add them up.
+`params` are those of its message, `model` is the one of its latest LLM turn."""
+
+
+feedback = Table(
+    "pallas_feedback",
+    METADATA,
+    Column("thread_id", String(ID_CHARACTERS), primary_key=True),
+    Column("turn", Integer, primary_key=True, autoincrement=False),
+    Column("rating", String(4), nullable=False),
+    Column("note", Text, nullable=False),
+    Column("rated_at", BigInteger, nullable=False),
+    CheckConstraint("rating IN ('good', 'bad')", name="pallas_feedback_rating"),
+    ForeignKeyConstraint(["thread_id", "turn"], ["pallas_turns.thread_id", "pallas_turns.number"], ondelete="CASCADE"),
+)
+"""What the owner of a thread thinks of the answer of a turn. Copies of a thread do not have it."""
 
 
 steps = Table(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 type Position = tuple[int, str]
 """A place among threads: the time of the last change (milliseconds since 1970) and the id of the thread."""
 type TurnStatus = Literal["pending", "complete", "error"]
+type Rating = Literal["good", "bad"]
 ABANDONED = "abandoned"
 ABANDONED_SENTENCE = "The gateway that was answering has gone away; send the message again."
 
@@ -53,12 +54,15 @@ class ThreadRecord:
 class WantedThreads:
     """A page of threads: at most `limit`, behind `after`; with `search`, those that have this text.
 
+    With `rated`, only those with a rated answer.
+
     A page of a search may have fewer threads although others follow.
     """
 
     limit: int
     after: Position | None = None
     search: str | None = None
+    rated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +75,19 @@ class ThreadPage:
 
 @dataclass(frozen=True, slots=True)
 class TurnOutcome:
-    """The end of a turn: the answer, or the reason and a sentence for a failed one."""
+    """The end of a turn: the answer, or the reason and a sentence for a failed one.
+
+    `model` is the one of its latest LLM turn, `params` are those of the message as the client gave them; both are None
+    where they are not known.
+    """
 
     answer: Message | None = None
     stop_reason: str | None = None
     usage: Mapping[str, Any] = field(default_factory=dict)
     error_reason: str | None = None
     error: str | None = None
+    model: str | None = None
+    params: Mapping[str, Any] | None = None
 
     @property
     def status(self) -> TurnStatus:
@@ -85,6 +95,15 @@ class TurnOutcome:
 
 
 CANCELLED = TurnOutcome(error_reason="cancelled", error="The call was cancelled.")
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What the owner of a thread thinks of an answer."""
+
+    rating: Rating
+    note: str
+    rated_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +127,7 @@ class TurnRecord:
     steps: tuple[Step, ...] = ()
     can_be_resumed: bool = False
     process: str | None = None
+    feedback: Feedback | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +215,12 @@ class TurnCancelledError(LeaseLostError):
     reason = "cancelled"
 
 
+class NoAnswerError(GatewayError):
+    """The turn has no answer that could be rated."""
+
+    reason = "no_answer"
+
+
 class QuestionNotOpenError(GatewayError):
     """The thread has no open question of that id: it was answered, has expired, or its call has ended."""
 
@@ -217,6 +243,8 @@ def columns_of(outcome: TurnOutcome) -> dict[str, Any]:
         "usage": dict(outcome.usage),
         "error_reason": outcome.error_reason,
         "error": storable(outcome.error) if outcome.error else None,
+        "model": outcome.model,
+        "params": dict(outcome.params) if outcome.params else None,
     }
 
 
@@ -266,7 +294,12 @@ def turn_of(row: AnyRow, asks: Sequence[Question] = (), steps: Sequence[Step] = 
         tuple(steps),
         row.can_be_resumed,
         row.lease_process if runs else None,
+        feedback_of(row) if row.rating is not None else None,
     )
+
+
+def feedback_of(row: AnyRow) -> Feedback:
+    return Feedback(row.rating, row.note, _time(row.rated_at))
 
 
 def columns_of_question(question: Question) -> dict[str, Any]:
@@ -286,8 +319,8 @@ def _outcome(row: AnyRow) -> TurnOutcome:
         return TurnOutcome(error_reason=ABANDONED, error=ABANDONED_SENTENCE)
     if row.status == "complete":
         answer = _message("assistant", row.answer, row.answer_images)
-        return TurnOutcome(answer, row.stop_reason, row.usage)
-    return TurnOutcome(None, row.stop_reason, row.usage, row.error_reason, row.error)
+        return TurnOutcome(answer, row.stop_reason, row.usage, model=row.model, params=row.params)
+    return TurnOutcome(None, row.stop_reason, row.usage, row.error_reason, row.error, row.model, row.params)
 
 
 def _time(milliseconds: int) -> datetime:

@@ -6,11 +6,12 @@ is more than most models count, so that a history which fits by this estimate fi
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable
+    from collections.abc import AsyncIterable, Mapping
 
     from pallas_gateway.calls.call import Message, Step
 
@@ -35,6 +36,11 @@ class Size:
         images = sum(len(image.data) + len(image.mime_type) for image in message.images)
         tokens = text // BYTES_OF_A_TOKEN + 1 + TOKENS_OF_AN_IMAGE * len(message.images)
         return cls(text + images, tokens)
+
+    @classmethod
+    def of_params(cls, params: Mapping[str, Any] | None) -> Self:
+        """The size of the parameters of a call, which no later call is sent."""
+        return cls(len(json.dumps(params)) if params else 0)
 
     @classmethod
     def of_step(cls, step: Step) -> Self:

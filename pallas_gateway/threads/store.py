@@ -7,9 +7,9 @@ from contextlib import aclosing
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, delete, func, insert, or_, select, tuple_, update
+from sqlalchemy import and_, delete, exists, func, insert, or_, select, tuple_, update
 
-from pallas_gateway.database.tables import ID_CHARACTERS, now, steps, threads, turns
+from pallas_gateway.database.tables import ID_CHARACTERS, feedback, now, steps, threads, turns
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads.question_store import forget_questions, has_checkpoint, unanswered, used_checkpoint
 from pallas_gateway.threads.quota import ROW_BYTES, Quota
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     type _Transaction[**P, T] = Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]
 
 _TEXTS = (turns.c.question, turns.c.question_images, turns.c.answer, turns.c.answer_images)
+_RATED = feedback.c.rating, feedback.c.note, feedback.c.rated_at
 FREED = {"lease_holder": None, "lease_until": None, "lease_process": None}
 """The columns of a thread whose lease was given back."""
 SHOWN = tuple(threads.c[name] for name in ("id", "agent", "agent_id", "title", "created_at", "updated_at", "turns"))
@@ -142,6 +143,8 @@ class Store:
         found, behind = select(*SHOWN).where(its).order_by(*order), None
         if wanted.after is not None:
             found = found.where(place < tuple_(*wanted.after))
+        if wanted.rated:
+            found = found.where(exists().where(feedback.c.thread_id == threads.c.id))
         if wanted.search is not None:
             sizes = found.with_only_columns(threads.c.updated_at, threads.c.id, threads.c.bytes)
             if (behind := await self._end_of_search(connection, sizes)) is not None:
@@ -179,9 +182,11 @@ class Store:
             return TurnPage((), has_more=False)
         is_left = and_(turns.c.status == "pending", or_(threads.c.lease_until.is_(None), threads.c.lease_until < now()))
         is_over, can_be_resumed = and_(is_left, ~has_checkpoint()), and_(is_left, has_checkpoint())
+        ends = is_over.label("is_over"), can_be_resumed.label("can_be_resumed")
         page = (
-            select(turns, threads.c.lease_process, is_over.label("is_over"), can_be_resumed.label("can_be_resumed"))
+            select(turns, *_RATED, threads.c.lease_process, *ends)
             .join(threads, threads.c.id == turns.c.thread_id)
+            .outerjoin(feedback, and_(feedback.c.thread_id == turns.c.thread_id, feedback.c.turn == turns.c.number))
             .where(is_wanted, turns.c.number <= fitting)
             .order_by(turns.c.number)
         )
@@ -280,6 +285,7 @@ class Store:
         False, and nothing is written, if the lease was lost.
         """
         size = sum(map(Size.of_step, made), Size.of(outcome.answer) if outcome.answer else Size())
+        size += Size.of_params(outcome.params)
         changed = {"updated_at": now(), "bytes": threads.c.bytes + size.bytes}
         given_back = update(threads).where(_holds(lease)).values(**FREED, **changed)
         ended = (

@@ -1,4 +1,4 @@
-"""Changes of a thread by its owner: its title, a copy of it, the end of its running turn, and its deletion."""
+"""Changes of a thread by its owner: its title, ratings, a copy of it, the end of its running turn, and its deletion."""
 
 from __future__ import annotations
 
@@ -8,26 +8,29 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, delete, exists, func, insert, literal, select, update
 
-from pallas_gateway.database.tables import ID_CHARACTERS, now, steps, threads, turns
+from pallas_gateway.database.tables import ID_CHARACTERS, feedback, now, steps, threads, turns
 from pallas_gateway.threads.question_store import forget_questions
 from pallas_gateway.threads.quota import ROW_BYTES, Quota
 from pallas_gateway.threads.records import (
     CANCELLED,
+    NoAnswerError,
     ThreadBusyError,
     ThreadNotFoundError,
     ThreadTooLargeError,
     columns_of,
+    feedback_of,
+    storable,
     thread_of,
 )
 from pallas_gateway.threads.store import FREED, SHOWN, is_free, refuse_deleted
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import Column, ColumnElement, Update
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.database.connections import Database
     from pallas_gateway.limits import ThreadLimits
-    from pallas_gateway.threads.records import ThreadRecord
+    from pallas_gateway.threads.records import Feedback, Rating, ThreadRecord
 
 
 class ThreadChanges:
@@ -62,6 +65,41 @@ class ThreadChanges:
             return thread_of(row)
 
         return await self._database.write(written)
+
+    async def rate(self, thread_id: str, number: int, rating: Rating, note: str) -> Feedback:
+        """Rate the answer of a turn, in place of an earlier rating; the note counts for the quota of the owner.
+
+        Raises:
+            NoAnswerError: the turn has no answer.
+            ThreadNotFoundError: there is no such turn.
+            ThreadsFullError: the owner's quota is used up.
+        """
+        text = storable(note)
+        values = {"rating": rating, "note": text, "rated_at": now()}
+
+        async def written(sql: AsyncConnection) -> Feedback:
+            owner = await _owner_locked(sql, thread_id)
+            status = await sql.scalar(select(turns.c.status).where(_is_of(turns.c.number, thread_id, number)))
+            if owner is None or status is None:
+                raise ThreadNotFoundError(f"no turn {number} in thread '{thread_id}'")
+            if status != "complete":
+                raise NoAnswerError("This turn has no answer that could be rated.")
+            await _forget_rating(sql, thread_id, number)
+            await self._quota.refuse_beyond(sql, owner, size := len(text.encode()))
+            await sql.execute(_counted(thread_id, size))
+            made = insert(feedback).values(thread_id=thread_id, turn=number, **values)
+            return feedback_of((await sql.execute(made.returning(feedback))).one())
+
+        return await self._database.write(written)
+
+    async def unrate(self, thread_id: str, number: int) -> None:
+        """Delete the rating of a turn, if there is one."""
+
+        async def written(sql: AsyncConnection) -> None:
+            await _owner_locked(sql, thread_id)
+            await _forget_rating(sql, thread_id, number)
+
+        await self._database.write(written)
 
     async def fork(self, thread_id: str, last: int) -> ThreadRecord:
         """Copy a thread with its turns up to number `last` to a new thread of its owner.
@@ -176,3 +214,23 @@ class ThreadChanges:
         if size > self._copied_bytes:
             raise ThreadTooLargeError(f"These messages have more than {self._copied_bytes} bytes. Copy fewer of them.")
         return int(size) + (1 + int(count)) * ROW_BYTES
+
+
+async def _owner_locked(sql: AsyncConnection, thread_id: str) -> str | None:
+    """Lock a thread, so that changes of its ratings follow each other; return its owner, None if it was deleted."""
+    return await sql.scalar(select(threads.c.owner).where(threads.c.id == thread_id).with_for_update())
+
+
+async def _forget_rating(sql: AsyncConnection, thread_id: str, number: int) -> None:
+    gone = delete(feedback).where(_is_of(feedback.c.turn, thread_id, number)).returning(feedback.c.note)
+    if (note := await sql.scalar(gone)) is not None:
+        await sql.execute(_counted(thread_id, -len(note.encode())))
+
+
+def _counted(thread_id: str, size: int) -> Update:
+    return update(threads).where(threads.c.id == thread_id).values(bytes=threads.c.bytes + size)
+
+
+def _is_of(turn: Column[int], thread_id: str, number: int) -> ColumnElement[bool]:
+    """A row of the turn with that number; `turn` is the column of the numbers."""
+    return and_(turn.table.c.thread_id == thread_id, turn == number)

@@ -461,6 +461,64 @@ async def test_callers_see_their_own_threads_and_the_agents_of_their_grants_alon
     assert own.status_code == 200
 
 
+async def test_the_owner_of_a_thread_rates_its_answers_and_nobody_else(tmp_path: Path) -> None:
+    tokens = [{"name": name, "sha256": hash_of(name), "grants": grants} for name, grants in KEYS.items()]
+    solo = Agent(["tools"], settings={"caller_params": ["temperature"]})
+    async with serving(tmp_path, agents={"solo": solo, "other": Agent()}, auth={"tokens": tokens}) as api:
+        mine = (await api.chat("one", key="ann", params={"temperature": 0.5})).raise_for_status().json()["threadId"]
+        await api.chat("fail", key="ann", threadId=mine)
+        theirs = (await api.chat("one", key="bob")).raise_for_status().json()["threadId"]
+
+        async def rate(turn: object, body: Any, key: str | None = "ann", method: str = "PUT") -> httpx.Response:
+            path = f"/threads/{mine}/turns/{turn}/feedback"
+            return await api.http.request(method, path, json=body, headers=bearer(key))
+
+        good = {"rating": "good", "note": "x" * 4000}
+        refused = {
+            "another": await rate(1, good, "bob"),
+            "only a viewer": await rate(1, good, "eve"),
+            "no token": await rate(1, good, None),
+            "no deletion by another": await rate(1, None, "bob", "DELETE"),
+            "no rating": await rate(1, {"note": "hm"}),
+            "an unknown rating": await rate(1, {"rating": "fine"}),
+            "a long note": await rate(1, {"rating": "good", "note": "x" * 4001}),
+            "a note that is no text": await rate(1, {"rating": "good", "note": 7}),
+            "NUL": await rate(1, {"rating": "good", "note": "\0"}),
+            "an unknown key": await rate(1, {"rating": "good", "stars": 5}),
+            "no answer": await rate(2, good),
+            "no such turn": await rate(3, good),
+            "no number": await rate("one", good),
+            "a large number": await rate(2**31, good),
+            "another method": await rate(1, good, method="POST"),
+        }
+        unrated = await api.get("/threads", key="ann", rated="true")
+        given = await rate(1, good)
+        listed = {key: (await api.get("/threads", key=key, rated="true")).json()["threads"] for key in ("ann", "bob")}
+        of_agent = (await api.get("/agents/solo/threads", key="ann", rated="true")).json()["threads"]
+        rated = (await api.get(f"/threads/{mine}/messages", key="ann")).json()["messages"]
+        others = (await api.get(f"/threads/{theirs}/messages", key="bob")).json()["messages"]
+        removed = [(await rate(1, None, method="DELETE")).status_code for _ in range(2)]
+        after = (await api.get(f"/threads/{mine}/messages", key="ann")).json()["messages"]
+    assert {what: one.status_code for what, one in refused.items()} == {
+        **dict.fromkeys(("another", "no deletion by another", "no such turn", "no number", "a large number"), 404),
+        **{"only a viewer": 404, "no token": 401, "no answer": 409, "another method": 405},
+        **dict.fromkeys(("no rating", "an unknown rating", "a long note", "a note that is no text"), 400),
+        **dict.fromkeys(("NUL", "an unknown key"), 400),
+    }
+    assert (refused["no answer"].json()["error"], refused["another method"].headers["allow"]) == (
+        "no_answer",
+        "PUT, DELETE",
+    )
+    assert (given.status_code, given.json() | {"ratedAt": ""}) == (200, {**good, "ratedAt": ""})
+    assert (unrated.json()["threads"], removed) == ([], [204, 204])
+    assert {key: [one["id"] for one in found] for key, found in listed.items()} == {"ann": [mine], "bob": []}
+    assert [one["id"] for one in of_agent] == [mine]
+    assert [one.get("feedback") for one in rated] == [None, given.json(), None, None]
+    assert [one.get("params") for one in rated] == [{"temperature": 0.5}, None, None, None]
+    assert rated[1]["model"] == others[1]["model"]
+    assert not any("feedback" in one for one in (*after, *others))
+
+
 BAD: dict[str, tuple[dict[str, Any], int, str]] = {
     "no message": ({}, 400, "bad_input"),
     "a number": ({"message": 1}, 400, "bad_input"),

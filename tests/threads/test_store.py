@@ -24,6 +24,7 @@ from pallas_gateway.threads.records import (
     History,
     LeaseLostError,
     NewThread,
+    NoAnswerError,
     ThreadBusyError,
     ThreadNotFoundError,
     ThreadsFullError,
@@ -213,6 +214,82 @@ async def test_a_copy_has_the_turns_up_to_one_and_goes_on_by_itself(database_url
         await threads.changes.remove(thread.id)
         with pytest.raises(ThreadNotFoundError):
             await threads.changes.fork(thread.id, 1)
+
+
+async def test_a_rating_stays_with_its_turn_and_is_deleted_with_the_thread(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        changes, (thread, other) = threads.changes, [await threads.store.create("me", "solo") for _ in range(2)]
+        for text in ("one", "two"):
+            await say(threads, thread.id, text)
+        before = await _bytes_of(threads, thread.id)
+        await changes.rate(thread.id, 1, "bad", "ä" * 1000)
+        given = await changes.rate(thread.id, 1, "good", "fine\0 \ud83d")
+        sizes = [await _bytes_of(threads, thread.id)]
+        first, second = await turns_of(threads, thread.id)
+        assert (first.feedback, second.feedback) == (given, None)
+        assert (given.rating, given.note) == ("good", "fine\N{REPLACEMENT CHARACTER} ?")
+        assert [one.id for one in await listed(threads)] == [thread.id, other.id]
+        assert [one.id for one in await listed(threads, rated=True)] == [thread.id]
+        copy = await changes.fork(thread.id, 2)
+        assert [one.feedback for one in await turns_of(threads, copy.id)] == [None, None]
+
+        threads.quota.max_bytes = sum([await _bytes_of(threads, one.id) for one in (thread, other, copy)])
+        with pytest.raises(ThreadsFullError):
+            await changes.rate(thread.id, 1, "bad", "x" * 100)
+        assert [one.feedback for one in await turns_of(threads, thread.id)] == [given, None]
+        await changes.rate(thread.id, 1, "bad", "")
+        for _ in range(2):
+            await changes.unrate(thread.id, 1)
+        sizes.append(await _bytes_of(threads, thread.id))
+        assert sizes == [before + len(given.note.encode()), before]
+        assert await listed(threads, rated=True) == []
+
+        await changes.rate(thread.id, 2, "good", "")
+        await changes.remove(thread.id)
+        assert await threads.store.database.read(lambda sql: sql.scalar(select(tables.feedback.c.turn))) is None
+        with pytest.raises(ThreadNotFoundError):
+            await changes.rate(thread.id, 2, "good", "")
+
+
+async def test_only_a_turn_with_an_answer_is_rated(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        async with threads.turns.turn(thread.id, ASKED, "call", wait_seconds=0) as turn:
+            with pytest.raises(NoAnswerError):
+                await threads.changes.rate(thread.id, 1, "good", "")
+            await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
+        with pytest.raises(NoAnswerError):
+            await threads.changes.rate(thread.id, 1, "good", "")
+        for missing in (0, 2):
+            with pytest.raises(ThreadNotFoundError):
+                await threads.changes.rate(thread.id, missing, "good", "")
+
+
+async def test_ratings_of_one_turn_at_once_leave_one_of_them(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        await say(threads, thread.id, "one")
+        before = await _bytes_of(threads, thread.id)
+        notes = ["x" * size for size in range(8)]
+        async with asyncio.TaskGroup() as group:
+            for note in notes:
+                group.create_task(threads.changes.rate(thread.id, 1, "bad", note))
+        [turn] = await turns_of(threads, thread.id)
+        assert turn.feedback is not None
+        assert turn.feedback.note in notes
+        assert await _bytes_of(threads, thread.id) == before + len(turn.feedback.note)
+
+
+async def test_the_parameters_and_the_model_of_a_call_are_kept_and_count(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        params = {"system_append": "ä" * 1000}
+        ended = TurnOutcome(Message("assistant", "fine"), "endTurn", model="gpt-x", params=params)
+        async with threads.turns.turn(thread.id, ASKED, "call", wait_seconds=0) as turn:
+            await turn.end(ended)
+        [told] = await turns_of(threads, thread.id)
+        assert told.outcome == ended
+        assert await _bytes_of(threads, thread.id) > 2 * 1024 + 2000
 
 
 async def test_a_turn_of_a_thread_that_was_deleted_meanwhile_finds_no_thread(database_url: str) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Message, Step
     from pallas_gateway.calls.questions import Question
     from pallas_gateway.events.events import Event
-    from pallas_gateway.threads.records import ThreadPage, ThreadRecord, TurnPage, TurnRecord
+    from pallas_gateway.threads.records import Feedback, ThreadPage, ThreadRecord, TurnPage, TurnRecord
 
 type Json = dict[str, Any]
 
@@ -77,6 +77,11 @@ def documents_of(event: Event, *, as_assistant: bool = False) -> list[Json]:  # 
     return []
 
 
+def feedback(one: Feedback) -> Json:
+    """What the owner of a thread thinks of an answer."""
+    return {"rating": one.rating, "note": one.note, "ratedAt": times.written(one.rated_at)}
+
+
 def question(one: Question) -> Json:
     """A question to the caller; with `schema` it is a form, with `url` a page to open."""
     form = {"schema": dict(one.schema or {"type": "object", "properties": {}})}
@@ -110,6 +115,7 @@ def _messages(turn: TurnRecord) -> list[Json]:
         "status": "complete",
         "createdAt": times.written(turn.created_at),
         **content_of(turn.question),
+        **({"params": dict(turn.outcome.params)} if turn.outcome.params else {}),
     }
     outcome = turn.outcome
     failed = outcome.error_reason is not None
@@ -122,8 +128,10 @@ def _messages(turn: TurnRecord) -> list[Json]:
         "callId": turn.call_id,
         "stopReason": outcome.stop_reason,
         "usage": dict(outcome.usage) or None,
+        **({"model": outcome.model} if outcome.model else {}),
         "error": {"reason": outcome.error_reason, "message": outcome.error} if failed else None,
         **({"questions": [*map(question, turn.asks)]} if turn.asks else {}),
+        **({"feedback": feedback(turn.feedback)} if turn.feedback else {}),
     }
     return [said, *(shown for step in turn.steps for shown in _shown(turn.number, step)), answer]
 

@@ -60,6 +60,7 @@ class ThreadsApi:
             (re.compile(r"threads/([^/]+)"), {"PATCH": self._rename, "DELETE": self._remove}),
             (re.compile(r"threads/([^/]+)/fork"), {"POST": self._fork}),
             (re.compile(r"threads/([^/]+)/cancel"), {"POST": self._cancel}),
+            (re.compile(r"threads/([^/]+/turns/[^/]+)/feedback"), {"PUT": self._rate, "DELETE": self._unrate}),
             (re.compile(r"threads/([^/]+)/messages"), {"GET": self._messages}),
             (re.compile(r"threads/([^/]+)/answers"), {"POST": self._answers}),
         )
@@ -146,6 +147,22 @@ class ThreadsApi:
             await Response(status_code=204)(scope, receive, send)
 
         return self._at_its_process(thread, request, body, cancel)
+
+    async def _rate(self, request: Request, place: str) -> Response:
+        thread, number = await self._turn(request, place)
+        rating = requests.rating(await self._body(request))
+        return JSONResponse(answers.feedback(await self._threads.changes.rate(thread.id, number, *rating)))
+
+    async def _unrate(self, request: Request, place: str) -> Response:
+        thread, number = await self._turn(request, place)
+        await self._threads.changes.unrate(thread.id, number)
+        return Response(status_code=204)
+
+    async def _turn(self, request: Request, place: str) -> tuple[ThreadRecord, int]:
+        """Return the caller's own thread in `{id}/turns/{number}`, and the number."""
+        thread_id, _, number = place.partition("/turns/")
+        thread = await self._changing(request, thread_id)
+        return thread, requests.turn_number(number)
 
     async def _changing(self, request: Request, thread_id: str) -> ThreadRecord:
         """Return the caller's own thread of that id; its agent may have been deleted."""

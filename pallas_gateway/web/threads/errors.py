@@ -30,6 +30,7 @@ _BY_REASON = {
     "limited": HTTPStatus.TOO_MANY_REQUESTS,
     "llm_timeout": HTTPStatus.GATEWAY_TIMEOUT,
     "name_taken": HTTPStatus.CONFLICT,
+    "no_answer": HTTPStatus.CONFLICT,
     "no_owner": HTTPStatus.FORBIDDEN,
     "not_acceptable": HTTPStatus.NOT_ACCEPTABLE,
     "not_found": HTTPStatus.NOT_FOUND,

@@ -22,7 +22,7 @@ from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.telemetry.redaction import quoted
-from pallas_gateway.threads.records import WantedThreads
+from pallas_gateway.threads.records import ThreadNotFoundError, WantedThreads
 from pallas_gateway.web import bodies
 from pallas_gateway.web.threads.errors import ThreadsApiError
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Message
     from pallas_gateway.calls.questions import Outcome
     from pallas_gateway.config.model.agents import AgentSettings
+    from pallas_gateway.threads.records import Rating
 
 THREAD_ID = re.compile(r"[0-9a-f]{32}")
 CURSOR = re.compile(r"[0-9]{1,15}\.[0-9a-f]{32}")
@@ -44,6 +45,8 @@ LAST_TURN = 2**31 - 1
 MOST_ANSWERS = QuestionLimits().at_once  # of one request
 SWITCHES = BACKGROUND, ASSISTANT_STREAM = ("background", "assistantStream")
 LONGEST_SEARCH = 200
+LONGEST_NOTE = 4000
+RATINGS: tuple[Rating, ...] = ("good", "bad")
 _CHAT_KEYS = ("message", "threadId", "images", "params", "messages", *SWITCHES)
 _OUTCOMES: Mapping[str, Outcome] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
@@ -168,6 +171,29 @@ def thread_title(body: Mapping[str, Any]) -> str | None:
     return str(title)
 
 
+def turn_number(given: str) -> int:
+    """The number of a turn in a path.
+
+    Raises:
+        ThreadNotFoundError: no turn can have it.
+    """
+    if not _NUMBER.fullmatch(given) or int(given) > LAST_TURN:
+        raise ThreadNotFoundError("no such turn")
+    return int(given)
+
+
+def rating(body: Mapping[str, Any]) -> tuple[Rating, str]:
+    """The rating and the note in the body of a `PUT …/feedback`; raises as `page`."""
+    _refuse_unknown(body, ("rating", "note"))
+    given = next((one for one in RATINGS if one == body.get("rating")), None)
+    if given is None:
+        raise _bad(f"'rating' must be one of: {', '.join(RATINGS)}.")
+    note = _text("note", body.get("note", ""))
+    if len(note) > LONGEST_NOTE:
+        raise _bad(f"'note' must have at most {LONGEST_NOTE} characters.")
+    return given, note
+
+
 def last_turn(body: Mapping[str, Any]) -> int:
     """The number of the last turn that a copy of a thread has, from the body of a `POST …/fork`; raises as `page`."""
     _refuse_unknown(body, ("turns",))
@@ -199,17 +225,15 @@ def after_turn(request: Request) -> int:
 
 def wanted_threads(request: Request) -> WantedThreads:
     """The page of threads that a query asks for; raises as `page`."""
-    limit, search = page(request, "cursor", "search"), request.query_params.get("search") or None
+    limit, search = page(request, "cursor", "search", "rated"), request.query_params.get("search") or None
     if search is not None and len(_text("search", search)) > LONGEST_SEARCH:
         raise _bad(f"'search' must have at most {LONGEST_SEARCH} characters.")
-    return WantedThreads(limit, cursor(request), search)
+    return WantedThreads(limit, cursor(request), search, _switch(request, "rated"))
 
 
 def with_tools(request: Request) -> bool:
     """Return true if a page of messages has the tool calls and their results; raises as `page`."""
-    if (value := request.query_params.get("tools", "false")) not in {"true", "false"}:
-        raise _bad("'tools' must be true or false.")
-    return value == "true"
+    return _switch(request, "tools")
 
 
 def cursor(request: Request) -> tuple[int, str] | None:
@@ -272,6 +296,12 @@ def _text(key: str, value: object) -> str:
     if not is_text(value) or "\0" in value:
         raise _bad(f"'{key}' holds NUL or half a surrogate pair; send whole text.")
     return value
+
+
+def _switch(request: Request, key: str) -> bool:
+    if (value := request.query_params.get(key, "false")) not in {"true", "false"}:
+        raise _bad(f"'{key}' must be true or false.")
+    return value == "true"
 
 
 def _whole_number(request: Request, key: str, default: int, *, least: int, most: int) -> int:

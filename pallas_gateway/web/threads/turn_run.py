@@ -96,7 +96,7 @@ class TurnRun:
                 raise CallFailedError(_LEFT, reason="stopping") from error
             finally:
                 self.shown.on_admitted = lambda: None  # it refers to the turn: a reference cycle of the whole call
-            await turn.end(_outcome(reply))
+            await turn.end(self._outcome(reply))
         return reply
 
     def resume(self, checkpoint: CheckpointRecord) -> None:
@@ -146,9 +146,14 @@ class TurnRun:
         self.shown.add_text(rest)
         return reply
 
-
-def _outcome(reply: Reply) -> TurnOutcome:
-    usage = reply.usage.as_dict()
-    if reply.failure is not None:
-        return TurnOutcome(None, reply.stop_reason, usage, reply.failure, text_of(reply))
-    return TurnOutcome(message_of(reply), reply.stop_reason, usage)
+    def _outcome(self, reply: Reply) -> TurnOutcome:
+        failed = reply.failure is not None
+        return TurnOutcome(
+            None if failed else message_of(reply),
+            reply.stop_reason,
+            reply.usage.as_dict(),
+            reply.failure,
+            text_of(reply) if failed else None,
+            model=reply.turns[-1].model if reply.turns else None,
+            params=self.params,
+        )
