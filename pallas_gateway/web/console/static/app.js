@@ -24,23 +24,23 @@ const LATER = {
     files: [
       'asked', 'browser_keeper', 'call_nodes', 'calls', 'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper', 'inlines',
       'markdown', 'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
-      'views/activity', 'views/composer', 'views/conversation_list', 'views/fields', 'views/inspect', 'views/question', 'views/text', 'views/turn',
-      'views/waterfall',
+      'views/activity', 'views/composer', 'views/conversation_list', 'views/copy', 'views/fields', 'views/inspect', 'views/question', 'views/text',
+      'views/turn', 'views/waterfall',
     ],
     load: async () => (await import('./views/chat.js')).Chat,
   },
   Calls: {
     files: [
       'asked', 'call_list', 'call_nodes', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling', 'shown_call',
-      'text', 'waterfall', 'views/activity', 'views/ended_call', 'views/text', 'views/waterfall',
+      'text', 'waterfall', 'views/activity', 'views/copy', 'views/ended_call', 'views/text', 'views/waterfall',
     ],
     load: async () => (await import('./views/calls.js')).Calls,
   },
-  Connect: { files: ['clients'], load: async () => (await import('./views/connect.js')).Connect },
+  Connect: { files: ['clients', 'views/copy'], load: async () => (await import('./views/connect.js')).Connect },
   AgentForm: {
     files: [
-      'definition', 'definitions', 'forms', 'gateway_api', 'inlines', 'line_diff', 'markdown', 'parameters', 'text', 'views/agent_fields', 'views/difference',
-      'views/fields', 'views/text',
+      'definition', 'definitions', 'forms', 'gateway_api', 'inlines', 'line_diff', 'markdown', 'parameters', 'text', 'views/agent_fields', 'views/copy',
+      'views/difference', 'views/fields', 'views/text',
     ],
     load: async () => (await import('./views/agent_form.js')).AgentForm,
   },
@@ -49,7 +49,7 @@ const LATER = {
     load: async () => (await import('./views/versions.js')).Versions,
   },
   Details: {
-    files: ['clients', 'definitions', 'dialog', 'gateway_api', 'inlines', 'markdown', 'text', 'views/connect', 'views/definition_card', 'views/text'],
+    files: ['clients', 'definitions', 'dialog', 'gateway_api', 'inlines', 'markdown', 'text', 'views/copy', 'views/definition_card', 'views/text'],
     load: async () => (await import('./views/details.js')).Details,
   },
   Gateway: { files: ['metrics', 'text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },

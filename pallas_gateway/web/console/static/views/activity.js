@@ -7,6 +7,7 @@ import { html, useSignal } from '../html.js';
 import { nameOf } from '../calls.js';
 import { versionOf } from '../shown_call.js';
 import { cut, duration, harmless, shown } from '../text.js';
+import { Copy } from './copy.js';
 import { Markdown, Plain } from './text.js';
 
 /**
@@ -95,13 +96,13 @@ function ToolCard({ tool }) {
       ${args !== '{}' &&
       html`<details>
         <summary>Arguments <span class="preview">${preview(tool.args)}</span></summary>
-        <${Plain} text=${args} label="Arguments" />
+        <div class="code"><${Plain} text=${args} label="Arguments" /><${Copy} text=${() => (typeof tool.args === 'string' ? tool.args : JSON.stringify(tool.args, null, 2))} what=${`the arguments of ${name}`} /></div>
       </details>`}
       ${tool.entries.length > 0 && html`<${Entries} place=${tool} />`}
       ${tool.result !== null &&
       html`<details open=${tool.state === 'failed'}>
         <summary>Result <span class="preview">${preview(tool.result)}</span></summary>
-        <${Plain} text=${tool.result} label="Result" />
+        <div class="code"><${Plain} text=${tool.result} label="Result" /><${Copy} text=${tool.result} what=${`the result of ${name}`} /></div>
         ${tool.truncated && html`<p class="hint">The gateway has cut this text; the agent has all of it.</p>`}
       </details>`}
     </div>

@@ -4,6 +4,7 @@ import { linkFor, textFor } from '../clients.js';
 import { html, signal, useEffect, useId, useSignal } from '../html.js';
 import { request } from '../mcp.js';
 import { agents, tokenFor } from '../state.js';
+import { Copy } from './copy.js';
 
 /** @typedef {import('../clients.js').Client} Client */
 /** @typedef {import('../clients.js').Target} Target */
@@ -60,34 +61,12 @@ function Text({ client, target }) {
         <h2 id=${heading}>${client.title}</h2>
         <div class="actions">
           ${link && html`<a class="button" href=${link}>${client.link?.title}</a>`}
-          <${Copy} text=${text} what=${client.title} />
+          <${Copy} text=${text} what=${`the text for ${client.title}`} small=${false} />
         </div>
       </div>
       <p class="hint">${client.how}${target.needsToken && ' Replace TOKEN by your token.'}</p>
       <pre tabindex="0" role="region" aria-labelledby=${heading}><code>${text}</code></pre>
     </li>
-  `;
-}
-
-/**
- * A button that copies a text, and shows that it did.
- *
- * @param {{text: string, what: string}} props
- */
-export function Copy({ text, what }) {
-  const outcome = useSignal('');
-  const copy = async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      outcome.value = 'Copied';
-    } catch {
-      outcome.value = 'Not allowed';
-    }
-    setTimeout(() => (outcome.value = ''), 2000);
-  };
-  return html`
-    <button class="quiet copy" onClick=${copy} aria-label=${`Copy the text for ${what}`}>${outcome.value || 'Copy'}</button>
-    <span class="unseen" role="status">${outcome.value}</span>
   `;
 }
 

@@ -6,7 +6,7 @@ import { address } from '../route.js';
 import { checkedAt, downstreamsOf, health, isLost, reasonOf, statusOf, tokenFor } from '../state.js';
 import { harmless, shown } from '../text.js';
 import { Badge, DownstreamTable, Facts } from './agents.js';
-import { Copy } from './connect.js';
+import { Copy } from './copy.js';
 import { DefinitionCard } from './definition_card.js';
 import { Plain } from './text.js';
 
@@ -36,7 +36,7 @@ export function Details({ agent }) {
         <${Facts} agent=${agent} known=${known} />
         <div class="copied">
           <code>${agent.publicUrl}</code>
-          <${Copy} text=${agent.publicUrl} what="the MCP URL" />
+          <${Copy} text=${agent.publicUrl} what="the MCP URL" small=${false} />
         </div>
       </section>
       ${inside.value?.source && !agent.registry && html`<${DefinitionCard} agent=${agent} rights=${inside.value} />`}

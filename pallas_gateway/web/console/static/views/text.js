@@ -3,6 +3,7 @@
 import { html, useMemo, useSignal } from '../html.js';
 import { GrowingMarkdown } from '../markdown.js';
 import { harmless, showsHost, size } from '../text.js';
+import { Copy } from './copy.js';
 
 const LONGEST_MARKDOWN = 60_000;
 const FIRST_PART = 20_000;
@@ -53,7 +54,7 @@ function block(one) {
     case 'heading':
       return html`<p class=${`heading-${Math.min(one.level, 4)}`} role="heading" aria-level=${Math.min(one.level + 2, 6)}>${inlines(one.children)}</p>`;
     case 'code':
-      return html`<pre tabindex="0" role="group" aria-label=${one.language ? `Code, ${one.language}` : 'Code'}><code>${one.text}</code></pre>`;
+      return html`<div class="code"><pre tabindex="0" role="group" aria-label=${one.language ? `Code, ${one.language}` : 'Code'}><code>${one.text}</code></pre><${Copy} text=${one.text} what="the code" /></div>`;
     case 'rule':
       return html`<hr />`;
     case 'quote':

@@ -7,6 +7,7 @@ import { isLost } from '../state.js';
 import { cut, duration, harmless } from '../text.js';
 import { Entries } from './activity.js';
 import { Thumbnails } from './composer.js';
+import { Copy } from './copy.js';
 import { CallInspector } from './inspect.js';
 import { QuestionForm } from './question.js';
 import { Markdown } from './text.js';
@@ -42,6 +43,7 @@ export function TurnView({ call, agent, args, onEdit, onRetry, isRecent }) {
         ${state !== 'running' &&
         html`<div class="actions">
           <${Facts} call=${call} />
+          ${state === 'complete' && call.outcome.value?.text && html`<${Copy} text=${call.outcome.value.text} what="the answer" />`}
           ${onRetry && html`<button type="button" class="quiet small" onClick=${onRetry}>Retry</button>`}
           <button type="button" class="quiet small" onClick=${() => (inspected.value = true)}>Inspect</button>
         </div>`}

@@ -1,0 +1,31 @@
+/** A button that copies a text, and shows that it did. */
+
+import { html, useEffect, useSignal } from '../html.js';
+
+const SHOWN_MS = 2000;
+const REFUSED = 'The browser does not allow copying. Select the text, and copy it with the keyboard.';
+
+/**
+ * @param {{text: string | (() => string), what: string, small?: boolean}} props `text`: or a function that returns it when it is copied;
+ *   `what`: ends the accessible name, such as “the answer”
+ */
+export function Copy({ text, what, small = true }) {
+  const outcome = useSignal('');
+  useEffect(() => {
+    if (outcome.value !== 'Copied') return undefined;
+    const timer = setTimeout(() => (outcome.value = ''), SHOWN_MS);
+    return () => clearTimeout(timer);
+  }, [outcome.value]);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(typeof text === 'function' ? text() : text);
+      outcome.value = 'Copied';
+    } catch {
+      outcome.value = REFUSED; // also without HTTPS, where a page has no clipboard
+    }
+  };
+  return html`
+    <button type="button" class=${`quiet copy ${small ? 'small' : ''}`} onClick=${copy} aria-label=${`Copy ${what}`}>${outcome.value === 'Copied' ? 'Copied' : 'Copy'}</button>
+    <span class=${outcome.value === REFUSED ? 'hint' : 'unseen'} role="status">${outcome.value}</span>
+  `;
+}
