@@ -6,7 +6,7 @@ const STATIC = '../../../pallas_gateway/web/console/static';
 /** The page, whose timers end at once. */
 const page = Object.assign(new EventTarget(), { hidden: false, baseURI: 'http://localhost/console/' });
 globalThis.document = page;
-const { Pauses } = await import(`${STATIC}/waiting.js`);
+const { Pauses } = await import(`${STATIC}/mcp.js`);
 const { GatewayKeeper } = await import(`${STATIC}/gateway_keeper.js`);
 const { isLost } = await import(`${STATIC}/state.js`);
 let pauses = [];

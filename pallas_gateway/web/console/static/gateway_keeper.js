@@ -1,11 +1,10 @@
 /** Conversations that the gateway keeps as threads. Their calls go on when the page is closed. */
 
 import { newConversation, titleOf } from './conversations.js';
-import { McpError, isUnreachable } from './mcp.js';
+import { McpError, Pauses, isUnreachable } from './mcp.js';
 import { tokenFor, untilReached } from './state.js';
 import { ThreadCall } from './thread_call.js';
 import { deleteThread, forkThread, listThreads, readTurns, renameThread } from './threads.js';
-import { Pauses } from './waiting.js';
 
 /**
  * @typedef {import('./conversations.js').Conversation} Conversation

@@ -1,11 +1,13 @@
 /**
  * A client of MCP 2026-07-28: each request is one POST, answered as JSON or as an event stream. Aborting the request
- * cancels the call on the gateway.
+ * cancels the call on the gateway. Also the pauses between attempts to reach a gateway that does not answer.
  */
 
 const VERSION = '2026-07-28';
 const META = 'io.modelcontextprotocol';
 const KEEPALIVE_BYTES = 60_000; // browsers refuse longer bodies
+const SHORTEST_PAUSE_MS = 1000;
+const LONGEST_PAUSE_MS = 30_000;
 const CLIENT = { name: 'pallas-console', version: '1' };
 
 /** A request that has no result. `status` is that of HTTP; `code` is JSON-RPC's, if the answer has one. */
@@ -269,4 +271,31 @@ function resultOf(message, status) {
 export function refusal(body, status) {
   const why = body?.error_description ?? (typeof body?.error === 'string' ? body.error : null);
   return new McpError(why ?? `The gateway answered with HTTP status ${status}.`, { status });
+}
+
+/** Pauses that double from attempt to attempt, up to 30 s, and do not end while the page is hidden. */
+export class Pauses {
+  _next = SHORTEST_PAUSE_MS;
+
+  /** Begin with the shortest again. */
+  reset() {
+    this._next = SHORTEST_PAUSE_MS;
+  }
+
+  /** Return the next pause in milliseconds. */
+  next() {
+    const pause = this._next;
+    this._next = Math.min(2 * pause, LONGEST_PAUSE_MS);
+    return pause;
+  }
+
+  async wait() {
+    await new Promise((resolve) => setTimeout(resolve, this.next()));
+    await whenShown();
+  }
+}
+
+/** Wait until the page is not hidden. */
+export async function whenShown() {
+  if (document.hidden) await new Promise((resolve) => document.addEventListener('visibilitychange', resolve, { once: true }));
 }

@@ -1,9 +1,8 @@
 /** Reading of what changes on the gateway, while it is looked at. */
 
-import { isUnreachable } from './mcp.js';
+import { isUnreachable, whenShown } from './mcp.js';
 import { nextRound, untilReached } from './state.js';
 import { harmless } from './text.js';
-import { whenShown } from './waiting.js';
 
 /**
  * Read again and again while the page is shown. While the gateway cannot be reached, and after a refusal, the next read is

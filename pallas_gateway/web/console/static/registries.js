@@ -113,6 +113,7 @@ function stored() {
  * @property {boolean} needsToken
  * @property {string} model its own, as its registry names it; empty if it does not
  * @property {string} registry the URL of its gateway; empty for this one
+ * @property {string[]} icons URLs of its icons, the first one preferred
  * @property {boolean} hasThreads its gateway keeps conversations
  */
 
@@ -152,6 +153,7 @@ function agentOf(server, registry) {
     capabilities: server.capabilities ?? {},
     needsToken: Array.isArray(remote.headers) && remote.headers.length > 0,
     registry,
+    icons: iconsOf(server.icons),
     hasThreads: typeof server._meta?.[PUBLISHER]?.threads === 'string',
   };
 }
@@ -170,6 +172,11 @@ function textsOf(server, name) {
     version: String(server.version ?? ''),
     model: String(full.model ?? server.capabilities?.model ?? ''),
   };
+}
+
+/** @param {unknown} icons */
+function iconsOf(icons) {
+  return (Array.isArray(icons) ? icons : []).map((icon) => icon?.src).filter((src) => typeof src === 'string');
 }
 
 /** @param {unknown} url */

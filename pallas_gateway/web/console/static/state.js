@@ -4,9 +4,8 @@
  */
 
 import { batch, computed, signal } from './html.js';
-import { getHealth, getJson, isUnreachable } from './mcp.js';
+import { Pauses, getHealth, getJson, isUnreachable, whenShown } from './mcp.js';
 import { WELL_KNOWN, agentsOf, readRegistry, registries } from './registries.js';
-import { Pauses, whenShown } from './waiting.js';
 
 const TOKEN_KEY = 'pallas.token';
 const ROUND_SECONDS = 60;

@@ -5,6 +5,7 @@
 
 import { html, useSignal } from '../html.js';
 import { nameOf } from '../calls.js';
+import { Mark, hueOf } from '../marks.js';
 import { versionOf } from '../shown_call.js';
 import { cut, duration, harmless, shown } from '../text.js';
 import { Copy } from './copy.js';
@@ -62,9 +63,9 @@ function TurnCard({ turn }) {
   void versionOf(turn).value;
   const took = turn.ended === null ? '' : duration((turn.ended - turn.began) / 1000);
   return html`
-    <div class="turn-card" aria-busy=${turn.live}>
+    <div class=${`turn-card ${hueOf(turn.agent)}`} aria-busy=${turn.live}>
       <p class="turn-head">
-        <span class="who">${harmless(turn.agent)}</span>
+        <span class="speaker"><${Mark} name=${turn.agent} />${harmless(turn.agent)}</span>
         ${turn.iteration > 0 && html`<span>turn ${turn.iteration}</span>`}
         ${turn.note && html`<span>${harmless(turn.note)}</span>`}
         ${turn.stopReason && turn.stopReason !== 'endTurn' && turn.stopReason !== 'toolUse' && html`<span>${harmless(turn.stopReason)}</span>`}

@@ -1,6 +1,7 @@
 /** All agents as cards: state, reason, model, downstreams. */
 
 import { html, signal, useRef, useSignal } from '../html.js';
+import { Mark } from '../marks.js';
 import { address } from '../route.js';
 import { agents, checkedAt, checking, downstreamsOf, health, isLost, mayCreate, reasonOf, refresh, registryError, statusOf, token } from '../state.js';
 import { registries } from '../registries.js';
@@ -82,6 +83,7 @@ function Card({ agent }) {
   return html`
     <li class="card">
       <div class="card-head">
+        <${Mark} agent=${agent} />
         <h2><a href=${address('agents', agent.id)}>${agent.title}</a></h2>
         <${Badge} id=${agent.id} />
         <a class="more" href=${address('agents', agent.id, 'details')} aria-label=${`Details of ${agent.title}`}>Details</a>

@@ -3,6 +3,7 @@
 import { Dialog } from '../dialog.js';
 import { endCall, endedCalls, nested, runningCalls } from '../call_list.js';
 import { html, useEffect, useSignal } from '../html.js';
+import { Mark, hueOf } from '../marks.js';
 import { poll, sentence } from '../polling.js';
 import { caller, isLost, token } from '../state.js';
 import { cut, duration, harmless } from '../text.js';
@@ -157,7 +158,7 @@ function Ended({ calls, inspected }) {
 function AgentCell({ call, depth }) {
   return html`
     <th scope="row" style=${{ paddingLeft: `${Math.min(depth, 12)}em` }}>
-      ${depth > 0 && html`<span class="unseen">nested call of </span>`}${nameOf(call.agent)}
+      ${depth > 0 && html`<span class="unseen">nested call of </span>`}<span class=${`speaker ${hueOf(call.agent)}`}><${Mark} name=${call.agent} />${nameOf(call.agent)}</span>
     </th>
   `;
 }

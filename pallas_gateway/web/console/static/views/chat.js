@@ -1,6 +1,7 @@
 /** The conversations with one agent. */
 
 import { html, useEffect, useLayoutEffect, useRef, useSignal } from '../html.js';
+import { Mark } from '../marks.js';
 import { McpError, getJson } from '../mcp.js';
 import { address } from '../route.js';
 import { EMPTY, sessionOf } from '../session.js';
@@ -66,6 +67,7 @@ export function Chat({ agent }) {
       <${ConversationList} session=${session} />
       <section class="talk" aria-label=${agent.title}>
         <header class="talk-head">
+          <${Mark} agent=${agent} large />
           <h1>${agent.title}</h1>
           <${Badge} id=${agent.id} />
           <a class="more" href=${address('agents', agent.id, 'details')} aria-label=${`Details of ${agent.title}`}>Details</a>

@@ -4,6 +4,7 @@ import { Dialog } from '../dialog.js';
 import { html, useEffect, useId, useRef, useSignal } from '../html.js';
 import { asJson, asMarkdown, fromJson, nameOf, titleOf } from '../conversations.js';
 import { download } from '../download.js';
+import { hueOf } from '../marks.js';
 import { isLost } from '../state.js';
 
 /** @typedef {import('../conversations.js').Conversation} Conversation */
@@ -38,7 +39,7 @@ export function ConversationList({ session }) {
     }
   };
   return html`
-    <details class="conversations" open=${opened.value} onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)}>
+    <details class=${`conversations ${hueOf(session.agent.name)}`} open=${opened.value} onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)}>
       <summary title="Conversations"><span class="name">Conversations${kept?.length > 0 && ` (${kept.length})`}</span></summary>
       <div class="actions">
         <button type="button" onClick=${() => session.begin()}>New conversation</button>

@@ -1,6 +1,7 @@
 /** One agent: its state, its instruction, its downstreams with their tools, and its own tools as clients see them. */
 
 import { html, useEffect, useSignal } from '../html.js';
+import { Mark } from '../marks.js';
 import { getJson, isUnreachable, request } from '../mcp.js';
 import { address } from '../route.js';
 import { checkedAt, downstreamsOf, health, isLost, reasonOf, statusOf, tokenFor } from '../state.js';
@@ -25,6 +26,7 @@ export function Details({ agent }) {
   const reason = reasonOf(agent.id);
   return html`
     <div class="heading">
+      <${Mark} agent=${agent} large />
       <h1>${agent.title} <${Badge} id=${agent.id} /></h1>
       ${inside.value?.may_edit && html`<a class="button" href=${address('agents', agent.id, 'edit')}>Edit</a>`}
       <a class="button" href=${address('agents', agent.id)}>Chat</a>

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useSignal } from '../html.js';
 import { answersOf } from '../asked.js';
+import { Mark, hueOf } from '../marks.js';
 import { partial, tokensOf } from '../outcome.js';
 import { isLost } from '../state.js';
 import { cut, duration, harmless } from '../text.js';
@@ -36,7 +37,7 @@ export function TurnView({ call, agent, args, onEdit, onRetry, isRecent }) {
         </div>
       </div>
       <div class="reply">
-        <h2 class="hidden">${agent.title}</h2>
+        <h2 class=${`speaker ${hueOf(agent.name)}`}><${Mark} agent=${agent} />${agent.title}</h2>
         <${Steps} call=${call} isRecent=${isRecent} />
         ${call.questions.value.map((/** @type {any} */ question) => html`<${QuestionForm} key=${question.id} question=${question} answer=${(/** @type {any} */ answer) => call.answer(question, answer)} />`)}
         ${state === 'running' ? html`<${Pulse} call=${call} />` : html`<${Outcome} call=${call} />`}
