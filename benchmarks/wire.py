@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import cast
+from typing import cast, override
 
 END_OF_HEAD = b"\r\n\r\n"
 
@@ -40,14 +40,17 @@ class Connection(asyncio.Protocol):
         self._length: int | None = None
         self.is_last = False
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_last = True
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(exc or ConnectionResetError("the server closed the connection"))
 
+    @override
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         if self._body_begins < 0 and not self._read_head():

@@ -137,6 +137,7 @@ class _Limited(httpx.AsyncByteStream, httpx2.AsyncByteStream):
         self._encoding = encoding
         self._most_bytes = most_bytes
 
+    @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
         gzip = decompressor(self._encoding)
         if gzip is None and self._encoding not in ("", "identity"):

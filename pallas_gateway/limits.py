@@ -264,8 +264,9 @@ async def ends_within(task: asyncio.Task[object], seconds: float, during: During
 
     `during` is a context manager for the time of waiting; it may suspend the deadline.
     """
+    deadline = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds) as deadline:
+        async with deadline:
             with during(deadline):
                 await asyncio.wait({task})
     except TimeoutError:

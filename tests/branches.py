@@ -12,7 +12,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,7 @@ class Fall:
     before: float
     after: float
 
+    @override
     def __str__(self) -> str:
         """Return the line that is printed."""
         return f"{self.file}: {self.before:.1f} % before, {self.after:.1f} % after"

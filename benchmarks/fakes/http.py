@@ -12,7 +12,7 @@ import itertools
 import json
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, override
 
 import uvloop
 
@@ -67,9 +67,11 @@ class Connection(asyncio.Protocol):
         self._buffer = bytearray()
         self._number = next(self._numbers)
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
+    @override
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         while (request := self._next_request()) is not None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from json.encoder import encode_basestring_ascii
 from math import isfinite
-from typing import NamedTuple
+from typing import NamedTuple, override
 
 type Value = str | int | float | bool | None
 type Entry = Mapping[str, Value]
@@ -61,6 +61,7 @@ class Head(NamedTuple):
     sequence: int
     hash: str
 
+    @override
     def __str__(self) -> str:
         """Return `SEQ:HASH`."""
         return f"{self.sequence}:{self.hash}"

@@ -6,7 +6,7 @@ import gzip
 import zlib
 from dataclasses import dataclass
 from io import BufferedIOBase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 from pallas_gateway.audit.chain import BEGIN, LONGEST_LINE, Head, hash_of, is_cut, link_of
 
@@ -30,6 +30,7 @@ class Finding:
     message: str
     is_fault: bool = True
 
+    @override
     def __str__(self) -> str:
         """Return one line for people."""
         return f"{self.place}: {self.message}"

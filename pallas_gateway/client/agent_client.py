@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.assistant_stream import STREAM_META_KEY
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from mcp.client import Client
-    from mcp_types import CallToolResult, LoggingMessageNotificationParams, Tool
+    from mcp_types import CallToolResult, InputRequiredResult, InputResponses, LoggingMessageNotificationParams, Tool
 
     from pallas_gateway.client.progress_view import View
     from pallas_gateway.client.question_prompts import Person
@@ -116,19 +115,25 @@ class AgentConnection:
                 self._view.progress(progress, total, message)
 
         meta: Any = {STREAM_META_KEY: "delta"} if live else {}
-        call = partial(
-            self._client.session.call_tool,
-            self.capabilities.tool,
-            arguments,
-            progress_callback=on_progress,
-            meta=meta,
-            allow_input_required=True,
-        )
+
+        async def call(
+            input_responses: InputResponses | None = None, request_state: str | None = None
+        ) -> CallToolResult | InputRequiredResult:
+            return await self._client.session.call_tool(
+                self.capabilities.tool,
+                arguments,
+                progress_callback=on_progress,
+                meta=meta,
+                allow_input_required=True,
+                input_responses=input_responses,
+                request_state=request_state,
+            )
+
         # Not by the SDK's loop: it shows no `_meta` of a result that asks, and ends after ten of them.
         result = await call()
         while isinstance(result, InputRequiredResult) and self._person is not None:
             answers = await self._person.answers_to(result)
-            result = await call(input_responses=answers, request_state=result.request_state)
+            result = await call(answers, result.request_state)
         if not isinstance(result, CallToolResult):
             raise RefusedError("The agent asks a question, although this client declared that it cannot be asked.")
         return result

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import override
 
 from pallas_gateway.errors import GatewayError
 
@@ -23,6 +24,7 @@ class Problem:
     path: str
     message: str
 
+    @override
     def __str__(self) -> str:
         """`file:line: path.to.key: what is wrong`, without the parts that are unknown."""
         place = self.file if self.line is None else f"{self.file}:{self.line}"

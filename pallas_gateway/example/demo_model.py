@@ -14,6 +14,7 @@ As in fast-agent's `passthrough`, `***CALL_TOOL name {json}` calls that tool.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import override
 from uuid import uuid4
 
 from fast_agent.llm.internal.passthrough import PassthroughLLM
@@ -178,6 +179,7 @@ def register() -> None:
 class DemoLLM(PassthroughLLM):
     """A model of fast-agent that runs `decide`."""
 
+    @override
     async def _apply_prompt_provider_specific(
         self,
         multipart_messages: list[PromptMessageExtended],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, override
 
 import httpx2
 
@@ -51,6 +51,7 @@ class JoinedEvents(httpx2.AsyncByteStream):
         self._stream = stream
         self._joiner = joiner
 
+    @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async with aclosing(aiter(self._stream)) as stream:  # left open, asyncio would close it in a task of its own
             async for piece in stream:
@@ -59,6 +60,7 @@ class JoinedEvents(httpx2.AsyncByteStream):
             if left := self._joiner.left():
                 yield left
 
+    @override
     async def aclose(self) -> None:
         """Close the connection's stream."""
         await self._stream.aclose()

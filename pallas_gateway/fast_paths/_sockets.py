@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import aiohttp
 
@@ -25,6 +25,7 @@ class _Connector(aiohttp.TCPConnector):
     has the caller's token.
     """
 
+    @override
     async def _get(self, *arguments: Any) -> Any:
         connection: Any = await super()._get(*arguments)
         while connection is not None and connection.protocol.should_close:
@@ -32,6 +33,7 @@ class _Connector(aiohttp.TCPConnector):
             connection = await super()._get(*arguments)
         return connection
 
+    @override
     async def _create_connection(self, *arguments: Any) -> Any:
         connect = super()._create_connection(*arguments)
         connecting = asyncio.get_running_loop().create_task(connect, name="connect to an LLM", context=Context())
@@ -41,6 +43,7 @@ class _Connector(aiohttp.TCPConnector):
             connecting.add_done_callback(_close)  # the connection may have opened just then
             raise
 
+    @override
     def _release(self, *arguments: Any, **options: Any) -> None:
         Context().run(super()._release, *arguments, **options)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import httpx2
 
@@ -51,6 +51,7 @@ class StreamedBody(httpx2.AsyncByteStream):
     def __len__(self) -> int:
         return sum(map(len, self._pieces)) + sum(map(len, self._images))
 
+    @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the bytes of the body."""
         for piece, image in zip(self._pieces, (*self._images, ""), strict=True):

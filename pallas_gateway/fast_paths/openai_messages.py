@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache, wraps
 from importlib import import_module
 from math import isfinite
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, get_args, override
 
 from typing_extensions import get_type_hints, is_typeddict
 
@@ -47,6 +47,7 @@ _PLAIN = (str, int, bool, type(None))
 class _Unprinted(list[Any]):
     """The messages of a request, which fast-agent would print for a log that does not take them."""
 
+    @override
     def __repr__(self) -> str:
         return f"[{len(self)} messages]"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from typing import override
 
 
 class Secret:
@@ -17,16 +18,19 @@ class Secret:
         """The value, for the line that sends it."""
         return self._value
 
+    @override
     def __repr__(self) -> str:
         """Return one text for all values."""
         return "Secret(****)"
 
     __str__ = __repr__
 
+    @override
     def __eq__(self, other: object) -> bool:
         """Constant-time comparison with another `Secret`."""
         return isinstance(other, Secret) and hmac.compare_digest(self._value.encode(), other._value.encode())
 
+    @override
     def __hash__(self) -> int:
         """Hash of the value."""
         return hash(self._value)

@@ -168,8 +168,9 @@ class _Client:
         answering.cancel()
 
     async def _leaves_within(self, seconds: float) -> bool:
+        silence = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds) as silence:
+            async with silence:
                 while (await self._receive())["type"] != "http.disconnect":
                     pass
         except TimeoutError:

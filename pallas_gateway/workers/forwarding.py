@@ -96,8 +96,9 @@ class Forwarding(Elsewhere):
         waiting = self._untaken.setdefault(process, set())
         if len(waiting) >= MOST_UNTAKEN:
             return NotThere(process)
+        untaken = asyncio.timeout(TAKEN_SECONDS)
         try:
-            async with asyncio.timeout(TAKEN_SECONDS) as untaken:
+            async with untaken:
                 waiting.add(untaken)
 
                 def taken() -> None:

@@ -11,7 +11,7 @@ import subprocess
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, override
 
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.log_relay import write_lines
@@ -59,6 +59,7 @@ class Ended:
         how = {"exit_code": self.code, "signal": self.signal, "error": self.why}
         return {name: value for name, value in how.items() if value is not None}
 
+    @override
     def __str__(self) -> str:
         """Return the reason, the signal or the exit code."""
         return self.why or (f"it was ended by {self.signal}" if self.signal else f"exit code {self.code}")

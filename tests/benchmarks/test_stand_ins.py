@@ -9,7 +9,7 @@ import re
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import anthropic
 import httpx
@@ -132,6 +132,7 @@ async def test_client_takes_another_connection_when_the_server_wants_no_more_on_
     accepted: list[asyncio.BaseTransport] = []
 
     class Closing(Connection):
+        @override
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
             super().connection_made(transport)
             accepted.append(transport)

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 import jsonschema
 import pytest
@@ -485,6 +485,7 @@ def test_progress_is_on_stderr_line_by_line_where_that_is_no_terminal(run: Comma
 
 
 class Terminal(io.StringIO):
+    @override
     def isatty(self) -> bool:
         return True
 

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 import pytest
 from rich.console import Console
@@ -182,6 +182,7 @@ class Rounds(Asking):
         super().__init__(None, "http://gateway.example")
         self.rounds = list(rounds)
 
+    @override
     async def ask(self) -> HealthAnswers:
         if not self.rounds:
             raise KeyboardInterrupt

@@ -3,6 +3,8 @@
 Its message is the name of a fixture tool; to the model's answer it adds the content which that tool is to return.
 """
 
+from typing import override
+
 from fast_agent import FastAgent
 from fast_agent.agents import McpAgent
 from fast_agent.llm.request_params import RequestParams
@@ -28,6 +30,7 @@ fast = FastAgent("fixture", parse_cli_args=False)
 
 
 class FixtureAgent(McpAgent):
+    @override
     async def generate_impl(
         self,
         messages: list[PromptMessageExtended],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from fastmcp import FastMCP
 
@@ -101,6 +101,7 @@ class Noting(Downstream):
         """Its entry in `mcp.servers`."""
         return {"url": self.url.removesuffix("/mcp") + self._path, **self._settings}
 
+    @override
     async def start(self) -> None:
         """Listen, with what was wrapped around the server."""
         await super().start()

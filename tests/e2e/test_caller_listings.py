@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import pytest
 from fastmcp import FastMCP
@@ -184,6 +184,7 @@ async def test_peer_that_forwards_knows_the_listing_of_each_caller(per_port: boo
 class Personal(Middleware):
     """Gives each caller a tool and a prompt of its own, and the tool that all have its own schema and description."""
 
+    @override
     async def on_list_tools(self, context: Any, call_next: Any) -> Sequence[Tool]:
         who, tools = asking(), await call_next(context)
         schema = {"type": "object", "properties": {f"{who}s_secret": {"type": "string"}}}
@@ -193,9 +194,11 @@ class Personal(Middleware):
             if tool.name in ("note", f"{who}s_tool")
         ]
 
+    @override
     async def on_list_prompts(self, context: Any, call_next: Any) -> Any:
         return [one for one in await call_next(context) if one.name == f"{asking()}s_prompt"]
 
+    @override
     async def on_call_tool(self, context: Any, call_next: Any) -> Any:
         del call_next
         if "fail" in (context.message.arguments or {}):

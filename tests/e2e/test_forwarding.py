@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import pytest
 from fastmcp import FastMCP
@@ -223,6 +223,7 @@ async def test_callers_who_ask_for_health_at_once_share_a_round_without_a_token(
 class OnlyTheirs(Middleware):
     """Shows each caller the tool that is named after its token, and nobody else's."""
 
+    @override
     async def on_list_tools(self, context: Any, call_next: Any) -> Sequence[Tool]:
         authorization = get_http_headers(include={"authorization"}).get("authorization")
         theirs = their_tool(authorization and authorization.removeprefix("Bearer "))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import httpx
 import pytest
@@ -230,6 +230,7 @@ def written() -> Iterator[list[tuple[int, str]]]:
     """Collect what both forms of the log would hold at DEBUG, each line with its level."""
 
     class Lines(logging.Handler):
+        @override
         def emit(self, record: logging.LogRecord) -> None:
             records.extend((record.levelno, one.format(record)) for one in (JsonFormatter(), HumanFormatter()))
 

@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import httpx
 import pytest
@@ -76,6 +76,7 @@ class Setting:
     public_url: str | None
     per_port: bool
 
+    @override
     def __str__(self) -> str:
         where = "per port" if self.per_port else "one port"
         return f"{where}, {'TLS' if self.tls else 'plain'}, {'public_url' if self.public_url else 'no public_url'}"

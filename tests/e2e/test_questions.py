@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 from urllib.parse import urlsplit
 
 import httpx2
@@ -258,6 +258,7 @@ async def test_parallel_tools_ask_at_once_and_each_gets_its_own_answer(tmp_path:
     class Both(Person):
         """Answers once both questions are there."""
 
+        @override
         async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
             self.asked.append(params)
             self.changes.announce()

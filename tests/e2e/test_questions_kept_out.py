@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 import httpx
 from mcp_types import ElicitRequestFormParams
@@ -48,6 +48,7 @@ class Answering(Person):
         super().__init__()
         self.is_careless = is_careless
 
+    @override
     async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
         self.asked.append(params)
         if not isinstance(params, ElicitRequestFormParams):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import pytest
 from mcp_types import ElicitRequestFormParams
@@ -68,6 +68,7 @@ class AnswersTheLastFirst(Person):
         super().__init__()
         self.answered: list[str] = []
 
+    @override
     async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
         peer = asked_peer(params.message)
         self.asked.append(params)
@@ -184,6 +185,7 @@ def workflow_script(request: LlmRequest) -> Turn:
 class Clerk(Person):
     """Answers each question with the part of its message that names the asker."""
 
+    @override
     async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
         assert isinstance(params, ElicitRequestFormParams)
         self.asked.append(params)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 import pytest
 
@@ -44,6 +44,7 @@ class Decides(Person):
         super().__init__()
         self.decisions = decisions
 
+    @override
     async def __call__(self, context: object, params: ElicitRequestParams) -> ElicitResult:
         self.asked.append(params)
         path = next(path for path in self.decisions if f'"/{path[1:]}"' in params.message)

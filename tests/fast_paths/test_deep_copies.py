@@ -6,7 +6,7 @@ import inspect
 from copy import deepcopy
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, override
 
 import pytest
 from fast_agent.agents.agent_types import AgentConfig
@@ -43,6 +43,7 @@ class Private(BaseModel):
 class Counted(BaseModel):
     copies: int = 0
 
+    @override
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Counted:
         return Counted(copies=self.copies + 1)
 
@@ -137,6 +138,7 @@ RESULTS = PromptMessageExtended(role="user", tool_results={"1": CallToolResult(c
 class Silent(LlmDecorator):
     """An agent whose model is never asked."""
 
+    @override
     def _require_llm(self) -> Any:
         return SimpleNamespace(get_request_params=lambda given: given)
 

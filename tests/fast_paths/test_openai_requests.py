@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import pytest
 from fast_agent.llm.provider_types import Provider
@@ -38,6 +38,7 @@ class ForUsers(AsyncOpenAI):
     user = "alice"
 
     @property
+    @override
     def default_headers(self) -> dict[str, Any]:
         return {**super().default_headers, "X-User": self.user}
 

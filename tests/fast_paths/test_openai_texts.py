@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import httpx2
 import pytest
@@ -100,6 +100,7 @@ class Pieces(httpx2.AsyncByteStream):
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self._pieces = pieces
 
+    @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for piece in self._pieces:
             yield piece

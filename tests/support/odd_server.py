@@ -5,7 +5,7 @@ import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, override
 
 
 class Answers:
@@ -38,9 +38,11 @@ def odd_server(documents: Mapping[str, tuple[int, object]]) -> Generator[Answers
 
         do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer  # noqa: N815  the base class looks for these names
 
-        def log_message(self, format: str, *arguments: object) -> None: ...  # noqa: A002  as in the base class
+        @override
+        def log_message(self, format: str, *arguments: object) -> None: ...
 
     class Server(ThreadingHTTPServer):
+        @override
         def handle_error(self, *_: object) -> None: ...  # a client that hung up is no news
 
     with Server(("127.0.0.1", 0), Handler) as server:

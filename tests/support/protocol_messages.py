@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import jsonschema_rs
 
@@ -62,6 +62,7 @@ class _Era:
     def error_name(self) -> str:
         return "JSONRPCError" if "JSONRPCError" in self.definitions else "JSONRPCErrorResponse"
 
+    @override
     def __hash__(self) -> int:
         return id(self.document)
 

@@ -6,7 +6,7 @@ import json
 from base64 import urlsafe_b64encode
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import pytest
 
@@ -55,6 +55,7 @@ class Provider:
     more: Mapping[str, Any] = field(default_factory=dict)  # config without `{url}`
     logs_in: bool = False  # to Google, with a service account
 
+    @override
     def __str__(self) -> str:
         """Name the test by it."""
         return self.name

@@ -11,7 +11,7 @@ import json
 from collections import Counter
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, override
 
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -238,6 +238,7 @@ class ScriptedAgent(MemoryAgentRuntime):
         self.calls: list[ScriptedCall] = []
 
     @asynccontextmanager
+    @override
     async def open(  # type: ignore[override]  # another instance
         self,
         call: Call,
@@ -259,6 +260,7 @@ class _ScriptedRuntime(MemoryRuntime):
         self.scripted: dict[str, ScriptedAgent] = {}
 
     @asynccontextmanager
+    @override
     async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncGenerator[MemoryAgentRuntime]:
         async with super().start(spec, reread=reread):
             self.scripted[spec.name] = agent = ScriptedAgent(self.agents[spec.name], spec)

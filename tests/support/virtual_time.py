@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import contextmanager
 from dataclasses import is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import aiosqlite.core
 import pytest
@@ -34,6 +34,7 @@ class _Selector(selectors.DefaultSelector):
 
     loop: VirtualLoop
 
+    @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         self.loop.count_turn()
         ready = super().select(_THREAD_SECONDS if self.loop.in_threads and timeout != 0 else 0)
@@ -55,9 +56,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector.loop = self
         super().__init__(selector)
 
+    @override
     def time(self) -> float:
         return self.now
 
+    @override
     def run_in_executor(  # type: ignore[override]  # of any function
         self, executor: Any, func: Any, *args: Any
     ) -> asyncio.Future[Any]:

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import pytest
 from sqlalchemy import select, update
@@ -320,6 +320,7 @@ async def test_a_renewal_that_comes_after_the_end_is_no_loss_of_the_thread(
     class SlowToRenew(Store):
         begun, held, answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
+        @override
         async def renew(self, lease: Lease) -> bool:
             self.begun.set()
             await self.held.wait()

@@ -8,7 +8,7 @@ import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import pytest
 from hypothesis import settings
@@ -385,6 +385,7 @@ class StoredAndInMemory(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.made: list[Replica] = []
 
+    @override
     def teardown(self) -> None:
         for one in self.made:
             self.runner.run(one.counters.close())

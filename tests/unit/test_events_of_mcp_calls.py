@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, override
 
 import pytest
 from hypothesis import note
@@ -281,6 +281,7 @@ class McpCourse(RuleBasedStateMachine):
         self._tell(last)
         self.call.end("the answer", failure=failure)
 
+    @override
     def teardown(self) -> None:
         if self.ended_at is None:
             self.ends("reply", [], False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, override
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -140,6 +140,7 @@ class TextsCourse(RuleBasedStateMachine):
         for one in (self.stream, self.background, *self.late):
             assert one.text == text[: len(one.text)]
 
+    @override
     def teardown(self) -> None:
         if not self.has_ended:
             self.ends("answer")

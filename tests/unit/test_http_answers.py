@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import httpx
 import httpx2
@@ -28,6 +28,7 @@ class Body(httpx.AsyncByteStream, httpx2.AsyncByteStream):
         self._pieces = pieces * repeats
         self.read = 0
 
+    @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
         for piece in self._pieces:
             self.read += 1

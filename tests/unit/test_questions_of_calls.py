@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, override
 
 import pytest
 from hypothesis import note
@@ -523,6 +523,7 @@ class QuestionsCourse(RuleBasedStateMachine):
         of_caller = Counter(one.caller for one in waiting)
         assert not self.has_auth or all(count <= (MOST_WAITING + 1) // 2 for count in of_caller.values())
 
+    @override
     def teardown(self) -> None:
         for call in self.calls:
             if not call.outer.is_over:

@@ -6,6 +6,7 @@ import os
 import tempfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import override
 
 from fast_agent import FastAgent
 
@@ -31,6 +32,7 @@ class Model(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    @override
     def log_message(self, *_: object) -> None:
         """Nothing."""
 

@@ -6,6 +6,7 @@ import os
 import tempfile
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
+from typing import override
 
 from fast_agent import FastAgent
 
@@ -23,6 +24,7 @@ class Model(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
 
+    @override
     def log_message(self, *_: object) -> None:
         """Nothing."""
 

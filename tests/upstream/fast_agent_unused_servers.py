@@ -7,6 +7,7 @@ import tempfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import override
 
 from fast_agent import FastAgent
 
@@ -41,6 +42,7 @@ class Tools(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_error(405)
 
+    @override
     def log_message(self, *_: object) -> None:
         """Nothing."""
 

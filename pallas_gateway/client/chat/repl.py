@@ -7,7 +7,7 @@ import os
 import signal
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer, PathCompleter, WordCompleter
@@ -174,12 +174,14 @@ def _prompt_session(inputs: Path | None, choices: Choices) -> PromptSession[str]
 class _PrivateHistory(FileHistory):
     """A history that its owner alone can read; ignores a file that cannot be read or written."""
 
+    @override
     def load_history_strings(self) -> Iterable[str]:
         try:
             return list(super().load_history_strings())
         except OSError:
             return []
 
+    @override
     def store_string(self, string: str) -> None:
         with suppress(OSError):
             make_private(Path(str(self.filename)))
@@ -200,6 +202,7 @@ class Choices(Completer):
             "file": lambda: PathCompleter(expanduser=True),
         }
 
+    @override
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """The completions of the text before the cursor."""
         text = document.text_before_cursor

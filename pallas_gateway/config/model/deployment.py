@@ -3,7 +3,7 @@
 The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
 """
 
-from typing import Literal
+from typing import Literal, override
 
 from pydantic import AliasChoices, ConfigDict, Field, field_validator
 from pydantic.fields import FieldInfo
@@ -187,6 +187,7 @@ model reads them in later turns. See [threads.md](threads.md#tools-of-earlier-tu
     """Delete threads that nothing has changed for so many days. Default: threads are kept."""
 
     @classmethod
+    @override
     def _field(cls, key: str) -> FieldInfo | None:
         return super()._field(OLDER_NAMES.get(key, key))
 

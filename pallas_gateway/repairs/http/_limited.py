@@ -8,7 +8,7 @@ from contextlib import aclosing
 from functools import partial
 from http import HTTPStatus
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import httpx2
 
@@ -66,6 +66,7 @@ class _Limited(httpx2.AsyncByteStream):
         self._is_error = is_error
         self._gzip = gzip
 
+    @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
         busy = 0.0
         async with aclosing(aiter(self._stream)) as stream:  # left open, asyncio would close it in a task of its own
@@ -83,6 +84,7 @@ class _Limited(httpx2.AsyncByteStream):
                         busy = 0.0
                         await asyncio.sleep(0)
 
+    @override
     async def aclose(self) -> None:
         """Close the connection's stream."""
         await self._stream.aclose()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 from websockets.asyncio import client
 from websockets.frames import CTRL_OPCODES, Frame
@@ -28,6 +28,7 @@ class LimitedConnection(client.ClientConnection):
     _received = 0
     _control_frames = 0
 
+    @override
     def data_received(self, data: bytes) -> None:
         """Process data from the server, or end the connection."""
         self._received += len(data)
@@ -36,6 +37,7 @@ class LimitedConnection(client.ClientConnection):
         else:
             super().data_received(data)
 
+    @override
     def process_event(self, event: Event) -> None:
         """Process a frame of a message or a control frame, such as a ping."""
         self._control_frames += isinstance(event, Frame) and event.opcode in CTRL_OPCODES

@@ -118,8 +118,9 @@ class PeerConnection:
         tool_call_id = peer_call.tool_call_id if peer_call else None
         asker = Questions(self._peer.name, self._parent.questions, tool_call_id=tool_call_id)
         nested = NestedRequest(self._parent, bearer, sender, asker)
+        waiting = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds) as waiting:
+            async with waiting:
                 with asker.pauses.including(PausableDeadline(waiting)):
                     result = await self._servers.calls.call(str(self._peer.peer), name, arguments or {}, nested)
         except TimeoutError:

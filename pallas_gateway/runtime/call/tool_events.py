@@ -9,7 +9,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from fast_agent.mcp.tool_execution_handler import NoOpToolExecutionHandler
 from mcp_types import TextContent
@@ -56,6 +56,7 @@ class ToolEvents(NoOpToolExecutionHandler):
         self._asking: Counter[str] = Counter()  # open questions that name no tool call, by server
         self._has_changed = asyncio.Event()
 
+    @override
     async def on_tool_start(
         self, tool_name: str, server_name: str, arguments: dict[str, Any] | None, tool_use_id: str | None = None
     ) -> str:
@@ -70,6 +71,7 @@ class ToolEvents(NoOpToolExecutionHandler):
         self._sink.put(ToolStarted(server_name, tool_name))
         return id_
 
+    @override
     async def on_tool_progress(
         self, tool_call_id: str, progress_value: float, total: float | None, message: str | None
     ) -> None:
@@ -129,6 +131,7 @@ class ToolEvents(NoOpToolExecutionHandler):
             self._sink.put(ToolEnded(running.call.server, running.call.tool, ok))
         return running
 
+    @override
     async def on_tool_complete(
         self, tool_call_id: str, success: bool, content: list[ContentBlock] | None, error: str | None
     ) -> None:

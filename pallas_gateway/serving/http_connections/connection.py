@@ -7,7 +7,7 @@ import socket
 import struct
 from contextlib import suppress
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import hypercorn.asyncio.run
 import hypercorn.config
@@ -107,12 +107,14 @@ class Http1(H11Protocol):
 
     _has_requests = False
 
+    @override
     async def _check_protocol(self, event: h11.Request) -> None:
         """Recognize the preface of HTTP/2 with prior knowledge, which only a connection can begin with."""
         is_first, self._has_requests = not self._has_requests, True
         if is_first and (event.method, event.target, event.http_version) == (b"PRI", b"*", b"2.0"):
             raise H2ProtocolAssumedError(b"PRI * HTTP/2.0\r\n\r\n" + self.connection.trailing_data[0])
 
+    @override
     async def _create_stream(self, request: h11.Request) -> None:
         headers = list(request.headers)
         if {name for name, _ in headers} >= _LENGTHS:  # RFC 9112, section 6.1: it may be an attempt at smuggling
@@ -161,6 +163,7 @@ class Connection(TCPServer):
     config: Settings
     _reading: asyncio.Timeout | None = None
 
+    @override
     async def run(self) -> None:
         """Serve the connection to its end."""
         try:
@@ -204,6 +207,7 @@ class Connection(TCPServer):
             tls.selected_alpn_protocol() if tls is not None else "http/1.1",
         )
 
+    @override
     async def protocol_send(self, event: Event) -> None:
         """Send bytes to the client, or handle the end of a request."""
         if not isinstance(event, RawData):
@@ -231,6 +235,7 @@ class Connection(TCPServer):
         if self._reading is not None and not self._reading.expired():
             self._reading.reschedule(0)
 
+    @override
     async def _read_data(self) -> None:
         """Read until the client or `_abort` ends the connection."""
         try:
@@ -255,12 +260,14 @@ class Connection(TCPServer):
             if len(data) >= _LARGE_READ:
                 await give_way(began)
 
+    @override
     async def _close(self) -> None:
         with suppress(NotImplementedError, OSError, RuntimeError):  # TLS has no half-closed connections
             self.writer.write_eof()
         await self._closed()
         await self.idle_task.stop()
 
+    @override
     async def _initiate_server_close(self) -> None:
         await self.protocol.handle(Closed())
         await self._closed()
@@ -295,6 +302,7 @@ class Protocols(ProtocolWrapper):
         self._common = common
         self.protocol = Http2(*common) if alpn_protocol == "h2" else Http1(*common)
 
+    @override
     async def handle(self, event: Event) -> None:
         """Pass on what the client sent."""
         try:

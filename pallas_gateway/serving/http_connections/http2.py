@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import h2.config
 import h2.connection
@@ -112,6 +112,7 @@ class Http2(H2Protocol):
         super().__init__(*args)
         self.connection = _Frames(self.config)
 
+    @override
     async def _handle_events(self, events: list[Event]) -> None:
         """Handle each event apart from the others, which may be of other streams."""
         for event in events:
@@ -134,6 +135,7 @@ class Http2(H2Protocol):
             return  # cancelled already, by what came in the same packet
         await super()._handle_events([event])
 
+    @override
     async def _create_stream(self, request: RequestReceived) -> None:
         pseudo = {name: value for name, value in request.headers or () if name.startswith(b":")}
         method, path = pseudo.get(b":method", b""), pseudo.get(b":path", b"")
@@ -183,6 +185,7 @@ class Http2(H2Protocol):
             )
         )
 
+    @override
     async def stream_send(self, event: StreamEvent) -> None:
         """Send what an app says; a client that does not read it loses the stream."""
         try:
@@ -193,6 +196,7 @@ class Http2(H2Protocol):
         if isinstance(event, StreamClosed) and isinstance(buffer, _Buffer) and not buffer.is_ended:
             await self._end(event.stream_id, ErrorCodes.INTERNAL_ERROR)  # the app failed in the middle of its answer
 
+    @override
     async def _send_data(self, stream_id: int) -> None:
         await super()._send_data(stream_id)
         if stream_id not in self.stream_buffers:
@@ -219,6 +223,7 @@ class _Buffer(StreamBuffer):
         """True if the app has ended its answer."""
         return self._complete
 
+    @override
     async def push(self, data: bytes) -> None:
         """Take more of the answer.
 
@@ -238,6 +243,7 @@ class _Buffer(StreamBuffer):
             await self._paused.wait()
             await self._paused.clear()
 
+    @override
     async def drain(self) -> None:
         """Wait until all of the answer was taken.
 
@@ -261,10 +267,12 @@ class _Frames(h2.connection.H2Connection):
         self.local_settings = Settings(client=False, initial_values=limits)
 
     @property
+    @override
     def open_inbound_streams(self) -> int:
         """The number of open streams, as long as one more is allowed: `Http2` refuses the others one by one."""
         return min(super().open_inbound_streams, self._most_streams - 1)
 
+    @override
     def _receive_frame(self, frame: Frame) -> list[Event]:
         if isinstance(frame, PriorityFrame):
             return []  # deprecated by RFC 9113; h2 ends the connection for a stream that depends on itself

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from hypercorn.asyncio.task_group import TaskGroup
 from hypercorn.protocol.http_stream import HTTPStream
@@ -107,6 +107,7 @@ class Apps(TaskGroup):
         self._faults = faults
         self.running = 0
 
+    @override
     async def spawn_app(
         self, app: Any, config: Any, scope: Any, send: Callable[[Any], Awaitable[None]]
     ) -> Callable[[Any], Awaitable[None]]:

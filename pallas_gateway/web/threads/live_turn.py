@@ -11,7 +11,7 @@ import asyncio
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.cancellation import cut_off
@@ -144,6 +144,7 @@ class LiveTurn(ShownTurn):
         for reader in self._readers:  # a client that comes later is told of all that are open
             reader.put(QuestionAsked(question, question.message))
 
+    @override
     def answered(self, question_ids: Collection[str]) -> None:
         """Remove questions from the open ones; `reply` waits for later questions only."""
         super().answered(question_ids)

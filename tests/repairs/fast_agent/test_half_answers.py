@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import httpx2
 import pytest
@@ -77,6 +77,7 @@ async def test_an_empty_stream_is_passed_on_where_it_is_asked_for_again() -> Non
 class Unending(Stream):
     """A stream whose server does not end the body after the last event."""
 
+    @override
     async def __aiter__(self) -> AsyncIterator[str]:
         async for event in super().__aiter__():
             yield event

@@ -6,7 +6,7 @@ import asyncio
 import gzip
 import sys
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import httpx2
 import pytest
@@ -35,6 +35,7 @@ class Body(httpx2.AsyncByteStream):
         self.read = 0
         self.is_closed = False
 
+    @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while True:
             for piece in self._pieces:
@@ -43,6 +44,7 @@ class Body(httpx2.AsyncByteStream):
             if not self._is_endless:
                 return
 
+    @override
     async def aclose(self) -> None:
         self.is_closed = True
 

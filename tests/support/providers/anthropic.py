@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, override
 
 from anthropic.types.beta import (
     BetaInputJSONDelta,
@@ -46,26 +46,31 @@ class AnthropicRequest(LlmRequest):
     """A request for a message."""
 
     @property
+    @override
     def messages(self) -> list[Json]:
         """The conversation, without results of tools."""
         return [message for message in self.body["messages"] if text_of(message)]
 
     @property
+    @override
     def tools(self) -> list[str]:
         """Names of the tools on offer, in order."""
         return [tool["name"] for tool in self.body.get("tools") or []]
 
     @property
+    @override
     def called(self) -> list[str]:
         """Names of the tools that the conversation has calls of, oldest first."""
         return [block["name"] for block in self._blocks("tool_use")]
 
     @property
+    @override
     def images(self) -> list[tuple[str, str]]:
         """MIME type and base64 of every image in the conversation, oldest first."""
         return [(block["source"]["media_type"], block["source"]["data"]) for block in self._blocks("image")]
 
     @property
+    @override
     def tool_results(self) -> dict[str, str]:
         """Text of every tool result in the conversation by tool-call id."""
         return {block["tool_use_id"]: text_of(block) for block in self._blocks("tool_result")}
@@ -75,6 +80,7 @@ class AnthropicRequest(LlmRequest):
         return [block for content in contents for block in content if block["type"] == kind]
 
     @property
+    @override
     def bearer(self) -> str | None:
         """The key the request was authorised with."""
         return self.headers.get("x-api-key") or super().bearer
@@ -85,6 +91,7 @@ class VertexRequest(AnthropicRequest):
     """A request at Google's Vertex AI, where the model is a part of the path."""
 
     @property
+    @override
     def model(self) -> str:
         """The model's name."""
         return self.path.rpartition("/")[2].partition(":")[0]
@@ -252,6 +259,7 @@ class AnthropicVertex(Anthropic):
 
     request_class: ClassVar[type[LlmRequest]] = VertexRequest
 
+    @override
     def is_turn(self, path: str) -> bool:
         """Return True if a POST to `path` asks the model."""
         return path.endswith((":rawPredict", ":streamRawPredict"))

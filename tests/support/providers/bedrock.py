@@ -7,7 +7,7 @@ import json
 from binascii import crc32
 from dataclasses import dataclass
 from struct import pack
-from typing import ClassVar
+from typing import ClassVar, override
 from urllib.parse import unquote
 
 from tests.support.providers.provider import Streamed, split
@@ -30,37 +30,44 @@ class BedrockRequest(LlmRequest):
     """A request for a conversation's next message."""
 
     @property
+    @override
     def model(self) -> str:
         """The model's id, which is a part of the path."""
         return unquote(self.path.split("/")[2])
 
     @property
+    @override
     def is_streamed(self) -> bool:
         """True if the client wants an event stream."""
         return self.path.endswith("/converse-stream")
 
     @property
+    @override
     def messages(self) -> list[Json]:
         """The conversation in the form of chat completions, without results of tools."""
         turns = [(one["role"], "".join(b.get("text", "") for b in one["content"])) for one in self.body["messages"]]
         return [{"role": role, "content": text} for role, text in turns if text]
 
     @property
+    @override
     def tools(self) -> list[str]:
         """Names of the tools on offer, in order."""
         return [tool["toolSpec"]["name"] for tool in (self.body.get("toolConfig") or {}).get("tools", [])]
 
     @property
+    @override
     def called(self) -> list[str]:
         """Names of the tools that the conversation has calls of, oldest first."""
         return [one["name"] for one in self._blocks("toolUse")]
 
     @property
+    @override
     def images(self) -> list[tuple[str, str]]:
         """MIME type and base64 of every image in the conversation, oldest first."""
         return [(f"image/{one['format']}", one["source"]["bytes"]) for one in self._blocks("image")]
 
     @property
+    @override
     def tool_results(self) -> dict[str, str]:
         """Text of every tool result in the conversation by tool-call id."""
         results = self._blocks("toolResult")

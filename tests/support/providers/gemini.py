@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, override
 
 from google.genai import types
 
@@ -18,39 +18,46 @@ class GeminiRequest(LlmRequest):
     """A request for content."""
 
     @property
+    @override
     def model(self) -> str:
         """The model's name, which is a part of the path."""
         return self.path.rpartition("/")[2].partition(":")[0]
 
     @property
+    @override
     def is_streamed(self) -> bool:
         """True if the client wants server-sent events."""
         return self.path.endswith(":streamGenerateContent")
 
     @property
+    @override
     def messages(self) -> list[Json]:
         """The conversation in the form of chat completions, without results of tools."""
         turns = [(_ROLES[content["role"]], _text(content["parts"])) for content in self.body["contents"]]
         return [{"role": role, "content": text} for role, text in turns if text]
 
     @property
+    @override
     def tools(self) -> list[str]:
         """Names of the tools on offer, in order."""
         declared = (one for tool in self.body.get("tools") or [] for one in tool.get("functionDeclarations", []))
         return [one["name"] for one in declared]
 
     @property
+    @override
     def called(self) -> list[str]:
         """Names of the tools that the conversation has calls of, oldest first."""
         return [one["name"] for one in self._parts("functionCall")]
 
     @property
+    @override
     def images(self) -> list[tuple[str, str]]:
         """MIME type and base64 of every image in the conversation, oldest first."""
         # Google's library writes base64 for URLs.
         return [(one["mime_type"], one["data"].translate(_PLAIN)) for one in self._parts("inlineData")]
 
     @property
+    @override
     def tool_results(self) -> dict[str, str]:
         """Every tool result in the conversation, as JSON, by its id, else by its name."""
         answers = self._parts("functionResponse")
@@ -61,6 +68,7 @@ class GeminiRequest(LlmRequest):
         return [part[kind] for part in parts if kind in part]
 
     @property
+    @override
     def bearer(self) -> str | None:
         """The key or token the request was authorised with."""
         return self.headers.get("x-goog-api-key") or super().bearer

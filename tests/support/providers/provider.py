@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, override
 
 from tests.support.asgi import (
     Receive,
@@ -87,11 +87,13 @@ class ScriptedProvider(ScriptedLlm):
         self.logins: list[Gate | Reply | None] = []  # how tokens are given: at once, or not before a gate, or not
         self.login_count = 0
 
+    @override
     def restart(self, script: Script | Sequence[Turn]) -> None:
         """Play another script, and forget what was asked so far and over which sockets."""
         super().restart(script)
         self.sockets, self.handshakes = [], []
 
+    @override
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
         if scope["type"] == "websocket":
@@ -138,16 +140,19 @@ class ScriptedProvider(ScriptedLlm):
         body = self.dialect.refusal(status, message) if self.dialect else openai
         return Reply(status, json.dumps(body).encode(), "application/json", named)
 
+    @override
     def _is_turn(self, scope: Scope) -> bool:
         path = scope["path"]  # Azure's names the deployment
         is_turn = self.dialect.is_turn(path) if self.dialect else path.endswith("/chat/completions")
         return scope["method"] == "POST" and is_turn
 
+    @override
     def _request_of(self, number: int, body: Json, scope: Scope) -> LlmRequest:
         self.sockets.append(scope["client"])
         request_class = self.dialect.request_class if self.dialect else LlmRequest
         return request_class(number, body, headers_of(scope), scope["path"])
 
+    @override
     async def _play(self, turn: Played, request: LlmRequest, send: Send) -> None:
         if self.dialect is None or isinstance(turn, Reply):
             await super()._play(turn, request, send)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, override
 
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
@@ -21,11 +21,13 @@ class ResponsesRequest(LlmRequest):
     """A request for a response."""
 
     @property
+    @override
     def is_streamed(self) -> bool:
         """True if the client wants events, as each that uses a WebSocket does."""
         return bool(self.body.get("stream")) or self.body.get("type") == "response.create"
 
     @property
+    @override
     def messages(self) -> list[Json]:
         """The conversation in the form of chat completions, without results of tools."""
         items = (item for item in self.body["input"] if "role" in item)
@@ -33,16 +35,19 @@ class ResponsesRequest(LlmRequest):
         return [{"role": role, "content": text} for role, text in turns if text]
 
     @property
+    @override
     def tools(self) -> list[str]:
         """Names of the tools on offer, in order."""
         return [tool["name"] for tool in self.body.get("tools") or []]
 
     @property
+    @override
     def called(self) -> list[str]:
         """Names of the tools that the conversation has calls of, oldest first."""
         return [item["name"] for item in self.body["input"] if item.get("type") == "function_call"]
 
     @property
+    @override
     def images(self) -> list[tuple[str, str]]:
         """MIME type and base64 of every image in the conversation, oldest first."""
         contents = (item["content"] for item in self.body["input"] if isinstance(item.get("content"), list))
@@ -50,6 +55,7 @@ class ResponsesRequest(LlmRequest):
         return [image_of(part["image_url"]) for part in parts]
 
     @property
+    @override
     def tool_results(self) -> dict[str, str]:
         """Text of every tool result in the conversation by tool-call id."""
         outputs = [item for item in self.body["input"] if item.get("type") == "function_call_output"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import pytest
 from hypothesis import given
@@ -36,6 +36,7 @@ class CountingPermit(Permit):
     gate: Gate | None = None
     is_charged = True
 
+    @override
     async def charge(self, tokens: int) -> Excess | None:
         self.charged.append(tokens)
         if self.gate is not None:
@@ -205,6 +206,7 @@ async def test_a_charge_that_fails_is_reported_and_the_call_goes_on(caplog: pyte
     class Broken(Permit):
         is_charged = True
 
+        @override
         async def charge(self, tokens: int) -> Excess | None:
             raise OSError(f"{tokens} tokens not charged")
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import override
 
 import pytest
 
@@ -344,6 +345,7 @@ async def test_a_start_that_will_not_be_interrupted_does_not_come_up_any_more() 
 
     class Stubborn(MemoryRuntime):
         @asynccontextmanager
+        @override
         async def start(self, spec: AgentSpec, *, reread: bool = False) -> AsyncGenerator[MemoryAgentRuntime]:
             entered.set()
             while not going_on.is_set():

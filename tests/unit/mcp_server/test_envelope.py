@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, override
 
 import pydantic_core
 import pytest
@@ -45,6 +45,7 @@ def test_a_long_body_is_parsed_and_not_searched_for_its_method() -> None:
     class Searched(bytes):
         searches = 0
 
+        @override
         def __contains__(self, part: Any) -> bool:
             self.searches += 1
             return super().__contains__(part)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, override
 
 import pytest
 
@@ -535,6 +535,7 @@ def test_a_closed_stderr_is_no_trouble_either(tmp_path: Path, stderr: io.StringI
 
 
 class Unspeakable:
+    @override
     def __str__(self) -> str:
         raise ValueError("canary")
 

@@ -5,6 +5,7 @@ import base64
 import contextvars
 import json
 import time
+from typing import override
 from urllib.parse import quote
 
 import pytest
@@ -130,6 +131,7 @@ def test_data_loses_known_secrets_and_nothing_that_only_looks_like_one(no_config
 
 def test_fields_are_cleaned_at_any_depth_and_hidden_by_their_name() -> None:
     class Odd:
+        @override
         def __str__(self) -> str:
             return "Bearer Zm9vYmFy"
 

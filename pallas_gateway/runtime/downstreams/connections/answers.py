@@ -10,7 +10,7 @@ import asyncio
 import json
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import httpx2
 from mcp.shared._httpx_utils import create_mcp_http_client
@@ -115,9 +115,11 @@ class _Replaced(httpx2.AsyncByteStream):
         self._stream = stream
         self._body = body
 
+    @override
     async def __aiter__(self) -> AsyncIterator[bytes]:
         yield self._body
 
+    @override
     async def aclose(self) -> None:
         """Close the connection's stream."""
         await self._stream.aclose()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, override
 
 import httpx2
 from fast_agent.core.exceptions import ServerInitializationError, walk_exception_chain
@@ -71,6 +71,7 @@ class LazyConnectionManager(MCPConnectionManager):
         connection = self._stateless.get(server) or self.peers.get(server)
         return connection._callback_runtime if connection is not None else None
 
+    @override
     async def get_server(self, server_name: str, **options: Any) -> ServerConnection:
         """Return the connection to a server, and open it if there is none; with a listing, within a time limit."""
         if (peer := self.peers.get(server_name)) is not None:
@@ -88,6 +89,7 @@ class LazyConnectionManager(MCPConnectionManager):
                 await repeats.pause(server_name, "connection refused", repeats.REFUSED_WAIT_SECONDS)
                 return await super().get_server(server_name, **options)
 
+    @override
     async def reconnect_server(self, server_name: str, **options: Any) -> ServerConnection:
         """Replace the connection to a server; as `get_server`."""
         if server_name in self.peers or self._is_stateless(server_name):
@@ -95,6 +97,7 @@ class LazyConnectionManager(MCPConnectionManager):
         async with self._alone(server_name):
             return await super().reconnect_server(server_name, **options)
 
+    @override
     async def disconnect_all(self) -> bool:
         """End all connections, at the end of the call."""
         while self._stateless:
@@ -151,6 +154,7 @@ class LazyConnectionManager(MCPConnectionManager):
                 why = next((f": {one}" for one in walk_exception_chain(error) if isinstance(one, ProgramError)), "")
                 raise RuntimeError(f"it cannot be reached{why}") from error
 
+    @override
     def _client_connection_factory(
         self, server_conn_holder: list[ServerConnection], **options: Any
     ) -> Callable[[], MCPClientConnection]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import httpx2
 from fast_agent.mcp.client_connection import MCPClientConnection
@@ -40,6 +40,7 @@ class PrimedConnection(MCPClientConnection):
             self.client.mode = LATEST_MODERN_VERSION
             self.client.prior_discover = listing.discovered
 
+    @override
     async def __aenter__(self) -> MCPClientConnection:
         await super().__aenter__()
         self._listing.prime(self.client.session)

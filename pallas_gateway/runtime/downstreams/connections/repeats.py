@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from http import HTTPStatus
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 import httpx2
 
@@ -28,10 +28,12 @@ class RepeatingAuth(httpx2.Auth):
         self._server = server
         self._inner = inner
 
+    @override
     def sync_auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
         """Leave it to `inner`."""
         return self._inner.sync_auth_flow(request)
 
+    @override
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Authorise and send the request."""
         flow = self._inner.async_auth_flow(request)

@@ -7,7 +7,7 @@ call ends: with fast-agent's, 70 KB. Here the task that needs an answer sends th
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast, override
 
 import anyio
 import httpx2
@@ -123,6 +123,7 @@ class PostDispatcher(JSONRPCDispatcher):
         self._http_client = http_client
         self._handlers: list[Callable[[], Awaitable[Any]]] = []
 
+    @override
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: Any = None, **options: Any
     ) -> dict[str, Any]:
@@ -146,6 +147,7 @@ class PostDispatcher(JSONRPCDispatcher):
         for handle in handlers:
             await handle()
 
+    @override
     async def _write(self, message: JSONRPCMessage, metadata: Any = None) -> None:
         if not isinstance(message, JSONRPCRequest):
             return  # clients of this era send only requests, and cancel one by closing its stream
@@ -168,6 +170,7 @@ class PostDispatcher(JSONRPCDispatcher):
             answer = cast("Any", _Answer(self, reading))
             await self._transport._handle_post_request(RequestContext(self._http_client, None, sent, headers, answer))
 
+    @override
     def _spawn(self, fn: Callable[..., Awaitable[Any]], *args: object, sender_ctx: Any) -> None:
         del sender_ctx  # the handlers run in the sender's task
         self._handlers.append(lambda: fn(*args))
@@ -184,6 +187,7 @@ class _Answer:
 class _Posts(StreamableHTTPTransport):
     """Reads the stream of an answer to its end, so that its socket is used again; the SDK's transport closes it."""
 
+    @override
     async def _handle_sse_event(
         self, sse: httpx2.ServerSentEvent, read_stream_writer: Any, *more: Any, **options: Any
     ) -> bool:

@@ -7,7 +7,7 @@ import logging
 from contextlib import asynccontextmanager
 from contextvars import Context
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
@@ -183,6 +183,7 @@ class _Asking(MCPAggregator):
         super().__init__([server], context=context, name=agent)
         self._inquiry = inquiry
 
+    @override
     async def refresh_subscription_state(self, server_name: str) -> tuple[str, ...]:
         """Request the listing again, because the gateway requires it or the server reported a change."""
         self._inquiry.note_change()

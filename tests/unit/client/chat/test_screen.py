@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from typing import Any
+from typing import Any, override
 
 import pytest
 from prompt_toolkit.completion import CompleteEvent
@@ -18,6 +18,7 @@ from pallas_gateway.client.usage import UsageError
 
 
 class Terminal(io.StringIO):
+    @override
     def isatty(self) -> bool:
         return True
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import zlib
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, override
 
 from fast_agent.types import PromptMessageExtended
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
@@ -29,6 +29,7 @@ def test_data_that_is_too_long_is_not_packed_to_its_end() -> None:
     class Pieces(bytes):
         taken = 0
 
+        @override
         def __getitem__(self, key: Any) -> Any:
             self.taken += 1
             return super().__getitem__(key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 import pytest
 from fast_agent.config import MCPServerSettings, MCPSettings, Settings
@@ -148,6 +148,7 @@ class Person:
 class PeerThatAsks(OnePeer):
     """A peer that asks its caller and answers with the outcome."""
 
+    @override
     async def call(self, peer: str, tool: str, arguments: dict[str, Any], nested: NestedRequest) -> CallToolResult:
         """Ask twice at once."""
         del peer, tool, arguments

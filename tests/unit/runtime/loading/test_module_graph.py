@@ -9,7 +9,7 @@ import py_compile
 import sys
 from time import time_ns
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 import pytest
 
@@ -70,6 +70,7 @@ class Library(ModuleType):
     times_examined = 0
 
     @property
+    @override
     def __file__(self) -> str:  # type: ignore[override]
         self.times_examined += 1
         return "/elsewhere/library.py"
