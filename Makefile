@@ -9,7 +9,8 @@ CONSOLE := tests/console
 OLDER := tests/older_sdk
 READERS := tests/registry_clients
 MODELS := tests/model_server
-PROGRAMS := $(SUITE)/node_modules/.package-lock.json $(CONSOLE)/node_modules/.package-lock.json $(OLDER)/.venv/.ready $(READERS)/.venv/.ready $(MODELS)/.venv/.ready
+SIGN_IN := tests/authorization_server
+PROGRAMS := $(SUITE)/node_modules/.package-lock.json $(CONSOLE)/node_modules/.package-lock.json $(SIGN_IN)/node_modules/.package-lock.json $(OLDER)/.venv/.ready $(READERS)/.venv/.ready $(MODELS)/.venv/.ready
 SUPPLY := .ci/supply_chain
 BENCHES := benchmarks/.venv/.ready benchmarks/agno/.venv/.ready
 
@@ -110,7 +111,7 @@ else
 	@$(SUPPLY)/.venv/bin/pip-audit --strict --require-hashes --disable-pip --requirement requirements.lock
 endif
 
-programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite, the TypeScript SDK, axe, release 1 of the Python SDK, two clients of the MCP registry, llama.cpp's server
+programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite, the TypeScript SDK, axe, an OpenID provider, release 1 of the Python SDK, two clients of the MCP registry, llama.cpp's server
 
 %/node_modules/.package-lock.json: %/package-lock.json
 	@echo 'Installing the programs of $*'
@@ -127,5 +128,5 @@ conformance: $(READY) $(PROGRAMS) ## run the MCP conformance suite against the g
 	@PALLAS_CI=1 $(BIN)/pytest $(SUITE)
 
 clean: ## remove .venv, caches and installed programs
-	@rm -rf .venv dist $(SUPPLY)/.venv $(dir $(BENCHES)) $(SUITE)/node_modules $(CONSOLE)/node_modules $(OLDER)/.venv $(READERS)/.venv $(MODELS)/.venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
+	@rm -rf .venv dist $(SUPPLY)/.venv $(dir $(BENCHES)) $(SUITE)/node_modules $(CONSOLE)/node_modules $(SIGN_IN)/node_modules $(OLDER)/.venv $(READERS)/.venv $(MODELS)/.venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
 	@find pallas_gateway tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

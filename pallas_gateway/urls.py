@@ -29,6 +29,8 @@ RIGHTS = "/api/rights"
 """The path of the console's endpoint for the rights of the caller that concern no agent."""
 GATEWAY_STATE = "/api/gateway"
 """The path of the console's endpoint for the gateway."""
+SIGN_IN = "/api/sign-in"
+"""The path of the endpoint that tells clients how people sign in."""
 _ANY = {"0.0.0.0", "::", ""}  # noqa: S104  compared with, never bound
 LOOPBACK_NAMES = {LOOPBACK, "::1", "localhost"}
 _LOCAL_NAMES = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104  as projects write a peer's host

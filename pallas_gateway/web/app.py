@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.errors import TokenError
-from pallas_gateway.urls import ALL_AGENTS, CONSOLE, is_console_api
-from pallas_gateway.web import agent_routes, agents, openai, protected_resource, refusals, registry_api
+from pallas_gateway.urls import ALL_AGENTS, CONSOLE, SIGN_IN, is_console_api
+from pallas_gateway.web import agent_routes, agents, openai, protected_resource, refusals, registry_api, sign_in
 from pallas_gateway.web.access import RequestedEndpoint
 from pallas_gateway.web.bodies import AnswerAfterBody
 from pallas_gateway.web.calls import api as calls_api
@@ -74,7 +74,7 @@ class _Table:
         self._agents = HostCheck(self._serve_agent, gateway.configuration)
         self._is_main = _is_main(gateway, routes)
         self._threads, self._agent_definitions = _threads_and_agents(gateway, routes)
-        self._calls, self._usage = _calls_and_usage(gateway, routes)
+        self._calls, self._by_path = _calls(gateway, routes), _by_path(gateway, routes)
         self._all_agents = HostCheck(self._serve_all, gateway.configuration)
         self._open = open_endpoints(gateway, routes)
         self._for_openai_clients = _openai_api(gateway, routes)
@@ -111,8 +111,8 @@ class _Table:
         """Return the app of a path that not all ports or settings have; None for other paths, and if it is disabled."""
         if self._calls is not None and calls_api.is_path(path):
             return self._calls
-        if self._usage is not None and path == usage.PATH:
-            return self._usage
+        if path in self._by_path:
+            return self._by_path[path]
         if self._agent_definitions is not None and agents.is_path(path):
             return self._agent_definitions
         if self._threads is not None and path.startswith(THREADS_PREFIX):
@@ -174,11 +174,19 @@ def _console(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGI
     return console(gateway.configuration), HostCheck(endpoints, gateway.configuration)
 
 
-def _calls_and_usage(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGIApp | None]:
-    if not _is_main(gateway, routes):
-        return None, None
+def _calls(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
+    return _guarded(gateway, CallsApi(gateway)) if _is_main(gateway, routes) else None
 
-    return _guarded(gateway, CallsApi(gateway)), _guarded(gateway, UsageApi(gateway))
+
+def _by_path(gateway: Gateway, routes: PortRoutes) -> Mapping[str, ASGIApp]:
+    """Return the apps that serve one path each."""
+    if not _is_main(gateway, routes):
+        return {}
+    apps, configuration = {usage.PATH: _guarded(gateway, UsageApi(gateway))}, gateway.configuration
+    if configuration.serves_console or configuration.signs_in:
+        endpoint = partial(_answer, gateway, partial(sign_in.respond, gateway))
+        apps[SIGN_IN] = HostCheck(endpoint, configuration)
+    return apps
 
 
 def _guarded(gateway: Gateway, api: ASGIApp) -> ASGIApp:

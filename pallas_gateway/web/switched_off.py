@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
-from pallas_gateway.urls import CONSOLE, is_console_api
+from pallas_gateway.urls import CONSOLE, SIGN_IN, is_console_api
 from pallas_gateway.web import agent_routes, openai, refusals
 from pallas_gateway.web.access import caller_of
 
@@ -28,6 +28,8 @@ def reason_for(configuration: Configuration, path: str) -> str | None:
         return f"threads and agents of the database are off; {setting} enables them"
     if (f"{path}/".startswith(CONSOLE) or is_console_api(path)) and configuration.only_agent is None:
         return "the console is off; `gateway.console: true` in agents.yaml enables it"
+    if path == SIGN_IN:
+        return "people do not sign in here; `gateway.auth.console_client_id` in agents.yaml enables it"
     if agent_routes.is_own_port_path(path) and configuration.per_port:
         return "each agent is at /mcp on a port of its own; without `gateway.per_port` (--per-port) all are here"
     return None

@@ -75,6 +75,16 @@ async def test_the_page_and_its_files_have_the_headers_of_the_contract(tmp_path:
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
+async def test_the_page_may_reach_the_authorization_server_where_people_sign_in(tmp_path: Path) -> None:
+    jwt = {"issuer": "https://login.example/realms/one", "jwks_uri": "https://keys.example/jwks"}
+    policies = []
+    for name, more in (("off", {}), ("on", {"console_client_id": "pallas"})):
+        project = write_project(tmp_path / name, AGENTS, gateway={"auth": {"jwt": jwt, **more}})
+        async with running(project) as served, client(served.base_url) as http:
+            policies.append((await http.get("/console/")).headers["content-security-policy"])
+    assert policies == [POLICY.format(connect=one) for one in ("'self'", "'self' https://login.example")]
+
+
 async def test_files_are_compressed_for_clients_that_accept_it(tmp_path: Path) -> None:
     async with running(write_project(tmp_path, AGENTS)) as served, client(served.base_url) as http:
         page = await http.get("/console/", headers={"Accept-Encoding": "br, gzip;q=0.5"})

@@ -140,6 +140,9 @@ async def test_no_secret_leaves(console: Console) -> None:
         ("/api/rights", None, 200),
         ("/api/rights", "nobody", 401),
         ("/api/rights/", "operator", 404),
+        ("/api/sign-in", None, 200),
+        ("/api/sign-in", "nobody", 200),
+        ("/api/sign-in/", "operator", 404),
     ],
 )
 async def test_other_callers_are_refused(path: str, who: str | None, status: int, console: Console) -> None:
@@ -157,7 +160,7 @@ async def test_an_agent_that_failed_has_no_servers_yet(console: Console) -> None
 
 
 async def test_the_guards_hold_for_the_endpoints(console: Console) -> None:
-    for path in ("/api/agents/lead", "/api/gateway", "/api/rights"):
+    for path in ("/api/agents/lead", "/api/gateway", "/api/rights", "/api/sign-in"):
         foreign = await console.get(path, "operator", Origin="https://foreign.example")
         rebound = await console.get(path, "operator", Host="rebound.example")
         assert (foreign.status_code, rebound.status_code) == (403, 421)

@@ -171,6 +171,12 @@ class Configuration:
         return self.only_agent is None and (is_loopback(self.bind_host) if enabled is None else enabled)
 
     @property
+    def signs_in(self) -> bool:
+        """True if people sign in at the authorization server."""
+        auth = self.deployment.gateway.auth
+        return auth is not None and auth.console_client_id is not None
+
+    @property
     def bind_host(self) -> str:
         return self.deployment.gateway.host or (EVERYWHERE if self.per_port else LOCAL_ONLY)
 

@@ -49,6 +49,7 @@ def broken_rules(deployment: Deployment, only_agent: str | None) -> Iterator[Fin
     yield from _costs(deployment)
     yield from _limits(deployment)
     yield from _audit_log(deployment)
+    yield from _sign_in(deployment)
     yield from _key_names(deployment)
     yield from _granted_agents(deployment)
     yield from _makings(deployment)
@@ -160,6 +161,18 @@ def _audit_log(deployment: Deployment) -> Iterator[Finding]:
     if is_syslog and address and "/" not in address and not _SYSLOG_SERVER.fullmatch(address):
         message = f"'{gateway.audit_log}' is neither syslog:HOST:PORT nor syslog:/PATH"
         yield Finding("gateway.audit_log", message)
+
+
+def _sign_in(deployment: Deployment) -> Iterator[Finding]:
+    auth = deployment.gateway.auth
+    if auth is None or auth.console_client_id is None:
+        return
+    if auth.jwt is None:
+        message = "requires 'gateway.auth.jwt', the authorization server at which people sign in"
+        yield Finding("gateway.auth.console_client_id", message)
+    elif "?" in auth.jwt.issuer:
+        message = "must have no query ('?') where people sign in: clients find the server's metadata by it (RFC 8414)"
+        yield Finding("gateway.auth.jwt.issuer", message)
 
 
 def _key_names(deployment: Deployment) -> Iterator[Finding]:

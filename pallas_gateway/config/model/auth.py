@@ -14,6 +14,7 @@ from pallas_gateway.config.model.values import (
     KeyName,
     Leeway,
     NotAfter,
+    Scope,
     Sha256,
     Text,
     Texts,
@@ -80,6 +81,18 @@ class AuthSettings(Section):
 
     jwt: JwtSettings | None = None
     """Tokens of an OAuth authorization server."""
+
+    console_client_id: Text | None = None
+    """Client at the authorization server, public (without a secret), by which people sign in in the console and with \
+`pallas-gateway login`. It requires `jwt`. See [sign-in.md](sign-in.md)."""
+
+    console_scopes: tuple[Scope, ...] | None = None
+    """Scopes to request at a sign-in. Default: `openid`, `offline_access` and the scopes that clients are told to \
+request."""
+
+    console_send_resource: Flag = True
+    """Name the gateway's public URL to the authorization server, as the audience of tokens (`resource`, RFC 8707). \
+`false` for servers that refuse that, such as Entra ID."""
 
     anonymous: tuple[Grant, ...] = ()
     """Grants of callers without a token."""

@@ -273,6 +273,8 @@ StateKey = Annotated[Text, AfterValidator(_state_key)]
 TraceUrl = Annotated[Text, AfterValidator(_trace_url)]
 DatabaseUrl = Annotated[Text, AfterValidator(_database_url)]
 AuthorizationUrl = Annotated[Text, AfterValidator(_authorization_url)]
+_NO_SCOPE = "'VALUE' is no scope: it may hold neither spaces, quotes nor backslashes"
+Scope = Annotated[Text, _fits(r"[!#-\[\]-~]+", _NO_SCOPE)]
 _GRANTS = (
     "view:agents, run:agents, view:instructions, edit:agents and delete:agents, each alone or with :NAME, "
     "create:agents, view:metrics, view:gateway, view:calls and cancel:calls"

@@ -149,9 +149,11 @@ def _accepts_gzip(request: Headers) -> bool:
 
 
 def _other_origins(configuration: Configuration) -> list[str]:
-    """Return the other origins that the page uses: of agents on their own ports, and of other registries."""
+    """Return the other origins of the page's requests: agents on ports of their own, other registries, sign-in."""
     agents = [configuration.agent_url(name) for name in configuration.hosted_agents] if configuration.per_port else []
-    return list(dict.fromkeys(map(_origin, [*agents, *configuration.deployment.gateway.console_registries])))
+    gateway = configuration.deployment.gateway
+    issuers = [gateway.auth.jwt.issuer] if configuration.signs_in and gateway.auth and gateway.auth.jwt else []
+    return list(dict.fromkeys(map(_origin, [*agents, *gateway.console_registries, *issuers])))
 
 
 def _origin(url: str) -> str:

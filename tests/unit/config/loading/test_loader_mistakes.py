@@ -608,6 +608,25 @@ MISTAKES = [
         [f"agents.yaml:8: gateway.auth.jwt.issuer: {USER}", f"agents.yaml:9: gateway.auth.jwt.jwks_uri: {USER}"],
     ),
     Mistake(
+        "a sign-in without an authorization server",
+        GATEWAY + "  auth:\n    console_client_id: pallas\n    console_scopes: [openid, 'run agents']\n",
+        [
+            "agents.yaml:7: gateway.auth.console_client_id: requires 'gateway.auth.jwt', the authorization server at "
+            "which people sign in",
+            "agents.yaml:8: gateway.auth.console_scopes.1: 'run agents' is no scope: it may hold neither spaces, "
+            "quotes nor backslashes",
+        ],
+    ),
+    Mistake(
+        "a sign-in at an issuer with a query",
+        GATEWAY
+        + "  auth:\n    console_client_id: pallas\n    jwt:\n      issuer: https://a?b=c\n      jwks_uri: https://a\n",
+        [
+            "agents.yaml:9: gateway.auth.jwt.issuer: must have no query ('?') where people sign in: clients find the "
+            "server's metadata by it (RFC 8414)",
+        ],
+    ),
+    Mistake(
         "clocks an hour apart",
         GATEWAY + "  auth:\n    jwt: {issuer: https://a, jwks_uri: https://a, leeway_seconds: 3600}\n",
         ["agents.yaml:7: gateway.auth.jwt.leeway_seconds: must be at most 300"],
