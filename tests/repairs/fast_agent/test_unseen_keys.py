@@ -22,7 +22,8 @@ async def test_a_key_that_no_setting_holds_is_not_in_the_reason_of_a_failure(
 ) -> None:
     (tmp_path / "token").write_text(KEY)
     monkeypatch.setenv("HF_TOKEN", "")
-    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
+    # A process reads the variable HF_TOKEN_PATH once, and may have done so in an earlier test.
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "token"))
     provider = replace(HF, config={"base_url": "{url}/v1"})
     async with serving(tmp_path / "p", provider, lambda _: served.llm.refuse(403, f"no entry for {KEY}")) as served:
         answer = await ask(served.url)
