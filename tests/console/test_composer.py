@@ -13,8 +13,9 @@ from tests.console.talking import Talking, answered, chat, log, send, talking
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
 
-    from playwright.async_api import Locator, Page, ViewportSize
+    from playwright.async_api import FilePayload, Locator, Page, ViewportSize
 
     from tests.console.pages import Pages
 
@@ -118,3 +119,121 @@ async def test_parameters_that_are_wrong_are_shown_when_the_message_is_sent(talk
     await expect(page.get_by_text("1 parameter is set")).to_be_visible()
     await send(page, "warm")
     await expect(page.get_by_text("at most 2")).to_be_visible()
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+TABLE = "".join(f"{number},value\n" for number in range(500))
+CSV: FilePayload = {"name": "numbers.csv", "mimeType": "text/csv", "buffer": TABLE.encode()}
+SENT = f"Add them up\n\nAttached file: numbers.csv\n```csv\n{TABLE}```"
+
+
+def chip(within: Page | Locator, name: str) -> Locator:
+    return within.get_by_role("list", name="Files").locator("summary", has_text=name)
+
+
+async def test_a_text_file_is_sent_as_text_and_shown_as_a_file(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "leaf")
+    notes: FilePayload = {"name": "notes.md", "mimeType": "", "buffer": b"# Notes"}
+    await page.get_by_label("Add files").set_input_files([CSV, notes])
+    await expect(chip(page, "numbers.csv")).to_contain_text("5 KB")
+    await page.get_by_role("button", name="Remove notes.md").click()
+    await expect(chip(page, "notes.md")).to_have_count(0)
+    assert await findings(page) == []
+    await send(page, "Add them up")
+    await answered(page, "leaf heard Add them up")
+    assert talk.llm.requests[-1].last_user_text == SENT
+    await expect(page.get_by_role("list", name="Files")).to_have_count(1)  # of the message that was sent
+    await expect(page.locator(".by-you")).not_to_contain_text("250,value")
+    await page.reload()
+    await expect(page.locator(".message")).to_have_text("Add them up")
+    await chip(log(page), "numbers.csv").click()
+    await expect(page.locator(".by-you").get_by_role("group", name="numbers.csv", exact=True)).to_contain_text(
+        "250,value"
+    )
+    assert await findings(page) == []
+
+
+async def test_a_file_is_in_exports_folded_and_in_the_message_that_is_edited(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "leaf")
+    await page.get_by_label("Add files").set_input_files([CSV])
+    await expect(page.get_by_role("button", name="Remove numbers.csv")).to_be_visible()
+    await page.get_by_role("button", name="Send").click()  # a file is a message
+    await answered(page, "leaf heard Attached file: numbers.csv")
+    await page.get_by_text("More", exact=True).click()
+    async with page.expect_download() as downloading:
+        await page.get_by_role("button", name="Export Markdown").click()
+    markdown = (await (await downloading.value).path()).read_text()
+    assert f"<details><summary>numbers.csv</summary>\n\n```csv\n{TABLE}```\n\n</details>" in markdown
+    await page.get_by_role("button", name="Edit").click()
+    await expect(page.get_by_role("button", name="Remove numbers.csv")).to_be_visible()
+    await send(page, "Add them up")
+    await answered(page, "leaf heard Add them up")
+    assert talk.llm.requests[-1].last_user_text == SENT
+
+
+async def test_a_file_that_is_dropped_on_the_conversation_is_added(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "leaf")
+    drop = """(log, type) => {
+      const transfer = new DataTransfer();
+      transfer.items.add(new File(['a: 1'], 'a.yaml'));
+      const event = new DragEvent(type, {dataTransfer: transfer, bubbles: true, cancelable: true});
+      return log.dispatchEvent(event);
+    }"""
+    assert not await log(page).evaluate(drop, "dragover")
+    assert not await log(page).evaluate(drop, "drop")
+    await expect(chip(page, "a.yaml")).to_be_visible()
+
+
+async def test_a_file_that_the_gateway_would_refuse_is_refused(tmp_path: Path, pages: Pages) -> None:
+    async with talking(tmp_path, max_body_bytes=100_000, database="sqlite:///threads.db") as talk:
+        page = await chat(pages, talk, "leaf")
+        await page.get_by_text("ok", exact=True).wait_for()
+        large: FilePayload = {"name": "large.txt", "mimeType": "text/plain", "buffer": b"x" * 90_000}
+        small: FilePayload = {"name": "small.txt", "mimeType": "text/plain", "buffer": b"x" * 50_000}
+        await page.get_by_label("Add files").set_input_files([large, small, small])
+        refusals = page.get_by_role("alert")
+        await expect(refusals).to_contain_text("“large.txt” does not fit: a request may have 0.1 MB")
+        await expect(refusals).to_contain_text("“small.txt” does not fit")
+        await expect(page.get_by_role("list", name="Files").get_by_role("listitem")).to_have_count(1)
+        await send(page, "Read")
+        await answered(page, "leaf heard Read")
+        await page.reload()
+        await expect(page.locator(".message")).to_have_text("Read")
+        await expect(chip(log(page), "small.txt")).to_contain_text("50 KB")
+
+
+# --- focus -----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_box_has_the_focus_when_a_person_opens_a_conversation(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "user", "first")  # by a link
+    await expect(box(page)).to_be_focused()
+    await answered(page, "user heard first")
+    await page.get_by_role("link", name="Agents", exact=True).click()
+    await expect(page.get_by_role("main")).to_be_focused()
+    await page.get_by_role("link", name="User", exact=True).click()
+    await expect(box(page)).to_be_focused()
+    await page.get_by_role("button", name="New conversation").click()
+    await expect(box(page)).to_be_focused()
+    await page.get_by_role("button", name="first", exact=True).click()
+    await expect(box(page)).to_be_focused()
+    await page.get_by_role("link", name="Details of User").click()
+    await expect(page.get_by_role("main")).to_be_focused()
+
+
+async def test_the_box_does_not_open_the_keyboard_of_a_touch_screen(talk: Talking, pages: Pages) -> None:
+    page = await pages.open(talk.base_url, "", narrow=True, has_touch=True, is_mobile=True)
+    assert await page.evaluate("matchMedia('(pointer: coarse)').matches")
+    await page.get_by_role("link", name="User", exact=True).click()
+    await expect(log(page)).to_contain_text("Write a message to")
+    await expect(page.get_by_role("main")).to_be_focused()
+
+
+async def test_the_box_takes_the_focus_from_no_dialog(talk: Talking, pages: Pages) -> None:
+    page = await pages.open(talk.base_url)
+    await page.get_by_role("button", name="Set token").click()
+    await expect(page.get_by_label("Bearer token")).to_be_focused()
+    await page.evaluate("location.hash = '#/agents/user'")
+    await expect(log(page)).to_contain_text("Write a message to")
+    await expect(page.get_by_label("Bearer token")).to_be_focused()

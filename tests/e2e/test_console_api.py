@@ -153,10 +153,14 @@ async def test_other_callers_are_refused(path: str, who: str | None, status: int
 
 async def test_an_agent_that_failed_has_no_servers_yet(console: Console) -> None:
     answer = await console.get("/api/agents/broken", "operator")
-    assert (answer.status_code, answer.json()) == (
-        200,
-        {"name": "broken", "model": "passthrough", "servers": None, "may_run": False, "examples": []},
-    )
+    details: dict[str, Any] = {
+        "name": "broken",
+        "model": "passthrough",
+        "servers": None,
+        "may_run": False,
+        "examples": [],
+    }
+    assert (answer.status_code, answer.json()) == (200, {**details, "max_body_bytes": 33_554_432})
 
 
 async def test_the_guards_hold_for_the_endpoints(console: Console) -> None:

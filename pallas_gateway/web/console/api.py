@@ -84,6 +84,7 @@ def _details(gateway: Gateway, agent: HostedAgent, caller: Caller) -> dict[str, 
     runtime, may = agent.runtime, partial(_may, caller, agent.name)
     details: dict[str, Any] = {"name": agent.name, "model": model_of(gateway, agent), "servers": None}
     details |= {"may_run": may(Action.RUN), "examples": [*agent.settings.examples]}
+    details["max_body_bytes"] = gateway.configuration.deployment.gateway.max_body_bytes
     if _has_definitions(gateway):
         details |= _of_definition(gateway, agent, caller)
     if runtime is not None:

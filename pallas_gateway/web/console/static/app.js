@@ -22,7 +22,7 @@ const VIEWS = [
 const LATER = {
   Chat: {
     files: [
-      'asked', 'browser_keeper', 'call_nodes', 'calls', 'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper', 'inlines',
+      'asked', 'attachments', 'browser_keeper', 'call_nodes', 'calls', 'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper', 'inlines',
       'markdown', 'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
       'views/activity', 'views/composer', 'views/conversation_list', 'views/copy', 'views/fields', 'views/inspect', 'views/question', 'views/text',
       'views/turn', 'views/waterfall',
@@ -31,7 +31,7 @@ const LATER = {
   },
   Calls: {
     files: [
-      'asked', 'call_list', 'call_nodes', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling', 'shown_call',
+      'asked', 'attachments', 'call_list', 'call_nodes', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling', 'shown_call',
       'text', 'waterfall', 'views/activity', 'views/copy', 'views/ended_call', 'views/text', 'views/waterfall',
     ],
     load: async () => (await import('./views/calls.js')).Calls,
@@ -191,7 +191,8 @@ function App() {
     document.title = titleOf();
   }, [place, agents.value]);
   useEffect(() => {
-    if (!first.current) main.current?.focus({ preventScroll: true });
+    const isInside = main.current?.contains(document.activeElement); // a view has set the focus itself
+    if (!first.current && !isInside) main.current?.focus({ preventScroll: true });
     first.current = false;
   }, [place]);
   return html`

@@ -3,6 +3,7 @@
  */
 
 import { ANSWERED, answersOf } from './asked.js';
+import { folded } from './attachments.js';
 import { cut } from './text.js';
 
 /**
@@ -131,7 +132,7 @@ export function asMarkdown(conversation) {
     const images = turn.images.length ? `\n\n(${turn.images.length} images)` : '';
     const answer = turn.state === 'complete' ? answerOf(turn) : `(${turn.state}${turn.error ? `: ${turn.error}` : ''})`;
     const given = answersOf(turn).map((text) => `${text}\n\n`).join('');
-    return `## You\n\n${turn.message}${images}\n\n${given}## Agent\n\n${answer}\n`;
+    return `## You\n\n${folded(turn.message)}${images}\n\n${given}## Agent\n\n${answer}\n`;
   });
   return `# ${titleOf(conversation)}\n\n${turns.join('\n')}`;
 }

@@ -12,7 +12,7 @@ import { McpError } from './mcp.js';
 import { caller, callerOf, checkedAt, refresh } from './state.js';
 
 /** A message that nothing is written of yet. */
-export const EMPTY = { message: '', images: [], params: {} };
+export const EMPTY = { message: '', files: [], images: [], params: {} };
 
 /** @type {Map<string, Session>} */
 const sessions = new Map();

@@ -1,6 +1,8 @@
 /** The conversations with one agent. */
 
 import { html, useEffect, useLayoutEffect, useRef, useSignal } from '../html.js';
+import { apart, bytesOf, withFiles } from '../attachments.js';
+import { historyOf } from '../conversations.js';
 import { Mark } from '../marks.js';
 import { McpError, getJson } from '../mcp.js';
 import { address } from '../route.js';
@@ -17,7 +19,7 @@ const BLOCKED_SECONDS = 3;
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const LONGEST_RULE = 100;
 const RECENT = 10; // turns whose stored steps are shown at once
-const UNKNOWN = { mayRun: true, examples: /** @type {string[]} */ ([]) };
+const UNKNOWN = { mayRun: true, examples: /** @type {string[]} */ ([]), maxBodyBytes: 33_554_432 };
 const IN_PLACE = 'Sending replaces the message and all that follows it.';
 const IN_A_COPY = 'Sending begins a copy of the conversation, without the message and all that follows it.';
 const LOST = 'The gateway cannot be reached.';
@@ -46,19 +48,20 @@ export function Chat({ agent }) {
     const at = editing.value ?? calls.length;
     editing.value = null;
     draft.value = EMPTY;
-    if (await session.send(written.message, { ...written, at })) return;
+    if (await session.send(withFiles(written.message, written.files), { ...written, at })) return;
     editing.value = at;
     draft.value = written;
   };
   const edit = (/** @type {number} */ index) => {
     const { message, images, params } = calls[index].turn;
     editing.value = index;
-    draft.value = { message, images, params };
+    draft.value = { ...apart(message), images, params };
   };
   const retry = (/** @type {number} */ index) => {
     const { message, images, params } = calls[index].turn;
     session.send(message, { images, params, at: conversation.isOnGateway ? calls.length : index });
   };
+  const room = () => details.maxBodyBytes - (conversation.isOnGateway ? 0 : bytesOf(historyOf(conversation, editing.value ?? calls.length)));
   const mayChange = !running && blocked === '';
   const mayRetry = (/** @type {number} */ index) =>
     mayChange && index === calls.length - 1 && (!conversation.isOnGateway || calls[index].state.value !== 'complete');
@@ -92,6 +95,9 @@ export function Chat({ agent }) {
         <//>
         <${Composer}
           draft=${draft}
+          place=${conversation.id}
+          room=${room}
+          most=${details.maxBodyBytes}
           agent=${agent}
           blocked=${blocked}
           running=${running}
@@ -153,7 +159,7 @@ function useLimit(session) {
 /**
  * Return whether the caller may run the agent, true if the gateway does not say, and messages that people may send it.
  * @param {import('../state.js').Agent} agent
- * @returns {{mayRun: boolean, examples: string[]}}
+ * @returns {{mayRun: boolean, examples: string[], maxBodyBytes: number}} `maxBodyBytes`: of a request
  */
 function useDetails(agent) {
   const details = useSignal(UNKNOWN);
@@ -180,7 +186,9 @@ function refusalFor(agent) {
 async function detailsOf(agent) {
   try {
     const details = await getJson(`${agent.registry || '..'}/api/agents/${encodeURIComponent(agent.name)}`, { token: tokenFor(agent) });
-    return { mayRun: details?.may_run !== false, examples: Array.isArray(details?.examples) ? details.examples.map(String) : [] };
+    const examples = Array.isArray(details?.examples) ? details.examples.map(String) : [];
+    const maxBodyBytes = Number.isInteger(details?.max_body_bytes) ? details.max_body_bytes : UNKNOWN.maxBodyBytes;
+    return { mayRun: details?.may_run !== false, examples, maxBodyBytes };
   } catch (error) {
     return { ...UNKNOWN, mayRun: !(error instanceof McpError && [401, 403].includes(error.status)) }; // otherwise the call says why
   }

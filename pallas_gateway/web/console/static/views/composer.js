@@ -1,31 +1,27 @@
-/** Where a message is written: text, images by paste, drop and picker, and the parameters of the call. */
+/** Where a message is written: text, files by paste, drop and picker, and the parameters of the call. */
 
 import { html, useEffect, useId, useLayoutEffect, useRef, useSignal } from '../html.js';
+import { IMAGE_TYPES, attached, bytesOf } from '../attachments.js';
 import { fieldsOf, read } from '../forms.js';
 import { parametersOf } from '../parameters.js';
-import { harmless } from '../text.js';
+import { harmless, size } from '../text.js';
 import { Fields } from './fields.js';
+import { Plain } from './text.js';
 
-/** @type {Record<string, RegExp>} the first bytes of images by their type */
-const BEGINNINGS = { 'image/png': /^\x89PNG\r\n/, 'image/jpeg': /^\xff\xd8\xff/, 'image/gif': /^GIF8[79]a/, 'image/webp': /^RIFF[^]{4}WEBP/ };
-const TYPES = Object.keys(BEGINNINGS);
-const LARGEST_IMAGE = 20_000_000;
-const NO_IMAGE = 'is no PNG, JPEG, GIF or WebP image.';
 const MORE = 'Files and parameters';
-const NO_VISION = 'The model of this agent accepts no images.';
 
 /**
- * @typedef {{message: string, images: import('../conversations.js').Image[], params: Record<string, any>}} Draft
- * @typedef {{draft: any, agent: import('../state.js').Agent, blocked: string, running: boolean, editing: string,
- *   onSend: (draft: Draft) => void, onStop: () => void, onCancelEdit: () => void}} Props
+ * @typedef {{message: string, files: import('../attachments.js').TextFile[], images: import('../conversations.js').Image[], params: Record<string, any>}} Draft
+ * @typedef {{draft: any, place: string, room: () => number, most: number, agent: import('../state.js').Agent, blocked: string,
+ *   running: boolean, editing: string,
+ *   onSend: (draft: Draft) => void, onStop: () => void, onCancelEdit: () => void}} Props `place`: the conversation; `room`: the bytes of a request that are left, of `most`
  */
 
 /** @param {Props} props */
-export function Composer({ draft, agent, blocked, running, editing, onSend, onStop, onCancelEdit }) {
+export function Composer({ draft, place, room, most, agent, blocked, running, editing, onSend, onStop, onCancelEdit }) {
   const box = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const problem = useSignal('');
   const params = useParameters(agent);
-  const mayPickImages = agent.capabilities.vision !== false;
   const id = useId();
   const more = useSignal(false);
 
@@ -33,17 +29,25 @@ export function Composer({ draft, agent, blocked, running, editing, onSend, onSt
   useEffect(() => {
     if (editing) box.current?.focus();
   }, [editing]);
+  useEffect(() => {
+    if (mayTakeFocus()) box.current?.focus({ preventScroll: true });
+  }, [place]);
   const change = (/** @type {Partial<Draft>} */ part) => (draft.value = { ...draft.value, ...part });
   const add = async (/** @type {Iterable<File>} */ files) => {
-    problem.value = '';
+    const problems = [];
     for (const file of files) {
-      const image = refusal(file, agent) ? null : await imageOf(file);
+      const left = room() - bytesOf(draft.value);
+      const { image, text, problem: refusal } = await attached(file, { takesImages: agent.capabilities.vision !== false, room: left, most });
       if (image) change({ images: [...draft.value.images, image] });
-      else problem.value = refusal(file, agent) || `“${file.name}” ${NO_IMAGE}`;
+      else if (text) change({ files: [...draft.value.files, text] });
+      else problems.push(refusal);
     }
+    problem.value = problems.join(' ');
   };
+  useDrop(add);
+  const isEmpty = !draft.value.message.trim() && draft.value.files.length === 0;
   const submit = () => {
-    if (blocked || running || !draft.value.message.trim()) return;
+    if (blocked || running || isEmpty) return;
     const values = params.read();
     if (!values) {
       more.value = true;
@@ -64,26 +68,21 @@ export function Composer({ draft, agent, blocked, running, editing, onSend, onSt
     event.preventDefault();
     add(files);
   };
-  const onDrop = (/** @type {DragEvent} */ event) => {
-    event.preventDefault();
-    add([...(event.dataTransfer?.files ?? [])]);
-  };
   return html`
     <form
       class="composer"
       aria-label="New message"
       noValidate
       onSubmit=${(/** @type {Event} */ event) => (event.preventDefault(), submit())}
-      onDragOver=${(/** @type {Event} */ event) => event.preventDefault()}
-      onDrop=${onDrop}
     >
       ${editing && html`<p class="hint">${editing} <button type="button" class="link" onClick=${onCancelEdit}>Keep the old one</button></p>`}
+      <${Files} files=${draft.value.files} onRemove=${(/** @type {number} */ index) => change({ files: draft.value.files.toSpliced(index, 1) })} />
       <${Thumbnails} images=${draft.value.images} onRemove=${(/** @type {number} */ index) => change({ images: draft.value.images.toSpliced(index, 1) })} />
       ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
       <div id=${`${id}-more`} class="extras" hidden=${!more.value}>
-        <label class=${`button quiet ${mayPickImages ? '' : 'off'}`} title=${mayPickImages ? undefined : NO_VISION}>
-          Add images
-          <input class="hidden" type="file" multiple accept=${TYPES.join(',')} disabled=${!mayPickImages} onChange=${(/** @type {any} */ event) => (add([...event.target.files]), (event.target.value = ''))} />
+        <label class="button quiet">
+          Add files
+          <input class="hidden" type="file" multiple onChange=${(/** @type {any} */ event) => (add([...event.target.files]), (event.target.value = ''))} />
         </label>
         ${params.form}
       </div>
@@ -105,10 +104,64 @@ export function Composer({ draft, agent, blocked, running, editing, onSend, onSt
         />
         ${running
           ? html`<button type="button" class="primary" key="stop" onClick=${() => (onStop(), box.current?.focus())}>Stop</button>`
-          : html`<button type="submit" class="primary" key="send" disabled=${blocked !== '' || !draft.value.message.trim()} title=${blocked || undefined} aria-describedby=${blocked ? `${id}-blocked` : undefined}>Send</button>`}
+          : html`<button type="submit" class="primary" key="send" disabled=${blocked !== '' || isEmpty} title=${blocked || undefined} aria-describedby=${blocked ? `${id}-blocked` : undefined}>Send</button>`}
         ${blocked && html`<span class="unseen" id=${`${id}-blocked`}>${blocked}</span>`}
       </div>
     </form>
+  `;
+}
+
+/** True if a conversation that a person has opened may take the focus: nothing else is used, and no keyboard opens on the screen. */
+function mayTakeFocus() {
+  if (matchMedia('(pointer: coarse)').matches || document.querySelector('dialog[open]')) return false;
+  const active = document.activeElement;
+  const isOpener = active?.closest('.conversations, .menu') && !active.matches('input');
+  return !active || active === document.body || active.matches('main') || isOpener;
+}
+
+/**
+ * Take files that are dropped anywhere on the page, which would else be left for them.
+ * @param {(files: File[]) => void} add
+ */
+function useDrop(add) {
+  const take = useRef(add);
+  take.current = add;
+  useEffect(() => {
+    const onDrag = (/** @type {DragEvent} */ event) => {
+      if (!event.dataTransfer?.types.includes('Files')) return;
+      event.preventDefault();
+      if (event.type === 'drop' && !document.querySelector('dialog[open]')) take.current([...event.dataTransfer.files]);
+    };
+    for (const type of ['dragover', 'drop']) document.addEventListener(type, /** @type {any} */ (onDrag));
+    return () => ['dragover', 'drop'].forEach((type) => document.removeEventListener(type, /** @type {any} */ (onDrag)));
+  }, []);
+}
+
+/**
+ * Text files of a message, folded.
+ * @param {{files: import('../attachments.js').TextFile[], onRemove?: (index: number) => void}} props
+ */
+export function Files({ files, onRemove }) {
+  if (!files.length) return null;
+  return html`
+    <ul class="files" aria-label="Files">
+      ${files.map((file, index) => html`<${FileChip} file=${file} onRemove=${onRemove && (() => onRemove(index))} />`)}
+    </ul>
+  `;
+}
+
+/** @param {{file: import('../attachments.js').TextFile, onRemove?: () => void}} props */
+function FileChip({ file, onRemove }) {
+  const opened = useSignal(false);
+  const name = harmless(file.name);
+  return html`
+    <li>
+      <details open=${opened.value} onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)}>
+        <summary><span class="file-name">${name}</span> <small>${size(file.text.length)}</small></summary>
+        ${opened.value && html`<${Plain} text=${file.text} label=${name} />`}
+      </details>
+      ${onRemove && html`<button type="button" class="quiet small" aria-label=${`Remove ${name}`} onClick=${onRemove}>×</button>`}
+    </li>
   `;
 }
 
@@ -130,7 +183,7 @@ export function Thumbnails({ images, onRemove }) {
       ${images.map(
         (image, index) => html`
           <li>
-            ${TYPES.includes(image.mime_type) && html`<img src=${`data:${image.mime_type};base64,${image.data}`} alt=${`Image ${index + 1}`} />`}
+            ${IMAGE_TYPES.includes(image.mime_type) && html`<img src=${`data:${image.mime_type};base64,${image.data}`} alt=${`Image ${index + 1}`} />`}
             ${onRemove && html`<button type="button" class="quiet" aria-label=${`Remove image ${index + 1}`} onClick=${() => onRemove(index)}>×</button>`}
           </li>
         `,
@@ -174,43 +227,4 @@ function useParameters(agent) {
     return Object.keys(wrong).length ? null : content;
   };
   return { form, set, read: take };
-}
-
-/**
- * @param {File} file
- * @param {import('../state.js').Agent} agent
- */
-function refusal(file, agent) {
-  if (agent.capabilities.vision === false) return NO_VISION;
-  return file.size > LARGEST_IMAGE ? `“${file.name}” is larger than ${LARGEST_IMAGE / 1_000_000} MB.` : '';
-}
-
-/**
- * Return the image in a file, with the type that its content has; null if a browser cannot show it.
- * @param {File} file
- * @returns {Promise<import('../conversations.js').Image | null>}
- */
-async function imageOf(file) {
-  const begin = String.fromCharCode(...new Uint8Array(await file.slice(0, 12).arrayBuffer()));
-  const type = TYPES.find((one) => BEGINNINGS[one].test(begin));
-  if (!type) return null;
-  try {
-    (await createImageBitmap(file)).close();
-  } catch {
-    return null; // its beginning is an image's, and the rest is not
-  }
-  return { data: await base64Of(file), mime_type: type };
-}
-
-/**
- * @param {File} file
- * @returns {Promise<string>}
- */
-function base64Of(file) {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(String(reader.result).replace(/^[^,]*,/, ''));
-    reader.onerror = () => reject(reader.error);
-    reader.readAsDataURL(file);
-  });
 }

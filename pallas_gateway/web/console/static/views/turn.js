@@ -1,13 +1,14 @@
 /** One turn of a conversation: the message, what the agent does, its questions, and its answer. */
 
-import { html, useEffect, useSignal } from '../html.js';
+import { html, useEffect, useMemo, useSignal } from '../html.js';
 import { answersOf } from '../asked.js';
+import { apart } from '../attachments.js';
 import { Mark, hueOf } from '../marks.js';
 import { partial, tokensOf } from '../outcome.js';
 import { isLost } from '../state.js';
 import { cut, duration, harmless } from '../text.js';
 import { Entries } from './activity.js';
-import { Thumbnails } from './composer.js';
+import { Files, Thumbnails } from './composer.js';
 import { Copy } from './copy.js';
 import { CallInspector } from './inspect.js';
 import { QuestionForm } from './question.js';
@@ -24,6 +25,7 @@ const LONGEST_NOW = 160;
 /** @param {Props} props */
 export function TurnView({ call, agent, args, onEdit, onRetry, isRecent }) {
   const { turn } = call;
+  const { message, files } = useMemo(() => apart(turn.message), [turn.message]);
   const inspected = useSignal(false);
   const state = call.state.value;
   return html`
@@ -32,7 +34,8 @@ export function TurnView({ call, agent, args, onEdit, onRetry, isRecent }) {
         <button type="button" class="quiet small" disabled=${!onEdit} onClick=${onEdit}>Edit</button>
         <div class="by-you">
           <h2 class="hidden">You</h2>
-          <p class="message">${harmless(turn.message)}</p>
+          ${message && html`<p class="message">${harmless(message)}</p>`}
+          <${Files} files=${files} />
           <${Thumbnails} images=${turn.images} />
         </div>
       </div>
