@@ -14,6 +14,7 @@ from pallas_gateway import __version__
 from pallas_gateway.cli.apply import apply
 from pallas_gateway.cli.audit import audit
 from pallas_gateway.cli.check import check
+from pallas_gateway.cli.database import database
 from pallas_gateway.cli.export import export
 from pallas_gateway.cli.init import init
 from pallas_gateway.cli.schema import schema
@@ -43,6 +44,7 @@ for command in (init, serve, check, health, call, chat, connect, usage, schema, 
     app.command()(command)
 app.add_typer(token, name="token")
 app.add_typer(audit, name="audit")
+app.add_typer(database, name="database")
 app.add_typer(calls, name="calls")
 app.add_typer(agents, name="agents")
 

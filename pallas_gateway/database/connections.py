@@ -1,6 +1,6 @@
-"""The connections to one database, and its migration to this version's tables.
+"""The connections to one database.
 
-SQLite is for one machine, PostgreSQL for any number of replicas. Any number of processes may migrate it at once.
+SQLite is for one machine, PostgreSQL for any number of replicas.
 
 Transactions are short: none is open while an agent works, so a few connections serve any number of calls. Each runs in
 a task of its own and is never cancelled: a cancelled statement may leave a closed connection with an open transaction,
@@ -22,16 +22,12 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import unquote
 
 import asyncpg
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import URL, delete, event, insert, text
+from sqlalchemy import URL, delete, event, insert
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
-from pallas_gateway.database.errors import DatabaseSchemaError, DatabaseUnavailableError
+from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.tables import ID_CHARACTERS, now, threads
 from pallas_gateway.tasks import TaskOwner, completed
 from pallas_gateway.telemetry.redaction import shortened
@@ -63,9 +59,6 @@ _SQLITE = "sqlite:///"
 _WRITES = {"pallas_writes": True}
 _FAILURES = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 _log = logging.getLogger("pallas.threads")
-VERSION_TABLE = "pallas_threads_version"
-LOCK = 0x70616C6C6173  # "pallas": the key of the advisory lock, in the database that threads are in
-LOCK_SECONDS = 8  # of one attempt's wait for another process that migrates
 
 
 class Database:
@@ -75,16 +68,28 @@ class Database:
     and small writes while larger ones do.
     """
 
-    def __init__(self, url: Secret, folder: Path, *, busy_seconds: float = 10.0, up: Gauge | None = None) -> None:
+    def __init__(
+        self,
+        url: Secret,
+        folder: Path,
+        *,
+        busy_seconds: float = 10.0,
+        statement_seconds: float = OPERATION_SECONDS,
+        up: Gauge | None = None,
+    ) -> None:
         """Not connected yet.
 
         Args:
             url: of SQLite or PostgreSQL.
             folder: of a relative path of SQLite.
             busy_seconds: longest wait of a writer of SQLite for another one.
+            statement_seconds: longest statement of PostgreSQL.
             up: shows whether it is available, with its kind as the label.
         """
-        self._engine = _engine(url.reveal(), folder, busy_seconds)
+        self.why_down: str | None = None
+        """The reason of the latest failed transaction, without credentials."""
+        file = sqlite_file(url.reveal(), folder)
+        self._engine = _sqlite_engine(file, busy_seconds) if file else _postgresql(url.reveal(), statement_seconds)
         self._up = up.labels(self.kind) if up is not None else None
         self._set_up(True)
         self._transactions = TaskOwner()
@@ -186,9 +191,10 @@ class Database:
         return result
 
     def _note(self, error: BaseException) -> None:
+        self.why_down = reason_of(error)
         if self.is_up:
             self._set_up(False)
-            _log.error("threads database unavailable", extra={"why": reason_of(error)})
+            _log.error("threads database unavailable", extra={"why": self.why_down})
 
     def _set_up(self, is_up: bool) -> None:
         self.is_up = is_up
@@ -233,10 +239,9 @@ def reason_of(error: BaseException) -> str:
     return shortened(f"{type(error).__name__}: {text}", LONGEST_REASON)
 
 
-def _engine(url: str, folder: Path, busy_seconds: float) -> AsyncEngine:
-    if url.startswith(_SQLITE):
-        return _sqlite_engine(folder / unquote(url.removeprefix(_SQLITE)), busy_seconds)
-    return _postgresql(url)
+def sqlite_file(url: str, folder: Path) -> Path | None:
+    """Return the file of a URL of SQLite, whose relative path is one of `folder`; None for PostgreSQL."""
+    return folder / unquote(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
 
 
 def _sqlite_engine(path: Path, busy_seconds: float) -> AsyncEngine:
@@ -333,10 +338,10 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _postgresql(url: str) -> AsyncEngine:
+def _postgresql(url: str, statement_seconds: float) -> AsyncEngine:
     async def connect() -> Any:
         # The URL unchanged, so that it means the same as for PostgreSQL's own clients (`sslmode`, sockets).
-        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, command_timeout=OPERATION_SECONDS)
+        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, command_timeout=statement_seconds)
         # A machine that is lost within a transaction must not keep its locks until TCP notices.
         await connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
         return connection
@@ -350,36 +355,3 @@ def _postgresql(url: str) -> AsyncEngine:
         pool_pre_ping=True,
         hide_parameters=True,
     )
-
-
-def migrate(connection: Connection) -> None:
-    """Migrate the tables in the transaction of `connection`, while no other process can.
-
-    Raises:
-        DatabaseSchemaError: a newer version has migrated them.
-    """
-    script = ScriptDirectory.from_config(config := _config(connection))
-    if _present(connection) == script.get_current_head():
-        return
-    if connection.dialect.name == "postgresql":  # SQLite has only one writer at a time
-        connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s'"))
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCK})"))
-    present = _present(connection)  # again: the earlier holder of the lock may have migrated
-    known = {revision.revision for revision in script.walk_revisions()}
-    if present is not None and present not in known:
-        message = (
-            f"gateway.database: the database's tables are at version {present}, this gateway knows up to "
-            f"{script.get_current_head()}: it was used by a newer gateway; update this one"
-        )
-        raise DatabaseSchemaError(message)
-    command.upgrade(config, "head")
-
-
-def _present(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
-
-
-def _config(connection: Connection) -> Config:
-    config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
-    return config

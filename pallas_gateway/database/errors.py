@@ -15,7 +15,7 @@ class DatabaseUnavailableError(GatewayError):
 
 
 class DatabaseSchemaError(GatewayError):
-    """The database's tables are newer than this version of the gateway, which must be updated."""
+    """The database's tables are newer than this version of the gateway, or older and not to be upgraded by it."""
 
     reason = "threads_schema_newer"
     exit_code = 2

@@ -11,8 +11,9 @@ import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol, Self
 
-from pallas_gateway.database.connections import OPERATION_SECONDS, Database, migrate
+from pallas_gateway.database.connections import OPERATION_SECONDS, Database
 from pallas_gateway.database.errors import DatabaseSchemaError, DatabaseUnavailableError
+from pallas_gateway.database.migrating import migrate, require_current
 from pallas_gateway.limits import DatabaseLimits
 from pallas_gateway.tasks import TaskOwner
 
@@ -41,9 +42,19 @@ class GatewayDatabase:
     """An async context manager around the connections to the database."""
 
     def __init__(
-        self, url: Secret, folder: Path, *, limits: DatabaseLimits | None = None, up: Gauge | None = None
+        self,
+        url: Secret,
+        folder: Path,
+        *,
+        limits: DatabaseLimits | None = None,
+        up: Gauge | None = None,
+        upgrades: bool = True,
     ) -> None:
-        """Not open yet; `up` shows whether the database is available."""
+        """Not open yet.
+
+        `up` shows whether the database is available. Unless it `upgrades`, a database with older tables is refused.
+        """
+        self._prepare = migrate if upgrades else require_current
         self._limits = limits = limits or DatabaseLimits()
         self.connections = Database(url, folder, busy_seconds=limits.busy_seconds, up=up)
         self._parts: list[Part] = []
@@ -64,7 +75,7 @@ class GatewayDatabase:
         """Migrate the database; while it is unavailable, keep trying in the background.
 
         Raises:
-            DatabaseSchemaError: a newer gateway has used the database.
+            DatabaseSchemaError: a newer gateway has used the database, or the tables are older and not to be upgraded.
         """
         try:
             with suppress(DatabaseUnavailableError):
@@ -128,6 +139,6 @@ class GatewayDatabase:
         self._cleaned_at = now
 
     async def _open(self, seconds: float) -> None:
-        await self.connections.write(lambda connection: connection.run_sync(migrate), seconds=seconds)
+        await self.connections.write(lambda connection: connection.run_sync(self._prepare), seconds=seconds)
         self._is_open = True
         await self.connections.try_out()  # it may be a standby, or full

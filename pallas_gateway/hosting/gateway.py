@@ -391,7 +391,7 @@ def _stored(gateway: Gateway, process: str) -> StoredServices | None:
     url, folder = Secret(settings.database), configuration.path.resolve().parent
     leases = LeaseTerms(settings.threads_lease_seconds, process)
     up, limits = gateway.metrics.threads_database_up, gateway.limits
-    database = GatewayDatabase(url, folder, limits=limits.database, up=up)
+    database = GatewayDatabase(url, folder, limits=limits.database, up=up, upgrades=settings.upgrade_database)
     stored = StoredServices(database, leases, lambda: gateway.configuration, limits.threads)
     stored.definitions.check = gateway.problems_of_sources
     return stored

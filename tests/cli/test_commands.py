@@ -17,7 +17,8 @@ ROOT = Path(__file__).parents[2]
 def test_help_names_every_command(run: Command) -> None:
     ran = run("--help")
     assert (ran.code, ran.err) == (0, "")
-    for name in ("init", "serve", "check", "agents", "health", "call", "calls", "connect", "schema", "token", "audit"):
+    serving = ("init", "serve", "check", "schema", "token", "audit", "database")
+    for name in (*serving, "agents", "health", "call", "calls", "connect"):
         assert f" {name} " in ran.out
 
 

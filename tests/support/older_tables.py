@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from alembic import command
 from sqlalchemy import text
 
-from pallas_gateway.database import connections
+from pallas_gateway.database import migrating
 from pallas_gateway.database.connections import Database
 from pallas_gateway.identity.secret import Secret
 
@@ -33,7 +33,7 @@ _TURN = text(
 def migrations_up_to(version: str, folder: Path) -> Path:
     """Copy the migrations of a version, and of those before it, to a folder."""
     copy = folder / "migrations"
-    shutil.copytree(Path(connections.__file__).with_name("migrations"), copy)
+    shutil.copytree(Path(migrating.__file__).with_name("migrations"), copy)
     for file in (copy / "versions").glob("v*.py"):
         if file.name[1:5] > version:
             file.unlink()
@@ -45,7 +45,7 @@ async def migrate_to(version: str, url: str, folder: Path) -> None:
     migrations = migrations_up_to(version, folder)
 
     def migrate(connection: Connection) -> None:
-        config = connections._config(connection)
+        config = migrating._config(connection)
         config.set_main_option("script_location", str(migrations))
         command.upgrade(config, "head")
 

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.command_fixtures import folder, run
 from tests.support.postgresql import PostgreSql, postgresql
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
+
+__all__ = ["database_url", "folder", "run", "server"]
 
 
 @pytest.fixture(scope="session")

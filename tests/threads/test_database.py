@@ -18,8 +18,9 @@ from prometheus_client import CollectorRegistry
 from sqlalchemy import event, text
 
 from pallas_gateway.database import connections as module
-from pallas_gateway.database.connections import VERSION_TABLE, Database
+from pallas_gateway.database.connections import Database
 from pallas_gateway.database.errors import DatabaseSchemaError, DatabaseUnavailableError
+from pallas_gateway.database.migrating import VERSION_TABLE
 from pallas_gateway.database.tables import METADATA
 from pallas_gateway.hosting import gateway
 from pallas_gateway.identity.secret import Secret

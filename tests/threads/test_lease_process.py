@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from pallas_gateway.calls.call import Message
 from pallas_gateway.calls.questions import Question
-from pallas_gateway.database import connections
+from pallas_gateway.database import migrating
 from pallas_gateway.database.connections import Database
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.threads.question_store import Waits
@@ -92,7 +92,7 @@ async def test_a_turn_that_was_begun_before_the_update_of_the_tables_goes_on_aft
     older = Database(Secret(database_url), Path("/"))
 
     def to_older(connection: Connection) -> None:
-        command.upgrade(connections._config(connection), "0003")
+        command.upgrade(migrating._config(connection), "0003")
 
     await older.write(lambda connection: connection.run_sync(to_older))
     await executed(older, *OLDER_BEGINS)

@@ -17,9 +17,10 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from sqlalchemy import event, func, select, text
 
 from pallas_gateway.config.model.limits import LimitsSettings
-from pallas_gateway.database import connections, tables
-from pallas_gateway.database.connections import Database, migrate
+from pallas_gateway.database import migrating, tables
+from pallas_gateway.database.connections import Database
 from pallas_gateway.database.errors import DatabaseSchemaError, DatabaseUnavailableError
+from pallas_gateway.database.migrating import migrate
 from pallas_gateway.errors import CallLimitedError
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.ledger.counters import Counters
@@ -327,15 +328,15 @@ async def test_the_use_of_a_rule_is_that_of_its_busiest_counter(database_url: st
 async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, config, id_ = migrations_up_to("0005", tmp_path), connections._config, "1" * 32
+    folder, config, id_ = migrations_up_to("0005", tmp_path), migrating._config, "1" * 32
 
-    def older_config(connection: Connection) -> Config:
+    def older_config(connection: Connection | None = None) -> Config:
         changed = config(connection)
         changed.set_main_option("script_location", str(folder))
         return changed
 
     with monkeypatch.context() as older:
-        older.setattr(connections, "_config", older_config)
+        older.setattr(migrating, "_config", older_config)
         async with services(database_url) as stored:
             assert await stored.states.use("ticket", 600)
     await write_as_of_0006(database_url, [id_], [("complete", "hello")])
@@ -346,7 +347,7 @@ async def test_tables_of_version_0005_get_counters_and_keep_what_they_have(
         assert await stored.counters.begin(limits.all, entry()) is None
         with pytest.raises(CallLimitedError):
             await stored.counters.begin(limits.all, entry())
-    monkeypatch.setattr(connections, "_config", older_config)
+    monkeypatch.setattr(migrating, "_config", older_config)
     with pytest.raises(DatabaseSchemaError, match=r"at version \d+, this gateway knows up to 0005"):
         async with services(database_url):
             pass

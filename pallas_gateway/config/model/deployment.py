@@ -167,6 +167,10 @@ their `allowed_origins`."""
 Requires `pip install 'pallas-gateway[database]'`. Without it there are no threads and no agents that are changed over \
 HTTP."""
 
+    upgrade_database: Flag = True
+    """Upgrade the tables of `database` at the start. `false`: a gateway whose tables are older does not start; \
+`pallas-gateway database upgrade` upgrades them. See [upgrading.md](upgrading.md#the-database)."""
+
     agents_may_use: AgentsMayUseSettings = Field(default_factory=AgentsMayUseSettings)
     """What [agents of the database](agents-as-data.md) may use, which are made and changed over HTTP. Default: \
 nothing, so that none can be created."""

@@ -1,8 +1,8 @@
-"""Alembic's environment; `database/connections.py` passes it a connection that holds the lock."""
+"""Alembic's environment; `database/migrating.py` passes it a connection that holds the lock."""
 
 from alembic import context
 
-from pallas_gateway.database.connections import VERSION_TABLE
+from pallas_gateway.database.migrating import VERSION_TABLE
 from pallas_gateway.database.tables import METADATA
 
 context.configure(

@@ -116,6 +116,7 @@ def test_a_file_of_four_lines_gets_every_documented_default() -> None:
         "audit_sync": "second",
         "audit_required": False,
         "database": None,
+        "upgrade_database": True,
         "agents_may_use": {
             "models": (),
             "servers": {},
