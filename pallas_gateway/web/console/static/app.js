@@ -22,10 +22,11 @@ const VIEWS = [
 const LATER = {
   Chat: {
     files: [
-      'asked', 'attachments', 'browser_keeper', 'call_nodes', 'calls', 'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper', 'inlines',
+      'asked', 'attachments', 'browser_keeper', 'call_nodes', 'calls', 'cases', 'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper',
+      'inlines',
       'markdown', 'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
-      'views/activity', 'views/composer', 'views/conversation_list', 'views/copy', 'views/fields', 'views/inspect', 'views/question', 'views/text',
-      'views/turn', 'views/waterfall',
+      'views/activity', 'views/cases', 'views/composer', 'views/conversation_list', 'views/copy', 'views/feedback', 'views/fields', 'views/inspect',
+      'views/question', 'views/text', 'views/turn', 'views/waterfall',
     ],
     load: async () => (await import('./views/chat.js')).Chat,
   },

@@ -15,7 +15,7 @@ import { heldTurns, whileHeld, whenFree } from './tabs.js';
  */
 
 const SAVE_SECONDS = 2;
-const store = new Conversations();
+export const store = new Conversations();
 
 export class BrowserKeeper {
   /** @param {Session} session */
@@ -66,6 +66,7 @@ export class BrowserKeeper {
    */
   async run(call, conversation, index) {
     const { agent } = this._session;
+    call.turn.model = call.turn.params.model ?? (agent.model || null);
     await whileHeld(call.turn.id, async () => {
       const saving = setInterval(() => this.save(conversation), SAVE_SECONDS * 1000);
       await this.save(conversation);
@@ -93,6 +94,23 @@ export class BrowserKeeper {
   rename(conversation, title) {
     conversation.title = title;
     return this.save(conversation);
+  }
+
+  /**
+   * @param {Conversation} conversation
+   * @param {Turn} turn
+   * @param {{rating: 'good' | 'bad', note: string} | null} feedback
+   */
+  async rate(conversation, turn, feedback) {
+    const before = turn.feedback;
+    turn.feedback = feedback ? { ...feedback, ratedAt: new Date().toISOString() } : undefined;
+    try {
+      await store.put(Object.assign(conversation, { changed: Date.now() }));
+    } catch (error) {
+      turn.feedback = before;
+      throw error;
+    }
+    this._session.listed(conversation);
   }
 
   /** @param {Conversation} conversation */

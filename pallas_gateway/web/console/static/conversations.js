@@ -11,8 +11,9 @@ import { cut } from './text.js';
  * @typedef {{at: number, message: any}} Event one notification or answer of the caller, and the milliseconds since the call began
  * @typedef {'running' | 'complete' | 'error' | 'stopped' | 'interrupted' | 'elsewhere'} TurnState `elsewhere`: another tab runs it
  * @typedef {{id: string, message: string, images: Image[], params: Record<string, any>, began: number, state: TurnState,
- *   error: string, result: any, events: Event[], leftOut: number, number?: number, isTimeless?: boolean}} Turn
- *   `number` in a thread of the gateway; `isTimeless`: the times of its events are not known
+ *   error: string, result: any, events: Event[], leftOut: number, number?: number, isTimeless?: boolean, model?: string | null,
+ *   feedback?: Feedback}} Turn `number` in a thread of the gateway; `isTimeless`: the times of its events are not known
+ * @typedef {{rating: 'good' | 'bad', note: string, ratedAt: string}} Feedback what the reader thinks of the answer
  * @typedef {{id: string, agent: string, title: string, created: number, changed: number, turns: Turn[],
  *   isOnGateway?: boolean, threadId?: string}} Conversation `threadId`: of the gateway's, once the gateway has it
  */
@@ -204,15 +205,15 @@ export class Conversations {
   }
 
   /**
-   * Return the conversations with an agent, the one last changed first.
-   * @param {string} agent
+   * Return the conversations with an agent, or with all, the one last changed first.
+   * @param {string} [agent]
    * @returns {Promise<Conversation[]>}
    */
   async list(agent) {
     const database = await this._open();
     const found = database
       ? await done(database.transaction('conversations').objectStore('conversations').index('agent').getAll(agent))
-      : [...this._memory.values()].filter((one) => one.agent === agent);
+      : [...this._memory.values()].filter((one) => agent === undefined || one.agent === agent);
     return found.toSorted((/** @type {Conversation} */ a, /** @type {Conversation} */ b) => b.changed - a.changed);
   }
 

@@ -4,7 +4,7 @@ import { newConversation, titleOf } from './conversations.js';
 import { McpError, Pauses, isUnreachable } from './mcp.js';
 import { tokenFor, untilReached } from './state.js';
 import { ThreadCall } from './thread_call.js';
-import { deleteThread, forkThread, listThreads, readTurns, renameThread } from './threads.js';
+import { deleteThread, forkThread, listThreads, rateTurn, readTurns, renameThread } from './threads.js';
 
 /**
  * @typedef {import('./conversations.js').Conversation} Conversation
@@ -54,7 +54,8 @@ export class GatewayKeeper {
     const last = turns.findLast(isKept)?.number;
     if (!last) return this.begin();
     const thread = await forkThread(String(conversation.threadId), last, this._token());
-    const copy = Object.assign(this._conversationOf(thread), { turns });
+    const copied = turns.map((turn) => (turn.feedback ? { ...turn, feedback: undefined } : turn)); // ratings are not copied
+    const copy = Object.assign(this._conversationOf(thread), { turns: copied });
     this._session.listed(copy);
     return copy;
   }
@@ -126,6 +127,15 @@ export class GatewayKeeper {
     await renameThread(String(conversation.threadId), title, this._token());
     conversation.title = title;
     this._session.listed(conversation);
+  }
+
+  /**
+   * @param {Conversation} conversation
+   * @param {Turn} turn
+   * @param {{rating: 'good' | 'bad', note: string} | null} feedback
+   */
+  async rate(conversation, turn, feedback) {
+    turn.feedback = await rateTurn(String(conversation.threadId), Number(turn.number), feedback, this._token());
   }
 
   /** @param {Conversation} conversation */

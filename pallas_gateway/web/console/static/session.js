@@ -39,8 +39,11 @@ export function sessionOf(agent) {
   return session;
 }
 
-/** @param {import('./state.js').Agent} agent */
-function agentKey(agent) {
+/**
+ * Return what tells the conversations with an agent from those with others.
+ * @param {import('./state.js').Agent} agent
+ */
+export function agentKey(agent) {
   return new URL(agent.url, document.baseURI).href;
 }
 
@@ -255,6 +258,16 @@ export class Session {
    */
   rename(conversation, title) {
     return this.attempt(() => this._keeper(conversation).rename(conversation, title));
+  }
+
+  /**
+   * Rate an answer of the open conversation; null takes the rating away.
+   * @param {import('./conversations.js').Turn} turn
+   * @param {{rating: 'good' | 'bad', note: string} | null} feedback
+   * @throws {Error} if it cannot be stored
+   */
+  rate(turn, feedback) {
+    return this._keeper(this.open.value).rate(this.open.value, turn, feedback);
   }
 
   /** @param {Conversation} conversation */

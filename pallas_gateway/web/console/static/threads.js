@@ -13,7 +13,7 @@ const STOPPED = 'The call was cancelled.';
 
 /**
  * @typedef {import('./conversations.js').Turn} Turn
- * @typedef {{id: string, title: string | null, createdAt: string, updatedAt: string, turns: number}} Thread
+ * @typedef {{id: string, agent: string, title: string | null, createdAt: string, updatedAt: string, turns: number}} Thread
  */
 
 /**
@@ -23,7 +23,24 @@ const STOPPED = 'The call was cancelled.';
  * @returns {Promise<Thread[]>}
  */
 export async function listThreads(agent, token) {
-  const path = `agents/${encodeURIComponent(agent)}/threads?limit=${PAGE}`;
+  return threadsAt(`agents/${encodeURIComponent(agent)}/threads?limit=${PAGE}`, token);
+}
+
+/**
+ * Return the caller's threads with rated answers, with one agent or with all.
+ * @param {string} token
+ * @param {string} [agent]
+ * @returns {Promise<Thread[]>}
+ */
+export async function listRated(token, agent) {
+  return threadsAt(`${agent ? `agents/${encodeURIComponent(agent)}/` : ''}threads?rated=true&limit=${PAGE}`, token);
+}
+
+/**
+ * @param {string} path
+ * @param {string} token
+ */
+function threadsAt(path, token) {
   return pages(token, (after) => (after === null ? path : `${path}&cursor=${after}`), 'threads', 'nextCursor');
 }
 
@@ -53,6 +70,19 @@ export async function readTurns({ id, agent, after: first = 0 }, token) {
  */
 export async function renameThread(id, title, token) {
   await request(`threads/${id}`, { method: 'PATCH', token, body: { title: title || null } });
+}
+
+/**
+ * Rate the answer of a turn; null takes the rating away.
+ * @param {string} id
+ * @param {number} turn
+ * @param {{rating: 'good' | 'bad', note: string} | null} feedback
+ * @param {string} token
+ * @returns {Promise<import('./conversations.js').Feedback | undefined>} as it is stored
+ */
+export async function rateTurn(id, turn, feedback, token) {
+  const response = await request(`threads/${id}/turns/${turn}/feedback`, feedback ? { method: 'PUT', token, body: feedback } : { method: 'DELETE', token });
+  return feedback ? jsonOf(response) : undefined;
 }
 
 /**
@@ -196,7 +226,8 @@ function namesOf(toolName) {
  */
 function turnOf(id, asked, answer) {
   const began = Date.parse(asked.createdAt);
-  const turn = { ...newTurn(String(asked.content ?? ''), asked.images ?? []), id: `${id}/${asked.turnIndex}`, number: asked.turnIndex, began };
+  const begun = { ...newTurn(String(asked.content ?? ''), asked.images ?? [], asked.params ?? {}), id: `${id}/${asked.turnIndex}`, number: asked.turnIndex, began };
+  const turn = { ...begun, model: answer?.model ?? null, feedback: answer?.feedback };
   if (answer?.status === 'complete') {
     const seconds = (Date.parse(answer.createdAt) - began) / 1000;
     return { ...turn, state: 'complete', result: resultOf({ ...answer, threadId: id }, { seconds }) };

@@ -88,6 +88,7 @@ export function Chat({ agent }) {
                 args=${() => session.argumentsOf(index)}
                 isRecent=${index >= calls.length - RECENT}
                 onEdit=${mayChange ? () => edit(index) : null}
+                onRate=${(/** @type {any} */ feedback) => session.rate(call.turn, feedback)}
                 onRetry=${mayRetry(index) ? () => retry(index) : null}
               />
             `,

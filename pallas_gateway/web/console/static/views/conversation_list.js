@@ -6,6 +6,7 @@ import { asJson, asMarkdown, fromJson, nameOf, titleOf } from '../conversations.
 import { download } from '../download.js';
 import { hueOf } from '../marks.js';
 import { isLost } from '../state.js';
+import { Cases } from './cases.js';
 
 /** @typedef {import('../conversations.js').Conversation} Conversation */
 
@@ -93,10 +94,12 @@ export function ConversationActions({ session }) {
         <button type="button" class="quiet" onClick=${() => (asking.value = 'rename')}>Rename</button>
         <button type="button" class="quiet" onClick=${() => download(`${name}.md`, 'text/markdown', asMarkdown(conversation))}>Export Markdown</button>
         <button type="button" class="quiet" onClick=${() => download(`${name}.json`, 'application/json', asJson(conversation))}>Export JSON</button>
+        <button type="button" class="quiet" onClick=${() => (asking.value = 'cases')}>Rated answers…</button>
         <button type="button" class="quiet" onClick=${() => (asking.value = 'delete')}>Delete</button>
       </div>
     </details>
     ${asking.value === 'rename' && html`<${Rename} session=${session} onClose=${() => (asking.value = '')} />`}
+    ${asking.value === 'cases' && html`<${Cases} agent=${session.agent} onClose=${() => (asking.value = '')} />`}
     ${asking.value === 'delete' && html`<${Delete} session=${session} onClose=${() => (asking.value = '')} />`}
   `;
 }

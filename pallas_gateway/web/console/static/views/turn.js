@@ -10,6 +10,7 @@ import { cut, duration, harmless } from '../text.js';
 import { Entries } from './activity.js';
 import { Files, Thumbnails } from './composer.js';
 import { Copy } from './copy.js';
+import { FeedbackRow } from './feedback.js';
 import { CallInspector } from './inspect.js';
 import { QuestionForm } from './question.js';
 import { Markdown } from './text.js';
@@ -19,11 +20,11 @@ const LONGEST_NOW = 160;
 /**
  * @typedef {import('../shown_call.js').ShownCall} ShownCall
  * @typedef {{call: ShownCall, agent: import('../state.js').Agent, args: () => Record<string, any>,
- *   onEdit: (() => void) | null, onRetry: (() => void) | null, isRecent: boolean}} Props `isRecent`: one of the last turns
+ *   onEdit: (() => void) | null, onRetry: (() => void) | null, onRate: import('./feedback.js').Rate, isRecent: boolean}} Props `isRecent`: one of the last turns
  */
 
 /** @param {Props} props */
-export function TurnView({ call, agent, args, onEdit, onRetry, isRecent }) {
+export function TurnView({ call, agent, args, onEdit, onRetry, onRate, isRecent }) {
   const { turn } = call;
   const { message, files } = useMemo(() => apart(turn.message), [turn.message]);
   const inspected = useSignal(false);
@@ -50,6 +51,7 @@ export function TurnView({ call, agent, args, onEdit, onRetry, isRecent }) {
           ${state === 'complete' && call.outcome.value?.text && html`<${Copy} text=${call.outcome.value.text} what="the answer" />`}
           ${onRetry && html`<button type="button" class="quiet small" onClick=${onRetry}>Retry</button>`}
           <button type="button" class="quiet small" onClick=${() => (inspected.value = true)}>Inspect</button>
+          ${state === 'complete' && html`<${FeedbackRow} turn=${turn} onRate=${onRate} />`}
         </div>`}
       </div>
       ${inspected.value && html`<${CallInspector} call=${call} agent=${agent} args=${args()} onClose=${() => (inspected.value = false)} />`}
