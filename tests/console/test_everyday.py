@@ -8,11 +8,13 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from tests.console.pages import findings
-from tests.console.talking import Talking, answered, chat, log, talking, tool
+from pallas_gateway.identity.static_keys import hash_of
+from tests.console.pages import enter, findings
+from tests.console.talking import Talking, answered, chat, log, send, talking, tool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
 
     from playwright.async_api import Page
 
@@ -41,7 +43,7 @@ async def copied(page: Page, name: str) -> str:
     button = page.get_by_role("button", name=name, exact=True).last
     await button.focus()
     await page.keyboard.press("Enter")
-    await expect(button).to_have_text("Copied")
+    await expect(page.get_by_role("button", name=name.replace("Copy", "Copied"), exact=True)).to_have_text("Copied")
     await expect(page.get_by_role("status").get_by_text("Copied", exact=True).last).to_be_attached()
     return str(await page.evaluate("navigator.clipboard.readText()"))
 
@@ -75,3 +77,84 @@ async def test_a_clipboard_that_refuses_is_a_message(talk: Talking, pages: Pages
     await page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error('no')); }")
     await page.get_by_role("button", name="Copy the answer").click()
     await expect(page.get_by_role("status").get_by_text("The browser does not allow copying.")).to_be_visible()
+
+
+# --- a link to a conversation ----------------------------------------------------------------------------------------
+
+MISSING = "The conversation of this link is not here"
+
+
+async def two_conversations(page: Page) -> tuple[str, str]:
+    """Have two conversations, `one` and `two`, of which the last is open; return their addresses."""
+    await send(page, "one")
+    await answered(page, "heard one")
+    first = page.url
+    await page.get_by_role("button", name="New conversation").click()
+    await send(page, "two")
+    await answered(page, "heard two")
+    await expect(page).not_to_have_url(first)
+    return first, page.url
+
+
+@pytest.mark.parametrize("on_gateway", [False, True])
+async def test_the_address_follows_the_open_conversation(
+    talk: Talking, kept: Talking, pages: Pages, *, on_gateway: bool
+) -> None:
+    one = kept if on_gateway else talk
+    page = await chat(pages, one, "leaf", permissions=CLIPBOARD)
+    agent = f"{one.base_url}/console/#/agents/leaf"
+    await expect(page).to_have_url(agent)
+    first, second = await two_conversations(page)
+    assert first.startswith(f"{agent}/conversations/")
+    await page.reload()
+    await answered(page, "heard two")
+    await expect(page).to_have_url(second)
+    await page.get_by_role("button", name="one", exact=True).click()
+    await expect(page).to_have_url(first)
+    await page.go_back()
+    await expect(page).to_have_url(second)
+    await answered(page, "heard two")
+    await expect(log(page)).not_to_contain_text("heard one")
+    await page.go_forward()
+    await answered(page, "heard one")
+    await page.get_by_role("link", name="Details of Leaf").click()
+    await expect(page).to_have_url(f"{agent}/details")
+    await page.go_back()
+    await answered(page, "heard one")
+
+    await page.get_by_text("More", exact=True).click()
+    await page.get_by_role("button", name="Copy link").click()
+    await expect(page.get_by_role("status").get_by_text("Copied")).to_be_attached()
+    link = str(await page.evaluate("navigator.clipboard.readText()"))
+    assert link == first
+    other = await pages.another(page.context, one.base_url, link.partition("/console/")[2])
+    await answered(other, "heard one")
+    assert await findings(page) == []
+    await page.get_by_role("button", name="Delete").click()
+    await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    await expect(page).to_have_url(agent)
+    await other.reload()
+    await expect(other.get_by_role("alert")).to_contain_text(MISSING)
+    await expect(other).to_have_url(link)
+    await send(other, "three")
+    await answered(other, "heard three")
+    await expect(other.get_by_role("alert")).to_have_count(0)
+    await expect(other).not_to_have_url(link)
+
+
+async def test_a_link_opens_after_its_owner_has_set_a_token(tmp_path: Path, pages: Pages) -> None:
+    keys = [{"name": name, "sha256": hash_of(name), "grants": ["run:agents"]} for name in ("ada", "ben")]
+    auth = {"tokens": keys, "anonymous": ["view:agents"]}
+    async with talking(tmp_path, database="sqlite:///threads.db", auth=auth) as one:
+        pages.expected += ["status of 401", "status of 403"]
+        page = await chat(pages, one, "leaf")
+        await enter(page, "ada")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        first, _ = await two_conversations(page)
+        other = await pages.open(one.base_url, first.partition("/console/")[2])
+        await expect(other.get_by_role("textbox", name="Message")).to_be_visible()
+        await enter(other, "ben")
+        await expect(other.get_by_role("alert")).to_contain_text(MISSING)
+        await enter(other, "ada")
+        await answered(other, "heard one")
+        await expect(other).to_have_url(first)

@@ -23,8 +23,7 @@ const LATER = {
   Chat: {
     files: [
       'asked', 'attachments', 'browser_keeper', 'call_nodes', 'calls', 'cases', 'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper',
-      'inlines',
-      'markdown', 'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
+      'conversation_address', 'inlines', 'markdown', 'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
       'views/activity', 'views/cases', 'views/composer', 'views/conversation_list', 'views/copy', 'views/feedback', 'views/fields', 'views/inspect',
       'views/question', 'views/text', 'views/turn', 'views/waterfall',
     ],
@@ -164,11 +163,11 @@ function Connection() {
 }
 
 function View() {
-  const [view, id, part] = route.value;
+  const [view, id, part, conversation] = route.value;
   if (view === 'agents' && id) {
     const agent = agentById(id);
     if (agent && partOf(part) && (part === 'details' || !agent.registry)) return html`<${Later} key=${`${part} ${id}`} name=${partOf(part)} of=${{ agent, name: agent.name }} />`;
-    if (agent) return html`<${Later} key=${id} name="Chat" of=${{ agent }} />`;
+    if (agent) return html`<${Later} key=${id} name="Chat" of=${{ agent, wanted: part === 'conversations' ? conversation : undefined }} />`;
     if (agents.value) return html`<${Missing} text=${`There is no agent “${id}” here, or the token may not view it.`} />`;
     if (!registryError.value) return html`<p class="empty" role="status">Loading the agents…</p>`;
     return isLost.value ? null : html`<p class="notice error" role="alert">${registryError.value.message}</p>`;
@@ -186,7 +185,7 @@ function Missing({ text }) {
 
 function App() {
   const main = useRef(/** @type {HTMLElement | null} */ (null));
-  const place = route.value.join('/');
+  const place = route.value.slice(0, route.value[2] === 'conversations' ? 2 : undefined).join('/'); // other conversations are the same view
   const first = useRef(true);
   useEffect(() => {
     document.title = titleOf();

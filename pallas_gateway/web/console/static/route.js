@@ -13,6 +13,19 @@ export function address(...path) {
   return `#/${path.map(encodeURIComponent).join('/')}`;
 }
 
+/**
+ * Change the address, without a change of the focus.
+ *
+ * @param {string[]} path
+ * @param {{isAStep: boolean}} how a step that “back” returns from, or in place of the address
+ */
+export function go(path, { isAStep }) {
+  const place = address(...path);
+  if (isAStep) history.pushState(null, '', place);
+  else history.replaceState(null, '', place);
+  route.value = parts();
+}
+
 function parts() {
   const path = location.hash.replace(/^#\/?/, '').split('/').map(decoded);
   return path[0] ? path : ['agents'];

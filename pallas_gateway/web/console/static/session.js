@@ -68,6 +68,10 @@ export class Session {
     /** True while the turns of the open conversation are read. */
     this.isReading = signal(false);
     this.problem = signal('');
+    /** The id of the conversation that is to be opened when it is found. */
+    this.wanted = signal('');
+    /** The id of a conversation that was wanted and is not there. */
+    this.missing = signal('');
     /** @type {any} the message that is being written */
     this.draft = signal(EMPTY);
     /** @type {any} the limit that refused the last call, with the caller that it holds for */
@@ -120,13 +124,48 @@ export class Session {
     this.conversations.value = [...kept, ...ours];
     this.problem.value = problems.join(' ');
     this.isUnread = problems.length > 0;
+    if (this.wanted.value && this._showWanted()) return;
     const open = this.open.value;
     const listed = this.conversations.value.find((/** @type {Conversation} */ one) => one.id === open.id);
     const newest = this.conversations.value.toSorted((/** @type {Conversation} */ a, /** @type {Conversation} */ b) => b.changed - a.changed)[0];
     if (listed?.isOnGateway) await this.show(listed);
     else if (listed && listed.changed > open.changed && !this.isRunning) await this.show(listed);
     else if (!listed && open.threadId && !this.isRunning && !this.problem.value) this._deletedElsewhere();
-    else if (first && newest && open.turns.length === 0) await this.show(newest);
+    else if (first && newest && open.turns.length === 0 && !this.missing.value) await this.show(newest);
+  }
+
+  /**
+   * Open the conversation with an id, which is read first if the list does not have it.
+   * @param {string} id
+   */
+  find(id) {
+    this.wanted.value = id;
+    if (!this._showListed(id) && this.conversations.value) this.load(); // it is being read before
+  }
+
+  /** @param {string} id */
+  _showListed(id) {
+    const found = (this.conversations.value ?? []).find((/** @type {Conversation} */ one) => one.id === id || one.threadId === id);
+    if (found) this.show(found);
+    return Boolean(found);
+  }
+
+  /** Open the wanted conversation, now that the list was read; return false if it may be found later. */
+  _showWanted() {
+    if (this._showListed(this.wanted.value)) return true;
+    if (this.isUnread) return false;
+    const id = this.wanted.value;
+    this.begin();
+    this.missing.value = id;
+    return true;
+  }
+
+  /**
+   * True if a conversation is in the list.
+   * @param {Conversation} conversation
+   */
+  has(conversation) {
+    return (this.conversations.value ?? []).some((/** @type {Conversation} */ { id }) => id === conversation.id);
   }
 
   /**
@@ -162,6 +201,7 @@ export class Session {
    * @param {Conversation} conversation
    */
   async show(conversation) {
+    this._forgetWanted();
     if (this.open.value !== conversation) {
       batch(() => {
         this.open.value = conversation;
@@ -199,9 +239,15 @@ export class Session {
 
   /** Open a new conversation. */
   begin() {
+    this._forgetWanted();
     this.open.value = this._newKeeper().begin();
     this.calls.value = [];
     this.isReading.value = false;
+  }
+
+  _forgetWanted() {
+    this.wanted.value = '';
+    this.missing.value = '';
   }
 
   /**
@@ -282,7 +328,9 @@ export class Session {
   forgetGateway() {
     this._gateway = new GatewayKeeper(this);
     this.conversations.value = (this.conversations.value ?? []).filter((/** @type {Conversation} */ one) => !one.isOnGateway);
+    const wanted = this.wanted.value || this.missing.value; // another caller may have it
     if (this.open.value.isOnGateway) this.begin();
+    this.wanted.value = wanted;
     this.load(true);
   }
 

@@ -2,6 +2,7 @@
 
 import { html, useEffect, useLayoutEffect, useRef, useSignal } from '../html.js';
 import { apart, bytesOf, withFiles } from '../attachments.js';
+import { useConversationAddress } from '../conversation_address.js';
 import { historyOf } from '../conversations.js';
 import { Mark } from '../marks.js';
 import { McpError, getJson } from '../mcp.js';
@@ -22,15 +23,17 @@ const RECENT = 10; // turns whose stored steps are shown at once
 const UNKNOWN = { mayRun: true, examples: /** @type {string[]} */ ([]), maxBodyBytes: 33_554_432 };
 const IN_PLACE = 'Sending replaces the message and all that follows it.';
 const IN_A_COPY = 'Sending begins a copy of the conversation, without the message and all that follows it.';
+const MISSING = 'The conversation of this link is not here: it was deleted, is kept in another browser, or belongs to another caller.';
 const LOST = 'The gateway cannot be reached.';
 
-/** @param {{agent: import('../state.js').Agent}} props */
-export function Chat({ agent }) {
+/** @param {{agent: import('../state.js').Agent, wanted?: string}} props `wanted`: the conversation that the address names */
+export function Chat({ agent, wanted }) {
   const session = sessionOf(agent);
   const editing = useSignal(/** @type {number | null} */ (null));
   const { draft } = session;
   const calls = session.calls.value;
   const conversation = session.open.value;
+  useConversationAddress(agent.id, session, wanted);
   const running = session.isRunning;
   const details = useDetails(agent);
   const unusable = useBlock(agent, details.mayRun);
@@ -77,7 +80,7 @@ export function Chat({ agent }) {
           <${ConversationActions} session=${session} />
         </header>
         <${HealthNotice} agent=${agent} blocked=${blocked} />
-        <${Log} key=${conversation.id} empty=${calls.length === 0} reading=${session.isReading.value} agent=${agent} examples=${details.examples}
+        <${Log} key=${conversation.id} empty=${calls.length === 0} missing=${session.missing.value !== ''} reading=${session.isReading.value} agent=${agent} examples=${details.examples}
           onExample=${(/** @type {string} */ message) => (draft.value = { ...draft.value, message })}>
           ${calls.map(
             (/** @type {any} */ call, /** @type {number} */ index) => html`
@@ -197,9 +200,9 @@ async function detailsOf(agent) {
 
 /**
  * The turns in a region that scrolls: it follows the end for as long as the reader is there.
- * @param {{empty: boolean, reading: boolean, agent: import('../state.js').Agent, examples: string[], onExample: (message: string) => void, children?: any}} props
+ * @param {{empty: boolean, missing: boolean, reading: boolean, agent: import('../state.js').Agent, examples: string[], onExample: (message: string) => void, children?: any}} props
  */
-function Log({ empty, reading, agent, examples, onExample, children }) {
+function Log({ empty, missing, reading, agent, examples, onExample, children }) {
   const region = useRef(/** @type {HTMLElement | null} */ (null));
   const content = useRef(/** @type {HTMLElement | null} */ (null));
   const follows = useRef(true);
@@ -222,6 +225,7 @@ function Log({ empty, reading, agent, examples, onExample, children }) {
   return html`
     <div class="log" role="log" aria-label="Conversation" tabindex="0" ref=${region} onScroll=${onScroll}>
       <div class="log-content" ref=${content}>
+        ${empty && missing && html`<p class="notice error" role="alert">${MISSING}</p>`}
         ${reading && html`<p class="empty" role="status">Reading the conversation…</p>`}
         ${empty && !reading && html`<p class="empty">Write a message to ${agent.title}. It reads this conversation, and nothing of the others.</p>`}
         ${empty && !reading && examples.length > 0 && html`<${Examples} examples=${examples} onChoose=${onExample} />`}

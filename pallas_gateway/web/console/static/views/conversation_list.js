@@ -2,11 +2,13 @@
 
 import { Dialog } from '../dialog.js';
 import { html, useEffect, useId, useRef, useSignal } from '../html.js';
+import { linkTo } from '../conversation_address.js';
 import { asJson, asMarkdown, fromJson, nameOf, titleOf } from '../conversations.js';
 import { download } from '../download.js';
 import { hueOf } from '../marks.js';
 import { isLost } from '../state.js';
 import { Cases } from './cases.js';
+import { Copy } from './copy.js';
 
 /** @typedef {import('../conversations.js').Conversation} Conversation */
 
@@ -92,6 +94,8 @@ export function ConversationActions({ session }) {
       <summary>More</summary>
       <div class="actions" onClick=${close}>
         <button type="button" class="quiet" onClick=${() => (asking.value = 'rename')}>Rename</button>
+        <span class="link-copy" onClick=${(/** @type {Event} */ event) => event.stopPropagation()}><${Copy} text=${() => linkTo(session.agent.id, conversation)} what="link" label="Copy link" small=${false} /></span>
+        ${!conversation.isOnGateway && html`<p class="hint">The link opens it in this browser.</p>`}
         <button type="button" class="quiet" onClick=${() => download(`${name}.md`, 'text/markdown', asMarkdown(conversation))}>Export Markdown</button>
         <button type="button" class="quiet" onClick=${() => download(`${name}.json`, 'application/json', asJson(conversation))}>Export JSON</button>
         <button type="button" class="quiet" onClick=${() => (asking.value = 'cases')}>Rated answers…</button>
