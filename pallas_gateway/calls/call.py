@@ -18,7 +18,7 @@ from pallas_gateway.identity.caller import ANONYMOUS, Caller
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mcp_types import ContentBlock
+    from mcp_types import CallToolResult, ContentBlock
 
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.identity.secret import Secret
@@ -31,7 +31,7 @@ PARAMS_META_KEY = "pallas/params"
 """In `_meta` of a result: the parameters of its call that were ignored or changed."""
 Role = Literal["user", "assistant"]
 type Stop = Literal["deadline", "repeat", "oscillation", "max_iterations", "budget", "limited"]
-type Api = Literal["mcp", "openai", "threads"]
+type Api = Literal["mcp", "openai", "threads", "console"]
 
 
 def new_call_id() -> str:
@@ -102,6 +102,20 @@ class ToolUse:
     ok: bool | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """A tool of one of the agent's downstreams, which a call runs without asking the model."""
+
+    server: str
+    tool: str
+    arguments: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The name as `server/tool`."""
+        return f"{self.server}/{self.tool}"
+
+
 @dataclass(slots=True)
 class Spent:
     """The tokens and tools that a call has used, also if it fails; empty until it has an instance."""
@@ -123,15 +137,16 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One `tools/call` of an agent's message tool.
+    """One call of an agent: a message to its model, or the `tool` of a downstream to run in place of it.
 
     `history` is chronological and holds only well-formed turns; `message` is the new user turn. `nesting` counts the
     calls above this one: those of this gateway, whose nearest is `parent_call_id`, and those that a client states.
     `parameters` are those of the caller, until the agent that answers completes them by its defaults. `checkpoint` is
     where another process has left off, for a call that is resumed; `given` are answers to questions that it puts again,
-    by their ids. `began` is when, by the monotonic clock. `spent` is what the call has used so far, the same object in
-    every copy of the call, as is its `spending`, which has its budgets. `api` is the API of its request. `step_log`
-    takes the steps of the call, if they are kept.
+    by their ids, or an answer that the request brings along, by the kind of its question. `began` is when, by the
+    monotonic clock. `spent` is what the call has used so far, the same object in every copy of the call, as is its
+    `spending`, which has its budgets. `api` is the API of its request. `step_log` takes the steps of the call, if they
+    are kept.
     """
 
     agent: str
@@ -144,6 +159,7 @@ class Call:
     parent_call_id: str | None = None
     trace_id: str | None = None
     api: Api = "mcp"
+    tool: ToolRequest | None = None
     step_log: StepLog | None = field(default=None, repr=False, compare=False)
     call_id: str = field(default_factory=new_call_id)
     checkpoint: str | None = field(default=None, repr=False)
@@ -244,7 +260,8 @@ class Reply:
     tools included; `stopped` is why the answer is partial. `tools` has each use of a tool by `server/tool`. What was
     spent is known in every case. `ignored` names parameters that the model's provider did not get, `changed` those that
     were sent with another value than was asked for, and this one: a limit of the model, or `thinking` that is `off`
-    because the model refuses a parameter while it thinks.
+    because the model refuses a parameter while it thinks. `tool_result` is that of a call that runs a tool, also if the
+    tool reports an error; `content` is then its content.
     """
 
     content: tuple[ContentBlock, ...]
@@ -257,6 +274,7 @@ class Reply:
     ignored: tuple[str, ...] = ()
     changed: Mapping[str, Any] = field(default_factory=dict)
     stopped: Stop | None = None
+    tool_result: CallToolResult | None = None
 
     @property
     def usage(self) -> Usage:

@@ -37,14 +37,17 @@ class HostedAgent(AgentState):
     """One agent of the project. It exists in every state; a call of an agent that is not ready is refused."""
 
     async def answer(self, call: Call, client: CallClient) -> Reply:
-        """Answer one call on a new instance. A failure of the model or the runtime is a `Reply`, too.
+        """Answer one call on a new instance: a message, or a tool to run.
+
+        A failure of the model or the runtime is a `Reply`, too.
 
         Args:
             call: the request.
             client: receives the events of the call, and is asked its questions.
 
         Raises:
-            CallRefusedError: `busy`, `images_unsupported`, `nesting_too_deep`, `limited`, `audit_unavailable`.
+            CallRefusedError: `busy`, `images_unsupported`, `nesting_too_deep`, `limited`, `audit_unavailable`; for a
+                tool `no_tool`, `approval_required`.
             AgentUnavailableError: the agent is not ready; the message has the reason.
         """
         with accounting(call, self._shared.metrics, self._shared.running) as account:
@@ -62,7 +65,8 @@ class HostedAgent(AgentState):
                     self._instance(version, sent, client, questions, account) as instance,
                 ):
                     with questions.pauses.including(slots):
-                        reply = await instance.generate(sent, timeout_seconds=version.settings.call_timeout_seconds)
+                        work = instance.generate if sent.tool is None else instance.run_tool
+                        reply = await work(sent, timeout_seconds=version.settings.call_timeout_seconds)
                 account.reply = told_of_changes(reply, call, sent)
                 return account.reply
 
@@ -115,7 +119,8 @@ class HostedAgent(AgentState):
             rules = replace(rules, caller=caller.owner or caller.name)
         questions = Questions(self.name, asker, rules, watch, given=call.given)
         allow = version.settings.approve_unasked == "allow"
-        questions.approvals = Approvals(version.settings.approve, allow_unasked=allow)
+        patterns, is_for_tool = version.settings.approve, call.tool is not None
+        questions.approvals = Approvals(patterns, allow_unasked=allow, refuse_request=is_for_tool)
         return questions
 
     def _refuse_too_deep(self, call: Call) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
 from pallas_gateway.calls.questions import Question
+from pallas_gateway.errors import CallRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -40,17 +41,31 @@ _SCHEMA = {
 }
 
 
+class ApprovalRequiredError(CallRefusedError):
+    """The tool of the request requires an approval that the request does not bring; `question` is to be asked."""
+
+    reason = "approval_required"
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(f"The tool '{question.tool}' requires the approval of the caller.")
+        self.question = question
+
+
 class Approvals:
     """The approvals of one call.
 
     `patterns` are globs over `server/tool` (`local/tool` for functions of the agent) and `DESTRUCTIVE`. With
-    `allow_unasked`, tools run if the caller cannot be asked. `allowed` are patterns whose tools the caller has approved
-    for the rest of the call.
+    `allow_unasked`, tools run if the caller cannot be asked. With `refuse_request`, the question goes back in an
+    `ApprovalRequiredError`, because its request is for the tool itself. `allowed` are patterns whose tools the
+    caller has approved for the rest of the call.
     """
 
-    def __init__(self, patterns: Collection[str] = (), *, allow_unasked: bool = False) -> None:
+    def __init__(
+        self, patterns: Collection[str] = (), *, allow_unasked: bool = False, refuse_request: bool = False
+    ) -> None:
         self.patterns = tuple(patterns)
         self._allow_unasked = allow_unasked
+        self._refuse_request = refuse_request
         self.allowed: tuple[str, ...] = ()
 
     def needed_for(self, tool: str, *, destructive: bool) -> bool:
@@ -61,12 +76,17 @@ class Approvals:
         )
         return needed and not allowed
 
-    def take(self, answer: Answer, asked_under: Collection[str] | None = None) -> str | None:
-        """Return why a tool may not run, as a clause; None if it may.
+    def take(self, answer: Answer, question: Question, asked_under: Collection[str] | None = None) -> str | None:
+        """Return why the tool of a question may not run, as a clause; None if it may.
 
         `asked_under` are the patterns of the process that had asked, if the call is resumed: `call` approves the tools
         of these, and the tool does not run without an answer.
+
+        Raises:
+            ApprovalRequiredError: the request has to bring the answer.
         """
+        if answer.outcome == "unaskable" and self._refuse_request:
+            raise ApprovalRequiredError(question)
         if answer.outcome == "unaskable":
             is_allowed = self._allow_unasked and asked_under is None
             return None if is_allowed else "this caller cannot be asked for it"

@@ -124,7 +124,8 @@ class Questions:
 
     `pauses` are what pauses while a question of this call, or of one nested in it, is open. `tool_call_id` is the tool
     call whose questions these are, if they are of one alone. `given` are answers to questions of a resumed call, by
-    their ids: they count even if the caller cannot be asked any more.
+    their ids, or answers that a request brings along, by the kinds of their questions: they count even if the caller
+    cannot be asked (any more).
     """
 
     client_may_leave = False
@@ -182,7 +183,7 @@ class Questions:
         return answer
 
     def _given_to(self, question: Question) -> Answer | None:
-        answer = self._given.pop(question.id, None)
+        answer = self._given.pop(question.id, None) or self._given.pop(question.kind, None)
         fits = answer is not None and question.with_visible_surrogates().misfit(answer) is None
         return answer if fits else None
 

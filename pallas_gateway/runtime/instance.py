@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 from time import monotonic
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 
@@ -30,6 +30,7 @@ from pallas_gateway.runtime.call.messages import (
     workflow_failure,
 )
 from pallas_gateway.runtime.call.parameters import AppliedParameters
+from pallas_gateway.runtime.call.requested_tool import run_requested_tool
 from pallas_gateway.runtime.call.steps import has_steps, replayed
 from pallas_gateway.runtime.downstreams.connections.connecting import attach
 from pallas_gateway.runtime.downstreams.connections.connection_manager import (
@@ -49,7 +50,7 @@ from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence, Set
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence, Set
     from contextlib import AbstractContextManager
 
     from fast_agent.core.harness import HarnessSession
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
     from pallas_gateway.runtime.downstreams.listings.server_listing import Listing
     from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
-    from pallas_gateway.runtime.scope import Connect
     from pallas_gateway.tasks import TaskOwner
 
 ATTACH_SECONDS_STDIO = 20.0
@@ -96,18 +96,23 @@ class Connections:
         self.limits = limits
         self._timed_out_at: dict[str, float] = {}
 
-    async def connect(self, aggregator: MCPAggregator, *, peers: Mapping[str, PeerConnection] = NO_PEERS) -> None:
-        """Connect `aggregator` to those of its servers that load at the start; leave out those that fail."""
+    async def connect(
+        self, aggregator: MCPAggregator, only: str | None = None, *, peers: Mapping[str, PeerConnection] = NO_PEERS
+    ) -> None:
+        """Connect `aggregator` to those of its servers that load at the start; leave out those that fail.
+
+        `only`: connect it to this server, and to no other.
+        """
         if peers:
             connections_of(aggregator).peers = peers
         config = aggregator.context.config
         servers = config.mcp.servers if config and config.mcp else {}
         unknown = []
-        for name in aggregator.server_names:
+        for name in aggregator.server_names if only is None else (only,):
             if (known := self._known(name)) is not None:
                 install(known, aggregator, name)
                 self._is_there(name)
-            elif (server := servers.get(name)) is not None and not server.load_on_start:
+            elif only is None and (server := servers.get(name)) is not None and not server.load_on_start:
                 continue
             elif name not in peers:
                 unknown.append(name)
@@ -170,7 +175,7 @@ class FastAgentInstance:
         self,
         session: HarnessSession,
         served: str,
-        connect: Connect,
+        connect: Callable[[MCPAggregator, str | None], Awaitable[None]],
         observer: Observer,
         tasks: TaskOwner,
         *,
@@ -184,7 +189,7 @@ class FastAgentInstance:
         self._observer = observer
         self._meter = meter
         self._tasks = tasks
-        self._generation: asyncio.Task[PromptMessageExtended] | None = None
+        self._work: asyncio.Task[Any] | None = None
         self._parameters: AppliedParameters | None = None
         self._journal: Journal | None = None
         observer.watch_agents(self._agents.values())
@@ -229,10 +234,10 @@ class FastAgentInstance:
         """Return where the call waits; see `Instance.checkpoint`."""
         return self._journal.checkpoint(open_questions) if self._journal is not None else None
 
-    async def connect_one(self, aggregator: MCPAggregator) -> None:
+    async def connect_one(self, aggregator: MCPAggregator, only: str | None = None) -> None:
         """Watch and connect one aggregator, of an agent or of a clone that is made during the call."""
         self._observer.watch_connections(aggregator)
-        await self._connect_to_servers(aggregator)
+        await self._connect_to_servers(aggregator, only)
 
     async def _connect(self) -> None:
         """Connect all agents of the instance concurrently."""
@@ -248,28 +253,18 @@ class FastAgentInstance:
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer the call; see `Instance.generate`."""
-        self._generation = self._tasks.spawn(self._answer(call), name=f"generate {call.call_id}")
-        try:
-            is_over = await self._limits.ends_within(self._generation, timeout_seconds, _suspended_while_asking)
-        except asyncio.CancelledError:
-            self._generation.cancel()
-            raise
-        finally:
-            self._meter.cut_off()
-            self._observer.close_steps()
+        generation = self._spawn(self._answer(call), name=f"generate {call.call_id}")
+        is_over = await self._ends_within(generation, timeout_seconds)
         if is_over and (ended := self._meter.spending.ended) is not None:
             extra = {"event": "loop_halt", "reason": ended.stop, "agent": call.agent, "call_id": call.call_id}
             _guard_log.warning("call stopped by its budget", extra=extra)
             reply = stopped_reply(ended, self._observer.latest_text)
         elif is_over:
-            reply = _reply_of(self._generation)
+            reply = _reply_of(generation)
             if self._is_workflow and reply.failure is None and self._observer.failed_turn is not None:
                 reply = workflow_failure(self._observer.failed_turn)
         else:
-            self._generation.cancel()
-            self._observer.abandon_tools()
-            extra = {"event": "loop_halt", "reason": "deadline", "agent": call.agent, "call_id": call.call_id}
-            _guard_log.warning("call stopped at its deadline", extra={**extra, "seconds": timeout_seconds})
+            self._abandon(call, timeout_seconds)
             reply = deadline_reply(timeout_seconds, self._observer.latest_text)
         seen = self._observer
         seen.end_spans(reply.failure or "cancelled")
@@ -282,6 +277,41 @@ class FastAgentInstance:
             tools=tuple(one.name for one in self.tool_uses),
             **(self._parameters.outcome() if self._parameters is not None else {}),
         )
+
+    async def run_tool(self, call: Call, *, timeout_seconds: float) -> Reply:
+        """Run the tool of the call; see `Instance.run_tool`."""
+        work = run_requested_tool(call, self._agents, self._served, self.connect_one, self._observer)
+        running = self._spawn(work, name=f"run a tool {call.call_id}")
+        if await self._ends_within(running, timeout_seconds):
+            reply = _ended_by_itself() if running.cancelled() else running.result()
+        else:
+            self._abandon(call, timeout_seconds)
+            reply = failed("deadline", f"The tool did not answer within the {timeout_seconds:g} s for one call.")
+        self._observer.end_spans(reply.failure or "cancelled")
+        return replace(reply, turns=self.turns, tools=tuple(one.name for one in self.tool_uses))
+
+    def _spawn[T](self, work: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        self._work = task = self._tasks.spawn(work, name=name)
+        return task
+
+    async def _ends_within(self, work: asyncio.Task[Any], seconds: float) -> bool:
+        """Wait for the work of the call until its deadline; return False if it has not ended."""
+        try:
+            return await self._limits.ends_within(work, seconds, _suspended_while_asking)
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+        finally:
+            self._meter.cut_off()
+            self._observer.close_steps()
+
+    def _abandon(self, call: Call, seconds: float) -> None:
+        """Cancel the work of a call at its deadline."""
+        if self._work is not None:
+            self._work.cancel()
+        self._observer.abandon_tools()
+        extra = {"event": "loop_halt", "reason": "deadline", "agent": call.agent, "call_id": call.call_id}
+        _guard_log.warning("call stopped at its deadline", extra={**extra, "seconds": seconds})
 
     async def _answer(self, call: Call) -> PromptMessageExtended:
         self._parameters = parameters = AppliedParameters(call.parameters)
@@ -311,8 +341,8 @@ class FastAgentInstance:
         Raises:
             Exception: any of fast-agent; the instance then still counts as live.
         """
-        if self._generation is not None:
-            _, running = await asyncio.wait({self._generation}, timeout=self._limits.dispose_seconds)
+        if self._work is not None:
+            _, running = await asyncio.wait({self._work}, timeout=self._limits.dispose_seconds)
             if running:
                 _log.warning("call slow to stop")
                 await asyncio.wait(running)
@@ -327,17 +357,21 @@ class FastAgentInstance:
         finally:
             slow.cancel()
         fast_agent_api.break_cycles(self._session)
-        self._generation = None  # whose context refers to this instance
+        self._work = None  # whose context refers to this instance
 
 
 def _suspended_while_asking(deadline: asyncio.Timeout) -> AbstractContextManager[None]:
     return current_scope.get().questions.pauses.including(PausableDeadline(deadline))
 
 
+def _ended_by_itself() -> Reply:
+    return failed("runtime_error", "The agent stopped by itself before it answered.")
+
+
 def _reply_of(generation: asyncio.Task[PromptMessageExtended]) -> Reply:
     """The answer. An exception of fast-agent becomes one sentence; its traceback is in the log."""
     if generation.cancelled():
-        return failed("runtime_error", "The agent stopped by itself before it answered.")
+        return _ended_by_itself()
     error = generation.exception()
     if error is None:
         return to_reply(generation.result())

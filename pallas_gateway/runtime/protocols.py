@@ -287,6 +287,13 @@ class Instance(Protocol):
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer the call; a failure of the model or the runtime is a `Reply` with the kind of `failure`."""
 
+    async def run_tool(self, call: Call, *, timeout_seconds: float) -> Reply:
+        """Run the tool of the call, without its model; a server that does not answer is a `Reply` with a `failure`.
+
+        Raises:
+            CallRefusedError: `no_tool`, the agent does not have it; `approval_required`.
+        """
+
 
 class AgentRuntime(Protocol):
     """One started agent."""

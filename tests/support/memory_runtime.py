@@ -13,7 +13,7 @@ from mcp_types import ContentBlock, TextContent
 
 from pallas_gateway.calls.assistant_stream import Payload
 from pallas_gateway.calls.call import Call, Credentials, Message, Reply, ToolUse, TurnUsage, Usage
-from pallas_gateway.errors import AgentStartError
+from pallas_gateway.errors import AgentStartError, CallRefusedError
 from pallas_gateway.events.events import Emitter, EventSink, StepBegan, TurnEnded
 from pallas_gateway.events.progress import ProgressEvent
 from pallas_gateway.events.queue import EventQueue, StreamOptions
@@ -317,3 +317,8 @@ class MemoryInstance:
         reply = self.agent.answer(call)
         self.turns, self.tools = reply.turns, reply.tools
         return reply
+
+    async def run_tool(self, call: Call, *, timeout_seconds: float) -> Reply:
+        """Refuse the tool: the agent has none."""
+        del timeout_seconds
+        raise CallRefusedError(f"Agent '{call.agent}' has no tool.", reason="no_tool")

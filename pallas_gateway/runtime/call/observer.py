@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -45,7 +46,7 @@ from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry.traces import CallSpans
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from fast_agent.agents.tool_runner import ToolRunner
     from fast_agent.interfaces import AgentProtocol
@@ -136,6 +137,14 @@ class Observer:
         loop = self._speaking.get(llm)
         has_text = loop is not None and loop.spoken_in == loop.iteration
         return self._options.text_seconds if has_text else 0.0
+
+    @contextmanager
+    def tool_used(self, call: ToolCall) -> Iterator[ToolUse]:
+        """Note a tool that is run outside of a loop; the block sets whether it has succeeded."""
+        use = ToolUse(call.shown, monotonic())
+        self.tool_uses.append(use)
+        yield use
+        use.began, use.seconds = self._times_of.pop(call.id, (use.began, monotonic() - use.began))
 
     def abandon_tools(self) -> None:
         """Report the tool calls that the end of the call has cancelled; fast-agent does not."""

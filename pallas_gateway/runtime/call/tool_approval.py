@@ -66,7 +66,11 @@ class LimitsOfTool:
 
 
 async def why_not_approved(agent: Any, name: str, arguments: dict[str, Any]) -> str | None:
-    """Ask for the approval that the agent's policy demands; return the model's text if the tool must not run."""
+    """Ask for the approval that the agent's policy demands; return the model's text if the tool must not run.
+
+    Raises:
+        ApprovalRequiredError: the request is for the tool itself, and has to bring the approval.
+    """
     scope = current_scope.get()
     approvals, run = scope.questions.approvals, scope.tool_run
     asked_under = run.asked_under if run is not None else None  # of another process, whose question has precedence
@@ -76,8 +80,8 @@ async def why_not_approved(agent: Any, name: str, arguments: dict[str, Any]) -> 
         if asked_under or approvals.needed_for(tool, destructive=is_destructive):
             if run is not None:
                 run.asked_under = asked_under or approvals.patterns
-            answer = await ask_in_tool("approval", approval_question(tool, arguments))
-            why = approvals.take(answer, asked_under)
+            question = approval_question(tool, arguments)
+            why = approvals.take(await ask_in_tool("approval", question), question, asked_under)
             said = f"The tool '{tool}' was not run: it requires approval, and {why}. Do not call it again."
             return said if why is not None else None
     return None
