@@ -167,11 +167,16 @@ def _console(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGI
     """Return the apps of the console's page and of its endpoints."""
     if not routes.registry or not gateway.configuration.serves_console:
         return None, None
-    from pallas_gateway.web.console import api  # noqa: PLC0415  imported only when enabled
+    from pallas_gateway.web.console import api, tool_runs  # noqa: PLC0415  imported only when enabled
     from pallas_gateway.web.console.files import console  # noqa: PLC0415
 
-    endpoints = partial(_answer, gateway, partial(api.respond, gateway))
-    return console(gateway.configuration), HostCheck(endpoints, gateway.configuration)
+    details = HostCheck(partial(_answer, gateway, partial(api.respond, gateway)), gateway.configuration)
+    runs = _guarded(gateway, tool_runs.ToolRunsApi(gateway))
+
+    async def endpoints(scope: Scope, receive: Receive, send: Send) -> None:
+        await (runs if tool_runs.is_path(scope["path"]) else details)(scope, receive, send)
+
+    return console(gateway.configuration), endpoints
 
 
 def _calls(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:

@@ -158,6 +158,7 @@ async def test_an_agent_that_failed_has_no_servers_yet(console: Console) -> None
         "model": "passthrough",
         "servers": None,
         "may_run": False,
+        "may_run_tools": False,
         "examples": [],
     }
     assert (answer.status_code, answer.json()) == (200, {**details, "max_body_bytes": 33_554_432})

@@ -131,6 +131,10 @@ mode on `registry_port`)."""
     """Serve the [console](console.md) at `/console/`, on the gateway's port (in per-port mode on `registry_port`). \
 Default: only if the gateway listens on loopback alone, also behind `trusted_proxies`."""
 
+    console_run_tools: Flag = True
+    """Callers that may run an agent may run single tools of its downstreams in the console, without the agent's model \
+and instruction. See [console.md](console.md#run-a-tool)."""
+
     console_registries: tuple[PublicUrl, ...] = ()
     """URLs of other gateways whose agents the console may show and call; those must have this gateway's origin in \
 their `allowed_origins`."""

@@ -1,9 +1,9 @@
 """The console's own endpoints: details of agents and of the gateway that no other client needs.
 
 `GET /api/agents/{name}` returns the model, the instruction and the examples of an agent, the tools of its downstreams,
-and what the caller may do with it: `may_run`, and with a database where it is defined (`source`), `may_copy`, and for
-an agent of the database `may_edit`, `may_delete` and `may_delete_threads`. `GET /api/rights` returns whether the caller
-may create agents. `GET /api/gateway` returns the last reload, with its problems.
+and what the caller may do with it: `may_run`, `may_run_tools`, and with a database where it is defined (`source`),
+`may_copy`, and for an agent of the database `may_edit`, `may_delete` and `may_delete_threads`. `GET /api/rights`
+returns whether the caller may create agents. `GET /api/gateway` returns the last reload, with its problems.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 
-from pallas_gateway.config.loading.cross_checks import slug
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.grants import VIEW_GATEWAY
@@ -21,6 +20,7 @@ from pallas_gateway.telemetry.redaction import cleaned, cleaned_data
 from pallas_gateway.urls import AGENT_DETAILS, GATEWAY_STATE, RIGHTS
 from pallas_gateway.web import refusals
 from pallas_gateway.web.access import caller_of, refusal, refusal_without
+from pallas_gateway.web.console.names import agent_named
 from pallas_gateway.web.registry import model_of
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ async def _gateway(gateway: Gateway, request: Request) -> Response:
 
 
 async def _agent(gateway: Gateway, request: Request) -> Response:
-    scope, asked = request.scope, request.scope["path"].removeprefix(AGENT_DETAILS)
-    # Where each agent has a port of its own, the registry does not show its name, but its slug.
-    name = next((name for name in gateway.agents if asked in (name, slug(name))), asked)
+    scope = request.scope
+    name = agent_named(gateway, scope["path"].removeprefix(AGENT_DETAILS))
     caller = scope[CALLER_KEY] = await caller_of(gateway, scope)
     if (refused := refusal(gateway, scope, name, Action.VIEW, shown=None)) is not None:
         return refused
@@ -83,8 +82,9 @@ def _details(gateway: Gateway, agent: HostedAgent, caller: Caller) -> dict[str, 
     """Return the details of an agent that a caller may see; null for those that are unknown before its start."""
     runtime, may = agent.runtime, partial(_may, caller, agent.name)
     details: dict[str, Any] = {"name": agent.name, "model": model_of(gateway, agent), "servers": None}
-    details |= {"may_run": may(Action.RUN), "examples": [*agent.settings.examples]}
-    details["max_body_bytes"] = gateway.configuration.deployment.gateway.max_body_bytes
+    settings = gateway.configuration.deployment.gateway
+    details |= {"may_run": may(Action.RUN), "may_run_tools": may(Action.RUN) and settings.console_run_tools}
+    details |= {"examples": [*agent.settings.examples], "max_body_bytes": settings.max_body_bytes}
     if _has_definitions(gateway):
         details |= _of_definition(gateway, agent, caller)
     if runtime is not None:

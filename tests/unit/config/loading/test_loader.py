@@ -108,6 +108,7 @@ def test_a_file_of_four_lines_gets_every_documented_default() -> None:
         "trace_url": None,
         "console": None,
         "console_registries": (),
+        "console_run_tools": True,
         "tool_names": ("send_message", "{agent}"),
         "limits": {"store": None, "when_store_is_away": "count_alone", "rules": ()},
         "prices": {},

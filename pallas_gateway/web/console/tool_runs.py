@@ -1,0 +1,180 @@
+"""`POST /api/agents/{name}/tools/{server}/{tool}`: runs one tool of an agent's downstream, without its model.
+
+It is a call of the agent, with all that holds for calls. The body is `{"arguments": {…}}`, with `"approved": true` for
+a tool that requires approval; without it such a tool is answered by 409 with the question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, override
+
+from starlette.responses import JSONResponse, Response
+
+from pallas_gateway.calls.call import ToolRequest
+from pallas_gateway.calls.cancellation import cut_off
+from pallas_gateway.calls.questions import Answer
+from pallas_gateway.errors import STOPPING, CallRefusedError, GatewayError
+from pallas_gateway.hosting.answering import IncomingCall, serve_call
+from pallas_gateway.identity.caller import CALLER_KEY
+from pallas_gateway.identity.decision import Action
+from pallas_gateway.questions.approvals import ApprovalRequiredError
+from pallas_gateway.questions.call_client import CallClient
+from pallas_gateway.telemetry.redaction import cleaned_data, quoted
+from pallas_gateway.urls import AGENT_DETAILS
+from pallas_gateway.web import refusals
+from pallas_gateway.web.access import caller_of, refusal
+from pallas_gateway.web.calls.base import Api
+from pallas_gateway.web.console.names import agent_named
+from pallas_gateway.web.streams import while_connected
+from pallas_gateway.web.threads import requests
+from pallas_gateway.web.threads.errors import ThreadsApiError, not_allowed, response_to
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+
+    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.events.events import Event
+    from pallas_gateway.hosting.answering import AnsweredCall
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.hosting.running_calls import RunningCalls
+
+SWITCHED_OFF = "running tools is off; `gateway.console_run_tools: true` in agents.yaml enables it"
+_PATH = re.compile(rf"{AGENT_DETAILS}([^/]+)/tools/(.+/.+)", re.DOTALL)
+_KEYS = ("arguments", "approved")
+_APPROVED = Answer("accepted", {"decision": "once"})
+_STATUS = {"approval_required": HTTPStatus.CONFLICT, "no_tool": HTTPStatus.NOT_FOUND}
+"""By the reasons that other APIs do not have."""
+_CLIENT_LEFT = 499
+"""The status of a response that nobody reads."""
+
+
+def is_path(path: str) -> bool:
+    """Return True for a path of this endpoint."""
+    return _PATH.fullmatch(path) is not None
+
+
+class ToolRunsApi(Api):
+    """The ASGI app of this endpoint."""
+
+    @override
+    async def _answer(self, request: Request) -> Response:
+        name, asked = self._path(request)
+        scope = request.scope
+        caller = scope[CALLER_KEY] = await caller_of(self._gateway, scope)
+        if (refused := refusal(self._gateway, scope, name, Action.RUN, shown=None)) is not None:
+            return refused
+        if (agent := self._gateway.agents.get(name)) is None:
+            return refusals.absent(self._gateway, scope, name)
+        settings = self._gateway.configuration.deployment.gateway
+        if not settings.console_run_tools:
+            return refusals.not_found(scope, SWITCHED_OFF)
+        if request.method != "POST":
+            return not_allowed(["POST"])
+        if self._gateway.draining:
+            raise ThreadsApiError(STOPPING, reason="stopping")
+        body = requests.json_object(await requests.read(request, settings.max_body_bytes))
+        run = _ToolRun(agent, asked, body, self._gateway.running)
+        incoming = IncomingCall(agent, caller, request.headers, api="console")
+        work = serve_call(incoming, run.parse, run.answer, run.deliver)
+        await while_connected(request.receive, work, self._gateway.answers)
+        return run.response
+
+    def _path(self, request: Request) -> tuple[str, str]:
+        """Return the agent's name, and the server and the tool as they are asked for."""
+        match = _PATH.fullmatch(request.scope["path"])
+        asked, tool = match.groups() if match else ("", "")
+        return agent_named(self._gateway, asked), tool
+
+
+@dataclass(slots=True)
+class _ToolRun:
+    """One request and its response: `parse`, `answer` and `deliver` are the arguments of `serve_call`.
+
+    Attributes:
+        agent: the agent called.
+        asked: `server/tool` of the path.
+        body: of the request, not validated.
+        running: calls of this process.
+    """
+
+    agent: HostedAgent
+    asked: str
+    body: Mapping[str, Any]
+    running: RunningCalls
+    response: Response = field(default_factory=lambda: Response(status_code=_CLIENT_LEFT))
+
+    async def parse(self, asked: Call) -> Call:
+        """Return the call with the tool that it runs; raises `CallRefusedError`, `bad_input`."""
+        if unknown := [key for key in self.body if key not in _KEYS]:
+            raise _bad(f"Unknown key {quoted(unknown[0])}. Known are: {', '.join(_KEYS)}.")
+        if not isinstance(arguments := self.body.get("arguments", {}), dict):
+            raise _bad("'arguments' must be an object.")
+        is_approved = requests.flag(self.body, "approved")
+        given = {"approval": _APPROVED} if is_approved else {}
+        return replace(asked, tool=ToolRequest(*self._server_and_tool(), arguments), given=given)
+
+    async def answer(self, call: Call) -> Reply:
+        """Return the reply.
+
+        Raises:
+            CallFailedError: the call was cut off, `stopped` or `cancelled`.
+        """
+        work = self.agent.begin(call, CallClient(_Unread()))
+        try:
+            await asyncio.wait({work})
+            if work.cancelled():
+                raise cut_off(stopping=self.running.draining)
+            return work.result()
+        finally:
+            work.cancel()  # the client has left
+
+    async def deliver(self, answered: AnsweredCall) -> None:
+        """Make the response."""
+        outcome, about = answered.outcome, dict[str, Any](callId=answered.call.call_id)
+        if isinstance(outcome, ApprovalRequiredError):
+            about |= {"question": _question(outcome, answered.call)}
+        if isinstance(outcome, GatewayError):
+            self.response = response_to(outcome, about=about)
+            self.response.status_code = _STATUS.get(outcome.reason, self.response.status_code)
+            return
+        self.response = JSONResponse({**_result(outcome), **about, "seconds": round(answered.seconds, 3)})
+
+    def _server_and_tool(self) -> tuple[str, str]:
+        """Return the server and the tool of the path: names of both may have a slash."""
+        runtime = self.agent.runtime
+        names = [one.name for one in runtime.downstreams] if runtime is not None else []
+        fitting = [name for name in names if self.asked.startswith(f"{name}/")]
+        server = max(fitting, key=len, default=self.asked.partition("/")[0])
+        return server, self.asked[len(server) + 1 :]
+
+
+class _Unread:
+    """The `EventSink` of a response that has no events."""
+
+    def put(self, event: Event) -> None:
+        """Drop it."""
+
+
+def _question(required: ApprovalRequiredError, call: Call) -> dict[str, Any]:
+    """Return the question that the request leaves open, with the complete arguments of its tool."""
+    question = required.question
+    arguments = call.tool.arguments if call.tool is not None else {}
+    return {"agent": call.agent, "tool": question.tool, "message": question.message, "arguments": arguments}
+
+
+def _result(reply: Reply) -> dict[str, Any]:
+    """Return the result of the tool as MCP writes it, without known secrets."""
+    found = reply.tool_result
+    whole: dict[str, Any] = found.model_dump(mode="json", by_alias=True, exclude_none=True) if found else {}
+    shown = {key: whole[key] for key in ("content", "structuredContent") if key in whole}
+    return {**cleaned_data(shown), "isError": bool(whole.get("isError"))}
+
+
+def _bad(message: str) -> CallRefusedError:
+    return CallRefusedError(message, reason="bad_input")

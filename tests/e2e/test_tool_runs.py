@@ -1,0 +1,357 @@
+"""`POST /api/agents/{name}/tools/{server}/{tool}`: a call of an agent that runs one tool, without its model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from pallas_gateway.hosting.agent_state import State
+from tests.support.asking import FORM, asking_downstream
+from tests.support.downstreams import stateless_downstream
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.guarded import static_key
+from tests.support.scripted_llm import say, scripted_llm
+from tests.support.stdio_processes import Processes
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from tests.support.downstreams import Era, StatelessDownstream
+    from tests.support.gateway import Running
+
+GRANTS = {"anna": ["run:agents:lead"], "ben": ["run:agents:lead"], "viewer": ["view:agents"], "none": ["view:metrics"]}
+LOG = "audit.log"
+
+
+def key_of(who: str) -> str:
+    return f"pgw_the-key-of-{who}"
+
+
+@dataclass
+class Tools:
+    """A served gateway whose agent `lead` has tools of the downstream `notes`."""
+
+    served: Running
+    notes: StatelessDownstream
+
+    async def run(
+        self, tool: str, arguments: dict[str, Any] | None = None, *, who: str | None = "anna", **body: Any
+    ) -> httpx.Response:
+        """Run `server/tool` of `lead`, with the key of `who`."""
+        path = f"/api/agents/lead/tools/{tool}"
+        async with self.client(who) as http:
+            return await http.post(path, json={"arguments": arguments or {}, **body})
+
+    async def get(self, path: str) -> Any:
+        """Return a document that `anna` may see."""
+        async with self.client() as http:
+            return (await http.get(path)).json()
+
+    def client(self, who: str | None = "anna") -> httpx.AsyncClient:
+        headers = {"Authorization": f"Bearer {key_of(who)}"} if who else {}
+        return httpx.AsyncClient(trust_env=False, base_url=self.served.base_url, headers=headers, timeout=30)
+
+
+@asynccontextmanager
+async def serving(
+    path: Path, *, era: Era = "both", server: dict[str, Any] | None = None, settings: dict[str, Any] | None = None,
+    tools: str = '["add", "echo", "fail", "slow"]', with_keys: bool = True, **gateway: Any,
+) -> AsyncGenerator[Tools]:  # fmt: skip
+    keys = [static_key(*grants, key=key_of(name), name=name) for name, grants in GRANTS.items()]
+    lead = Agent(["notes"], decorator=f'tools={{"notes": {tools}}}', settings=settings or {})
+    async with stateless_downstream(era=era) as notes:
+        project = write_project(
+            path, {"lead": lead, "other": Agent()},
+            servers={"notes": {"url": notes.url, **(server or {})}},
+            gateway={"console": True, **({"auth": {"tokens": keys}} if with_keys else {}), **gateway},
+        )  # fmt: skip
+        async with running(project) as served:
+            yield Tools(served, notes)
+            await until_idle(served)
+
+
+@pytest.mark.parametrize("era", ["initialize", "modern"])
+async def test_a_tool_is_run_without_the_model(era: Era, tmp_path: Path) -> None:
+    async with serving(tmp_path, era=era) as tools:
+        answer = await tools.run("notes/add", {"a": 2, "b": 3})
+        listed = (await tools.get("/api/v1/calls?recent=5"))["calls"]
+        turns = tools.served.metric("pallas_llm_turns_total", agent="lead", model="passthrough")
+        operations = tools.served.metric(
+            "pallas_tool_calls_total", agent="lead", server="notes", operation="tool", outcome="ok"
+        )
+    assert answer.status_code == 200
+    assert answer.headers["cache-control"] == "no-store"
+    result = answer.json()
+    assert (result["content"][0]["text"], result["structuredContent"], result["isError"]) == ("5", {"result": 5}, False)
+    assert result["seconds"] >= 0
+    [call] = listed
+    assert (call["id"], call["agent"], call["api"], call["tokens"]) == (result["callId"], "lead", "console", 0)
+    assert [(one["name"], one["ok"]) for one in call["tools"]] == [("notes/add", True)]
+    assert turns == 0
+    assert operations == 1
+
+
+async def test_an_error_of_the_tool_is_a_result(tmp_path: Path) -> None:
+    async with serving(tmp_path) as tools:
+        failed = await tools.run("notes/fail", {"message": "no room"})
+        misfit = await tools.run("notes/add", {"a": "two"})
+    assert (failed.status_code, failed.json()["isError"]) == (200, True)
+    assert "no room" in failed.json()["content"][0]["text"]
+    assert (misfit.status_code, misfit.json()["isError"]) == (200, True)
+    assert "valid" in misfit.json()["content"][0]["text"]  # what the server says of its schema
+
+
+@pytest.mark.parametrize("tool", ["notes/unknown", "notes/emit", "none/add", "local/add", "notes/tools/add"])
+async def test_tools_that_the_agent_may_not_use_are_not_there(tool: str, tmp_path: Path) -> None:
+    async with serving(tmp_path, tools='["add", "unk*", "tools/*"]') as tools:
+        answer = await tools.run(tool)
+        assert tools.notes.recorder.calls() == []
+    assert (answer.status_code, answer.json()["error"]) == (404, "no_tool")
+    assert answer.json()["error_description"] == f"Agent 'lead' has no tool '{tool}' that this caller may run."
+
+
+@pytest.mark.parametrize(
+    ("who", "path", "status"),
+    [
+        (None, "/api/agents/lead/tools/notes/add", 401),
+        ("nobody", "/api/agents/lead/tools/notes/add", 401),
+        ("viewer", "/api/agents/lead/tools/notes/add", 403),
+        ("none", "/api/agents/lead/tools/notes/add", 404),
+        ("anna", "/api/agents/other/tools/notes/add", 404),
+        ("anna", "/api/agents/missing/tools/notes/add", 404),
+    ],
+)
+async def test_callers_that_may_not_run_the_agent_are_refused(
+    who: str | None, path: str, status: int, tmp_path: Path
+) -> None:
+    async with serving(tmp_path) as tools, tools.client(who) as http:
+        answer = await http.post(path, json={})
+        assert answer.status_code == status
+        assert tools.notes.recorder.calls() == []
+
+
+async def test_the_guards_of_calls_hold(tmp_path: Path) -> None:
+    path = "/api/agents/lead/tools/notes/echo"
+    async with serving(tmp_path, max_body_bytes=2000) as tools, tools.client() as http:
+        foreign = await http.post(path, json={}, headers={"Origin": "https://foreign.example"})
+        rebound = await http.post(path, json={}, headers={"Host": "rebound.example"})
+        large = await http.post(path, json={"arguments": {"text": "x" * 3000}})
+        plain = await http.post(path, content="{}", headers={"Content-Type": "text/plain"})
+        got = await http.get(path)
+        bodies: tuple[Any, ...] = ({"arguments": []}, {"more": 1}, {"approved": 1}, [])
+        bad = [(await http.post(path, json=one)).json() for one in bodies]
+    assert [one.status_code for one in (foreign, rebound, large, plain, got)] == [403, 421, 413, 415, 405]
+    assert got.headers["allow"] == "POST"
+    assert {one["error"] for one in bad} == {"bad_input"}
+    assert "'arguments'" in bad[0]["error_description"]
+
+
+@pytest.mark.parametrize("pattern", ["asking/wi*", "destructive"])
+@pytest.mark.parametrize("unasked", ["deny", "allow"])
+async def test_a_tool_under_approval_runs_only_when_the_request_says_so(
+    pattern: str, unasked: str, tmp_path: Path
+) -> None:
+    settings = {"approve": [pattern], "approve_unasked": unasked}
+    async with asking_downstream("modern") as downstream:
+        project = write_project(
+            tmp_path,
+            {"user": Agent(["asking"], settings=settings)},
+            servers={"asking": {"url": downstream.url}},
+            gateway={"audit_log": LOG, "console": True},
+        )
+        async with running(project) as served, httpx.AsyncClient(trust_env=False, base_url=served.base_url) as http:
+            path = "/api/agents/user/tools/asking/wipe"
+            refused = await http.post(path, json={"arguments": {"path": "/home"}})
+            assert downstream.recorder.calls("wipe") == []
+            allowed = await http.post(path, json={"arguments": {"path": "/home"}, "approved": True})
+            assert len(downstream.recorder.calls("wipe")) == 1
+            await until_idle(served)
+    assert (refused.status_code, refused.json()["error"]) == (409, "approval_required")
+    question = refused.json()["question"]
+    assert {name: question[name] for name in ("agent", "tool", "arguments")} == {
+        "agent": "user",
+        "tool": "asking/wipe",
+        "arguments": {"path": "/home"},
+    }
+    assert question["message"].startswith("May the tool asking/wipe run with these arguments?")
+    assert (allowed.status_code, allowed.json()["content"][0]["text"]) == (200, "wiped /home")
+    lines = [json.loads(line) for line in (tmp_path / LOG).read_bytes().splitlines()]
+    told = [(one["action"], one["outcome"], one.get("reason")) for one in lines if one.get("api") == "console"]
+    assert told == [
+        ("call", "allowed", None),
+        ("approve", "unaskable", None),
+        ("call_end", "refused", "approval_required"),
+        ("call", "allowed", None),
+        ("approve", "accepted", None),
+        ("call_end", "ok", "toolResult"),
+    ]
+    assert not [one for one in lines if "/home" in json.dumps(one)]
+
+
+@pytest.mark.parametrize("era", ["initialize", "modern"])
+async def test_a_question_of_the_server_is_declined_with_the_reason(era: Era, tmp_path: Path) -> None:
+    async with asking_downstream(era) as downstream:
+        project = write_project(tmp_path, {"user": Agent(["asking"])}, servers={"asking": {"url": downstream.url}})
+        async with running(project) as served, httpx.AsyncClient(trust_env=False, base_url=served.base_url) as http:
+            answer = (await http.post("/api/agents/user/tools/asking/name", json={})).json()
+            await until_idle(served)
+        assert downstream.answers == [{"action": "decline", "content": None}]
+        assert not [one for one in downstream.recorder.requests if b'"elicitation":{' in one.body]
+    text = " ".join(block["text"] for block in answer["content"])
+    assert FORM in text
+    assert "cannot be asked" in text
+
+
+async def test_each_run_counts_as_a_call_and_a_limit_says_when_to_try_again(tmp_path: Path) -> None:
+    rule = {"name": "slow", "calls_per_minute": 1, "per": "caller"}
+    async with serving(tmp_path, limits={"rules": [rule]}) as tools:
+        answered = await tools.run("notes/add", {"a": 1, "b": 1})
+        refused = await tools.run("notes/add", {"a": 1, "b": 1})
+        of_another = await tools.run("notes/add", {"a": 1, "b": 1}, who="ben")
+    assert (answered.status_code, refused.status_code, of_another.status_code) == (200, 429, 200)
+    limit = refused.json()["limit"]
+    assert (refused.json()["error"], limit["rule"]) == ("limited", "slow")
+    assert refused.headers["retry-after"] == str(limit["retryAfterSeconds"])
+
+
+async def test_the_limit_of_one_tool_holds(tmp_path: Path) -> None:
+    async with serving(tmp_path, settings={"tool_limits": {"notes/a*": 1}}) as tools:
+        answers = [await tools.run("notes/add", {"a": 1, "b": 1}) for _ in range(2)]
+    assert [one.json()["isError"] for one in answers] == [False, False]  # each run is a call of its own
+
+
+async def test_a_run_takes_a_slot_and_a_client_that_leaves_ends_it(tmp_path: Path) -> None:
+    async with serving(tmp_path, max_in_flight=1, queue_seconds=0.1) as tools:
+        leaving = asyncio.create_task(tools.run("notes/slow"))
+        await tools.notes.gate.wait_for_entered()
+        busy = await tools.run("notes/add", {"a": 1, "b": 1})
+        leaving.cancel()
+        await tools.notes.gate.wait_for_cancelled()
+        await until_idle(tools.served)
+        [ended] = (await tools.get("/api/v1/calls?recent=5"))["calls"]
+        free = await tools.run("notes/add", {"a": 1, "b": 1})
+    assert (busy.status_code, busy.json()["error"]) == (503, "busy")
+    assert (ended["stopReason"], [one["name"] for one in ended["tools"]]) == ("cancelled", ["notes/slow"])
+    assert free.status_code == 200
+
+
+async def test_a_run_is_listed_and_can_be_ended(tmp_path: Path) -> None:
+    async with serving(tmp_path) as tools, tools.client() as http:
+        run = asyncio.create_task(tools.run("notes/slow"))
+        await tools.notes.gate.wait_for_entered()
+        [call] = (await http.get("/api/v1/calls")).json()["calls"]
+        assert (call["agent"], call["api"], call["caller"]) == ("lead", "console", "key:anna")
+        assert (await http.delete(f"/api/v1/calls/{call['id']}")).status_code == 204
+        answer = await run
+        await tools.notes.gate.wait_for_cancelled()
+    assert (answer.status_code, answer.json()["error"]) == (502, "cancelled")
+    assert answer.json()["error_description"] == "The call was ended by key:anna."
+
+
+async def test_a_run_ends_at_the_deadline_of_the_agent(tmp_path: Path) -> None:
+    async with serving(tmp_path, settings={"call_timeout_seconds": 0.5}) as tools:
+        answer = await tools.run("notes/slow")
+        await tools.notes.gate.wait_for_cancelled()
+    assert (answer.status_code, answer.json()["error"]) == (504, "deadline")
+
+
+async def test_during_a_drain_running_tools_end_and_no_further_one_begins(tmp_path: Path) -> None:
+    async with serving(tmp_path) as tools:
+        run = asyncio.create_task(tools.run("notes/slow"))
+        await tools.notes.gate.wait_for_entered()
+        tools.served.stop.set()
+        await eventually(lambda: tools.served.gateway.draining, what="the drain")
+        refused = await tools.run("notes/add", {"a": 1, "b": 1})
+        tools.notes.gate.open()
+        answer = await run
+    assert (refused.status_code, refused.json()["error"]) == (503, "stopping")
+    assert refused.headers["retry-after"]
+    assert answer.status_code == 200
+
+
+async def test_the_callers_token_reaches_the_server_that_asks_for_it_and_no_other(tmp_path: Path) -> None:
+    async with serving(tmp_path, server={"forward_inbound_auth": True}, with_keys=False) as tools:
+        whose = ["anna", "ben"] * 5
+        answers = await asyncio.gather(*(tools.run("notes/echo", {"text": who}, who=who) for who in whose))
+        echoed = tools.notes.recorder.calls("echo")
+        seen = {(one.rpc["params"]["arguments"]["text"], one.bearer) for one in echoed}
+    assert {one.status_code for one in answers} == {200}
+    assert len(echoed) == len(whose)
+    assert seen == {(who, key_of(who)) for who in ("anna", "ben")}
+
+
+async def test_only_the_server_of_the_tool_is_connected(tmp_path: Path) -> None:
+    async with stateless_downstream() as notes, stateless_downstream() as mine:
+        servers: dict[str, dict[str, Any]] = {
+            "notes": {"url": notes.url},
+            "mine": {"url": mine.url, "forward_inbound_auth": True},
+        }
+        project = write_project(tmp_path, {"lead": Agent(["notes", "mine"])}, servers=servers)
+        async with running(project) as served:
+            path = f"{served.base_url}/api/agents/lead/tools/notes/add"
+            async with httpx.AsyncClient(trust_env=False, headers={"Authorization": "Bearer of-anna"}) as http:
+                answer = await http.post(path, json={"arguments": {"a": 1, "b": 1}})
+            await until_idle(served)
+        assert not [one for one in (*notes.recorder.requests, *mine.recorder.requests) if one.bearer == "of-anna"]
+    assert answer.status_code == 200
+
+
+async def test_programs_and_peers_are_downstreams_too(tmp_path: Path) -> None:
+    agents = {
+        "lead": Agent(["program", "echo"], settings={"depends_on": ["echo"]}),
+        "echo": Agent(),
+    }
+    async with scripted_llm(lambda request: say(f"heard {request.last_user_text}")) as llm:
+        servers = {"program": Processes(tmp_path).settings()}
+        project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)
+        async with running(project) as served, httpx.AsyncClient(trust_env=False, base_url=served.base_url) as http:
+            program = await http.post("/api/agents/lead/tools/program/where", json={})
+            peer = await http.post("/api/agents/lead/tools/echo/send_message", json={"arguments": {"message": "you"}})
+            ended = (await http.get("/api/v1/calls?recent=9")).json()["calls"]
+            await until_idle(served)
+    assert (program.status_code, program.json()["isError"]) == (200, False)
+    assert (peer.status_code, peer.json()["content"][0]["text"]) == (200, "heard you")
+    nested = next(one for one in ended if one["agent"] == "echo")
+    assert nested["parent"] == peer.json()["callId"]
+
+
+async def test_a_server_that_is_away_is_named(tmp_path: Path) -> None:
+    async with stateless_downstream(start=False) as gone:
+        project = write_project(tmp_path, {"lead": Agent(["gone"])}, servers={"gone": {"url": gone.url}})
+        async with running(project) as served, httpx.AsyncClient(trust_env=False, base_url=served.base_url) as http:
+            answer = await http.post("/api/agents/lead/tools/gone/add", json={})
+            await until_idle(served)
+    assert (answer.status_code, answer.json()["error"]) == (502, "server_unavailable")
+    assert answer.json()["error_description"] == "The server 'gone' does not answer. Try again in a moment."
+
+
+async def test_switched_off_there_is_no_such_endpoint(tmp_path: Path) -> None:
+    async with serving(tmp_path, console_run_tools=False) as tools:
+        answer = await tools.run("notes/add", {"a": 1, "b": 1})
+        details = await tools.get("/api/agents/lead")
+        assert tools.notes.recorder.calls() == []
+    assert answer.status_code == 404
+    assert "console_run_tools" in answer.json()["error"]
+    assert (details["may_run"], details["may_run_tools"]) == (True, False)
+
+
+async def test_without_the_console_there_is_no_such_endpoint(tmp_path: Path) -> None:
+    async with serving(tmp_path, console=False) as tools:
+        answer = await tools.run("notes/add", {"a": 1, "b": 1})
+    assert answer.status_code == 404
+
+
+async def test_an_agent_that_is_not_up_runs_no_tool(tmp_path: Path) -> None:
+    project = write_project(tmp_path, {"broken": Agent(source="raise ValueError('no key')\n"), "echo": Agent()})
+    async with running(project) as served, httpx.AsyncClient(trust_env=False, base_url=served.base_url) as http:
+        await eventually(lambda: served.gateway.agents["broken"].status.state is State.FAILED, what="the failure")
+        answer = await http.post("/api/agents/broken/tools/notes/add", json={})
+    assert (answer.status_code, answer.json()["error"]) == (503, "agent_unavailable")
