@@ -1,4 +1,4 @@
-"""`pallas-gateway database`: the version of the database's tables, and their upgrade."""
+"""`pallas-gateway database`: the version of the database's tables, their upgrade, and backups of SQLite."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, override
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -20,7 +21,6 @@ from pallas_gateway.identity.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from sqlalchemy import Connection
 
@@ -116,6 +116,29 @@ def upgrade(
     result("\n".join([f"{done} {place} from {before} to {found.required}:", *_steps(found)]))
 
 
+@database.command()
+def backup(
+    file: Annotated[Path, typer.Argument(help="A file that is not there yet.")], config: ConfigOption = None
+) -> None:
+    """Copy a database of SQLite to FILE while gateways use it. Of PostgreSQL, pg_dump does this."""
+    from pallas_gateway.database.sqlite_backups import back_up  # noqa: PLC0415  packages of an extra
+
+    source = _file_of(place_of(config), instead="pg_dump --format=custom --file=FILE URL")
+    found = back_up(source, file)
+    result(f"{file} is a backup of {source}, with tables of version {found.present}.")
+
+
+@database.command()
+def restore(file: Annotated[Path, typer.Argument(help="A backup.")], config: ConfigOption = None) -> None:
+    """Put a backup where gateway.database of SQLite is, if no file is there. Of PostgreSQL, pg_restore does this."""
+    from pallas_gateway.database.sqlite_backups import restore as put_back  # noqa: PLC0415  packages of an extra
+
+    target = _file_of(place_of(config), instead="pg_restore --single-transaction --no-owner --dbname=URL FILE")
+    found = put_back(file, target)
+    after = "" if found.present == found.required else f" A gateway upgrades them to {found.required} when it starts."
+    result(f"{target} is the database of {file} again, with tables of version {found.present}.{after}")
+
+
 def place_of(config: Path | None) -> Place:
     """Return the database of a project."""
     configuration = load_project(config, Overrides())
@@ -130,12 +153,12 @@ def place_of(config: Path | None) -> Place:
 
 def versions_at(place: Place) -> TableVersions:
     """Read the version of the tables. A file of SQLite that is not there is not made."""
-    from pallas_gateway.database.migrating import versions, versions_of_nothing  # noqa: PLC0415  packages of an extra
+    from pallas_gateway.database.migrating import versions, versions_of  # noqa: PLC0415  packages of an extra
 
     if place.file is not None and not place.file.exists():
         if not place.file.parent.is_dir():
             raise place.unusable(f"no folder {place.file.parent}")
-        return versions_of_nothing()
+        return versions_of(None)
     return run_at(place, versions, writes=False)
 
 
@@ -163,6 +186,12 @@ async def _run_at[T](place: Place, work: Callable[[Connection], T], *, writes: b
         raise place.unusable(opened.why_down) from None
     finally:
         await opened.close()
+
+
+def _file_of(place: Place, *, instead: str) -> Path:
+    if place.file is None:
+        raise UsageError(f"{place} is a database of PostgreSQL; see docs/upgrading.md: {instead}")
+    return place.file
 
 
 def _document(place: Place, found: TableVersions) -> dict[str, Any]:

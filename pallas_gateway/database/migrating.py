@@ -79,12 +79,18 @@ class TableVersions:
 def versions(connection: Connection) -> TableVersions:
     """Read the version of the tables; nothing is changed."""
     context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-    return _versions(context.get_current_revision())
+    return versions_of(context.get_current_revision())
 
 
-def versions_of_nothing() -> TableVersions:
-    """Return what holds for an empty database."""
-    return _versions(None)
+def versions_of(present: str | None) -> TableVersions:
+    """Return what holds for tables of a version; None: for an empty database."""
+    steps = [_step(one) for one in reversed(list(ScriptDirectory.from_config(_config()).walk_revisions()))]
+    known, required = [one.version for one in steps], steps[-1].version
+    if present is None:
+        return TableVersions(None, required, tuple(steps))
+    if present not in known:
+        return TableVersions(present, required, is_newer=True)
+    return TableVersions(present, required, tuple(steps[known.index(present) + 1 :]))
 
 
 def migrate(connection: Connection) -> TableVersions:
@@ -115,16 +121,6 @@ def require_current(connection: Connection) -> TableVersions:
     found.refuse_newer()
     found.refuse_older()
     return found
-
-
-def _versions(present: str | None) -> TableVersions:
-    steps = [_step(one) for one in reversed(list(ScriptDirectory.from_config(_config()).walk_revisions()))]
-    known, required = [one.version for one in steps], steps[-1].version
-    if present is None:
-        return TableVersions(None, required, tuple(steps))
-    if present not in known:
-        return TableVersions(present, required, is_newer=True)
-    return TableVersions(present, required, tuple(steps[known.index(present) + 1 :]))
 
 
 def _step(script: Script) -> Step:

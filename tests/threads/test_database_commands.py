@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from sqlalchemy import inspect, text
 from pallas_gateway.cli.database import PENDING
 from pallas_gateway.config.loading.loader import DATABASE_PACKAGES
 from pallas_gateway.database.connections import Database
-from pallas_gateway.database.migrating import migrate, versions, versions_of_nothing
+from pallas_gateway.database.migrating import migrate, versions, versions_of
 from pallas_gateway.identity.secret import Secret
 from tests.support.commands import READY_SECONDS, Command, started
 from tests.support.gateway import Agent, write_project
@@ -26,8 +27,8 @@ from tests.support.stored_threads import services, turns_of
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-REQUIRED = versions_of_nothing().required
-STEPS = versions_of_nothing().pending
+REQUIRED = versions_of(None).required
+STEPS = versions_of(None).pending
 ID = "1" * 32
 
 
@@ -234,6 +235,67 @@ async def test_versions_are_read_without_a_change(tmp_path: Path) -> None:
     found = await database.write(lambda sql: sql.run_sync(migrate))
     assert (found.present, found.pending) == (None, STEPS)
     await database.close()
-    with sqlite3.connect(file) as opened:
+    with closing(sqlite3.connect(file)) as opened:
         assert opened.execute("SELECT version_num FROM pallas_threads_version").fetchall() == [(REQUIRED,)]
-    opened.close()
+
+
+@pytest.fixture
+def stored(run: Command, folder: Path) -> Path:
+    """The file of a database of SQLite, whose project is in the working directory."""
+    write_project(folder, {"echo": Agent()}, gateway={"database": "sqlite:///threads.db"})
+    assert run("database", "upgrade").code == 0
+    return folder / "threads.db"
+
+
+def test_a_backup_is_one_file_for_its_user_that_is_put_back_where_none_is(run: Command, stored: Path) -> None:
+    ran = run("database", "backup", "kept.db")
+    assert (ran.code, ran.out) == (0, f"kept.db is a backup of {stored}, with tables of version {REQUIRED}.\n")
+    assert stored.with_name("kept.db").stat().st_mode & 0o777 == 0o600
+    assert not list(stored.parent.glob("*kept.db?*"))
+
+    again = run("database", "backup", "kept.db")
+    assert (again.code, "kept.db is there already" in again.err) == (1, True)
+    present = run("database", "restore", "kept.db")
+    assert (present.code, f"{stored} is there already; stop the gateway" in present.err) == (1, True)
+    stored.unlink()
+    assert run("database", "restore", "kept.db").code == 0
+    assert run("database", "status").code == 0
+
+
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("UPDATE pallas_threads_version SET version_num = '9999'", "is of a newer release: its tables are at version"),
+        ("DROP TABLE pallas_threads_version", "is not a database of a gateway: it has no table"),
+    ],
+)
+def test_a_file_of_others_is_not_restored(run: Command, stored: Path, statement: str, why: str) -> None:
+    other = stored.rename(stored.with_name("other.db"))
+    with closing(sqlite3.connect(other)) as opened, opened:
+        opened.execute(statement)
+    ran = run("database", "restore", "other.db")
+    assert (ran.code, why in ran.err) == (1, True)
+    assert not stored.exists()
+
+
+def test_what_cannot_be_read_or_written_is_named(run: Command, stored: Path) -> None:
+    for arguments, why in {
+        ("backup", "missing/kept.db"): "missing/kept.db cannot be written: No such file or directory",
+        ("restore", "missing.db"): "no file missing.db",
+        ("restore", "agents.yaml"): "agents.yaml is damaged, incomplete or no database: file is not a database",
+    }.items():
+        ran = run("database", *arguments)
+        assert (ran.code, why in ran.err) == (1, True), ran.err
+    before = stored.read_bytes()
+    stored.rename("away.db")
+    ran = run("database", "backup", "kept.db")
+    assert (ran.code, f"no file {stored}" in ran.err) == (1, True)
+    assert Path("away.db").read_bytes() == before
+    assert not list(stored.parent.glob("*kept.db*"))
+
+
+def test_backups_of_postgresql_are_left_to_its_programs(run: Command, folder: Path) -> None:
+    write_project(folder, {"echo": Agent()}, gateway={"database": "postgresql://user:word@host/name"})
+    for command, program in {"backup": "pg_dump --format=custom", "restore": "pg_restore --single-transaction"}.items():
+        ran = run("database", command, "kept.db")
+        assert (ran.code, "a database of PostgreSQL" in ran.err, program in ran.err) == (2, True, True)
