@@ -60,6 +60,14 @@ def every_message_fits_the_protocol() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def no_sign_ins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Commands find no sign-ins of the person who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def no_trust_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """HTTP clients load an empty trust store: no test needs a real one, which costs each client 40 to 60 ms."""
     with pytest.MonkeyPatch.context() as patch:

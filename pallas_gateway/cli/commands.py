@@ -27,6 +27,7 @@ from pallas_gateway.client.chat.command import chat
 from pallas_gateway.client.connect import connect
 from pallas_gateway.client.health import health
 from pallas_gateway.client.output import CANCELLED, problem
+from pallas_gateway.client.sign_in.command import login, logout
 from pallas_gateway.client.used import usage
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
@@ -40,7 +41,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (init, serve, check, health, call, chat, connect, usage, schema, export, apply):
+for command in (init, serve, check, health, call, chat, connect, usage, login, logout, schema, export, apply):
     app.command()(command)
 app.add_typer(token, name="token")
 app.add_typer(audit, name="audit")

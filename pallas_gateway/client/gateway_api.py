@@ -95,13 +95,12 @@ async def ask(
     bypass_proxies()
     try:
         async with limited(httpx.AsyncClient(timeout=seconds)) as client:
-            response = await client.request(
-                method, f"{base_url}{path}", headers={**authorization(bearer), **(headers or {})}, json=body
-            )
+            sent = {**await authorization(base_url, bearer), **(headers or {})}
+            response = await client.request(method, f"{base_url}{path}", headers=sent, json=body)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise not_reached(base_url, error) from error
     if response.is_error:
-        raise _refusal(base_url, path, response, bearer)
+        raise await _refusal(base_url, path, response, bearer)
     if not response.content:
         return Response(None)
     try:
@@ -124,7 +123,7 @@ async def events(
     from pallas_gateway.http_answers import limited  # noqa: PLC0415
 
     bypass_proxies()
-    headers = {**authorization(bearer), "Accept": EVENTS}
+    headers = {**await authorization(base_url, bearer), "Accept": EVENTS}
     timeout = httpx.Timeout(REGISTRY_SECONDS, read=CALL_SECONDS)
     has_begun = False
     try:
@@ -134,7 +133,7 @@ async def events(
         ):
             if response.is_error:
                 await response.aread()
-                raise _refusal(base_url, path, response, bearer)
+                raise await _refusal(base_url, path, response, bearer)
             has_begun = True
             yield _events_in(response)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -153,13 +152,13 @@ async def _events_in(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
             yield event
 
 
-def _refusal(base_url: str, path: str, response: httpx.Response, bearer: str | None) -> Exception:
+async def _refusal(base_url: str, path: str, response: httpx.Response, bearer: str | None) -> Exception:
     document = _error_document(response)
     sentence = str(document["error_description"]).rstrip(".") if document else None
     if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
-        return UnavailableError(f"{base_url} refused: {sentence or why_refused(response, bearer)}")
+        return UnavailableError(f"{base_url} refused: {sentence or await why_refused(base_url, response, bearer)}")
     if response.status_code == HTTPStatus.UNAUTHORIZED:
-        return RefusedError(f"{base_url} refused: {why_refused(response, bearer)}")
+        return RefusedError(f"{base_url} refused: {await why_refused(base_url, response, bearer)}")
     if document is None:
         place = path.partition("?")[0]
         why = _why_not_served(response) or "it may be an older gateway"

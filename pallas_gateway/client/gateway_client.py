@@ -13,12 +13,13 @@ from urllib.parse import quote, urlsplit
 import typer
 
 from pallas_gateway.client.address import DEFAULT_URL, URL_VARIABLE
+from pallas_gateway.client.sign_in.stored_tokens import is_signed_in, stored_token
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.cross_checks import slug
 from pallas_gateway.config.model.values import authority
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.urls import AGENT_DETAILS, LOOPBACK_NAMES, WELL_KNOWN, bypass_proxies
+from pallas_gateway.urls import AGENT_DETAILS, LOOPBACK_NAMES, SIGN_IN, WELL_KNOWN, bypass_proxies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -37,7 +38,12 @@ CALL_SECONDS = 3600.0
 """Longest silence of a stream; the gateway's own limits end a call before."""
 
 BearerOption = Annotated[
-    str | None, typer.Option("--bearer", envvar="PALLAS_BEARER", help="Token to send as Authorization: Bearer.")
+    str | None,
+    typer.Option(
+        "--bearer",
+        envvar="PALLAS_BEARER",
+        help="Token to send as Authorization: Bearer; without it, that of `pallas-gateway login`.",
+    ),
 ]
 
 
@@ -83,6 +89,7 @@ class RemoteAgent:
     """One registry entry, as far as the command line needs it.
 
     `is_at_home`: its URL has the scheme and host that the registry was asked at; only then is the token sent there.
+    `home` is the base URL of that registry.
     """
 
     name: str
@@ -92,6 +99,7 @@ class RemoteAgent:
     document: dict[str, Any]
     is_at_home: bool = True
     model: str = ""
+    home: str = ""
 
 
 async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteAgent]:
@@ -114,14 +122,15 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
     base_url = base_url.rstrip("/")
     try:
         async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
-            response = await client.get(f"{base_url}{WELL_KNOWN}", headers=authorization(bearer))
+            response = await client.get(f"{base_url}{WELL_KNOWN}", headers=await authorization(base_url, bearer))
             response.raise_for_status()
             return [_agent(base_url, entry["server"]) for entry in response.json()["servers"]]
     except httpx.HTTPStatusError as error:
         if error.response.status_code in _REFUSING:
             is_unavailable = error.response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
             refused = UnavailableError if is_unavailable else RefusedError
-            raise refused(f"{base_url} refused: {why_refused(error.response, bearer)}") from error
+            why = await why_refused(base_url, error.response, bearer)
+            raise refused(f"{base_url} refused: {why}") from error
         hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
         raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}). {hint}") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -161,7 +170,8 @@ async def fetch_readiness(base_url: str, bearer: str | None = None) -> Readiness
 
     try:
         async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
-            response = await client.get(f"{base_url.rstrip('/')}/readyz", headers=authorization(bearer))
+            url = f"{base_url.rstrip('/')}/readyz"
+            response = await client.get(url, headers=await authorization(base_url, bearer))
         document = response.json()
         not_up: dict[str, Any] = document["not_up"]
         down = {slug(name): (str(one["state"]), str(one["reason"] or "")) for name, one in not_up.items()}
@@ -181,7 +191,7 @@ async def fetch_server_tools(base_url: str, agent: str, bearer: str | None = Non
     try:
         async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
             url = f"{base_url.rstrip('/')}{AGENT_DETAILS}{quote(agent)}"
-            response = (await client.get(url, headers=authorization(bearer))).raise_for_status()
+            response = (await client.get(url, headers=await authorization(base_url, bearer))).raise_for_status()
         rows = []
         for server in response.json()["servers"] or ():
             tools = server["tools"] or [{"name": "", "description": server.get("reason", "")}]
@@ -202,12 +212,17 @@ def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:
         name, url = public.path.split("/")[2], f"{base_url}{public.path}"
     elif public.path == "/mcp" and base.hostname in LOOPBACK_NAMES and base.scheme == public.scheme:
         url = f"{authority(base.scheme, base.hostname, public.port)}/mcp"
-    at_home = _place(urlsplit(url)) == _place(base)
+    at_home = is_same_place(url, base_url)
     title = server.get("title") or name
     description = server.get("description") or ""
     # The registry repeats the title where an agent has no description, because the schema requires one.
     description = "" if description == title else description
-    return RemoteAgent(name, title, description, url, server, at_home, str(published.get("model") or ""))
+    return RemoteAgent(name, title, description, url, server, at_home, str(published.get("model") or ""), base_url)
+
+
+def is_same_place(one: str, other: str) -> bool:
+    """Return True if two URLs have the same scheme and host."""
+    return _place(urlsplit(one)) == _place(urlsplit(other))
 
 
 def _place(url: SplitResult) -> tuple[str, str]:
@@ -262,13 +277,17 @@ async def connected(
         why = "the registry names an address on another host, or without TLS; the token was not sent"
         raise RefusedError(f"Agent '{agent.name}' is at {agent.url}: {why}. Give its gateway's own --url.")
     responses: list[httpx2.Response] = []
+    home = agent.home if agent.is_at_home else ""
+    await authorization(home, bearer)  # what ends a sign-in is raised here, not within the MCP client
     try:
         async with (
             limited(
                 httpx2.AsyncClient(
-                    headers=authorization(bearer),
                     timeout=timeout,
-                    event_hooks={"response": [partial(_keep, responses)]},
+                    event_hooks={
+                        "request": [partial(_authorize, home, bearer)],
+                        "response": [partial(_keep, responses)],
+                    },
                 ),
                 streams=MCP_STREAMS,
             ) as http,
@@ -292,8 +311,13 @@ async def connected(
             if str(first) in _CUT_OFF:
                 why = "the gateway, or the connection to it, went away before the answer was whole"
                 raise UnreachableError(f"Agent '{agent.name}' at {agent.url}: {why}.") from error
-            raise _refusal(agent, responses, str(first), bearer) from error
+            raise await _refusal(agent, responses, str(first), bearer) from error
         raise
+
+
+async def _authorize(home: str, bearer: str | None, request: httpx2.Request) -> None:
+    """Set the token of a request; a connection may outlive the token of a sign-in."""
+    request.headers.update(await authorization(home, bearer))
 
 
 async def _keep(last: list[httpx2.Response], response: httpx2.Response) -> None:
@@ -302,31 +326,76 @@ async def _keep(last: list[httpx2.Response], response: httpx2.Response) -> None:
         await response.aread()
 
 
-def _refusal(agent: RemoteAgent, last: list[httpx2.Response], why: str, bearer: str | None) -> RefusedError:
+async def _refusal(agent: RemoteAgent, last: list[httpx2.Response], why: str, bearer: str | None) -> RefusedError:
     """Return the error for the last response of an agent's endpoint; `why` is the MCP client's message."""
     refused = f"Agent '{agent.name}' refused at {agent.url}"
     if not last or not last[0].is_error:
         return RefusedError(f"{refused}: {why}")
-    kind = NoAccessError if _has_no_access(last[0], bearer) else RefusedError
-    return kind(f"{refused}: {why_refused(last[0], bearer)}")
+    kind = NoAccessError if _has_no_access(last[0]) else RefusedError
+    return kind(f"{refused}: {await why_refused(agent.home, last[0], bearer)}")
 
 
-def _has_no_access(response: httpx2.Response, bearer: str | None) -> bool:
+def _has_no_access(response: httpx2.Response) -> bool:
     """True if the caller may not use a listed agent: 404 in the gateway's own words, or 401 without a token."""
-    if response.status_code == HTTPStatus.NOT_FOUND and bearer:
+    if response.status_code == HTTPStatus.NOT_FOUND and _had_token(response):
         return '"no agent ' in response.text
-    return response.status_code == HTTPStatus.UNAUTHORIZED and not bearer
+    return response.status_code == HTTPStatus.UNAUTHORIZED and not _had_token(response)
 
 
-def authorization(bearer: str | None) -> dict[str, str]:
-    return {"Authorization": f"Bearer {bearer}"} if bearer else {}
+def _had_token(response: httpx.Response | httpx2.Response) -> bool:
+    return "authorization" in response.request.headers
 
 
-def why_refused(response: httpx.Response | httpx2.Response, bearer: str | None) -> str:
+async def authorization(base_url: str, bearer: str | None) -> dict[str, str]:
+    """Return the header with the token for a gateway: `bearer`, else that of the sign-in there.
+
+    Raises:
+        GatewayError: as `stored_token`.
+    """
+    token = bearer or (await stored_token(base_url) if base_url else None)
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+async def fetch_sign_in(base_url: str) -> dict[str, Any] | None:
+    """Return what a gateway says about signing in, unchecked; None if it offers no sign-in.
+
+    Raises:
+        UnreachableError: nothing answers.
+    """
+    import httpx  # noqa: PLC0415
+
+    from pallas_gateway.http_answers import decoded, limited  # noqa: PLC0415
+
+    bypass_proxies()
+    try:
+        async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
+            response = await client.get(f"{base_url}{SIGN_IN}")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise not_reached(base_url, error) from error
+    document = decoded(response.content) if response.is_success else None
+    offer = document.get("sign_in") if isinstance(document, dict) else None
+    return offer if isinstance(offer, dict) else None
+
+
+async def _how_to_get_in(base_url: str) -> str:
+    """Return what to do about a missing or rejected token."""
+    if base_url and is_signed_in(base_url):
+        return f"Sign in again: pallas-gateway login --url {base_url}"
+    give = "with --bearer or PALLAS_BEARER."
+    try:
+        offers = base_url and await fetch_sign_in(base_url) is not None
+    except UnreachableError:
+        offers = False
+    if offers:
+        return f"Sign in by `pallas-gateway login --url {base_url}`, or give a token {give}"
+    return f"Give one {give}"
+
+
+async def why_refused(base_url: str, response: httpx.Response | httpx2.Response, bearer: str | None) -> str:
     """Describe a refusal: the status, the server's message about the token, and what to do."""
     status = f"HTTP {response.status_code}"
     said = re.search(r'error_description="([^"]*)"', response.headers.get("www-authenticate", ""))
-    if response.status_code == HTTPStatus.NOT_FOUND and bearer:
+    if response.status_code == HTTPStatus.NOT_FOUND and _had_token(response):
         return f"it is not there, or the token has no grant for it ({status})"
     if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and "retry-after" in response.headers:
         return f"{status}; try again in {response.headers['retry-after']} s"
@@ -336,7 +405,8 @@ def why_refused(response: httpx.Response | httpx2.Response, bearer: str | None) 
         return status
     why = said[1] if said else "a token is required"
     if not bearer:
-        return f"{why} ({status}). Give one with --bearer or PALLAS_BEARER."
+        is_granted_less = response.status_code == HTTPStatus.FORBIDDEN and _had_token(response)
+        return f"{why} ({status})." if is_granted_less else f"{why} ({status}). {await _how_to_get_in(base_url)}"
     hint = " Give the token alone, without the word Bearer." if bearer.lower().startswith("bearer ") else ""
     return f"{why} ({status}).{hint}"
 

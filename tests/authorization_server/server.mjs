@@ -14,6 +14,8 @@ const DEFAULTS = {
   refuse_refresh: false, // `invalid_grant` for refresh tokens
   rfc8414: false, // serve the metadata at the path of RFC 8414, too
   device: true, // false: no device authorization endpoint
+  device_interval: 1, // seconds between two requests of a device
+  token: {}, // replaces members of answers of the token endpoint; null removes one
   access_token_claims: {}, // replace claims: `{aud: ..}` for a wrong audience, `{exp: 1}` for an expired token
   id_token_claims: {}, // likewise: `{nonce: "wrong"}`; null removes a claim
   foreign_signature: false, // ID tokens are signed with a key that is not published
@@ -154,6 +156,7 @@ provider.use(async (ctx, next) => {
   if (ctx.path === "/token" && ctx.oidc?.params?.grant_type === "refresh_token" && behaviour.refuse_refresh) {
     return refuse(ctx, "invalid_grant");
   }
+  if (ctx.path === "/device/auth" && ctx.body?.device_code) ctx.body.interval = behaviour.device_interval;
   if (ctx.path === "/token" && ctx.body?.access_token) {
     if (ctx.body.access_token.includes(".")) {
       ctx.body.access_token = await changed(ctx.body.access_token, behaviour.access_token_claims, false);
@@ -161,6 +164,8 @@ provider.use(async (ctx, next) => {
     if (ctx.body.id_token) {
       ctx.body.id_token = await changed(ctx.body.id_token, behaviour.id_token_claims, behaviour.foreign_signature);
     }
+    const answer = Object.entries({ ...ctx.body, ...behaviour.token });
+    ctx.body = Object.fromEntries(answer.filter(([, value]) => value !== null));
   }
   const location = ctx.response.get("Location");
   if (behaviour.iss !== null && location.includes("iss=")) {

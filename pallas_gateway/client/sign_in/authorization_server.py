@@ -1,0 +1,247 @@
+"""An authorization server as a public client uses it: its metadata, its tokens, and the check of ID tokens.
+
+Sources: RFC 8414 and OpenID Connect Discovery (metadata), RFC 6749 (tokens), RFC 8707 (`resource`), RFC 7009
+(revocation), OpenID Connect Core (ID tokens). All of its endpoints are HTTPS, or on this machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import httpx
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from pallas_gateway.client.gateway_client import REGISTRY_SECONDS, UnreachableError
+from pallas_gateway.client.sign_in.logins import Login
+from pallas_gateway.config.model.auth import JwtSettings
+from pallas_gateway.config.model.values import AuthorizationUrl, Scope, Text
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.http_answers import decoded, limited
+from pallas_gateway.identity.errors import TokenError
+from pallas_gateway.identity.jwt_tokens import JwtVerifier, unverified_claims
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.telemetry.redaction import cleaned, shortened
+from pallas_gateway.urls import bypass_proxies
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LARGEST_ANSWER_BYTES = 2**19
+_LONGEST_WORDS = 300
+_OPENID = "openid"
+
+
+class OAuthError(GatewayError):
+    """The authorization server refuses, or what it answers is not accepted.
+
+    Attributes:
+        code: its error code (RFC 6749, section 5.2); empty if it gave none.
+    """
+
+    reason = "sign_in_refused"
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Offer(BaseModel):
+    """What a gateway says about signing in (`GET /api/sign-in`)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    issuer: AuthorizationUrl
+    client_id: Text
+    scopes: tuple[Scope, ...]
+    resource: AuthorizationUrl | None
+
+    @property
+    def expects_id_token(self) -> bool:
+        """True if the request is one of OpenID Connect."""
+        return _OPENID in self.scopes
+
+
+class Metadata(BaseModel):
+    """The metadata of an authorization server, as far as a sign-in needs it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    issuer: str
+    authorization_endpoint: AuthorizationUrl
+    token_endpoint: AuthorizationUrl
+    jwks_uri: AuthorizationUrl | None = None
+    device_authorization_endpoint: AuthorizationUrl | None = None
+    revocation_endpoint: AuthorizationUrl | None = None
+    authorization_response_iss_parameter_supported: bool = False
+
+
+def http_client() -> httpx.AsyncClient:
+    """Return a client for requests to authorization servers; it follows no redirects."""
+    bypass_proxies()
+    return limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS), most_bytes=LARGEST_ANSWER_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizationServer:
+    """One authorization server."""
+
+    metadata: Metadata
+    http: httpx.AsyncClient
+
+    @classmethod
+    async def discover(cls, issuer: str, http: httpx.AsyncClient) -> AuthorizationServer:
+        """Fetch and check the metadata of an issuer.
+
+        Raises:
+            OAuthError: it has none, or none that may be used.
+            UnreachableError: it does not answer.
+        """
+        status = 0
+        for url in _metadata_urls(issuer):
+            response = await _sent(http, issuer, "GET", url)
+            status = response.status_code
+            if response.is_success and isinstance(document := decoded(response.content), dict):
+                return cls(_checked(issuer, url, document), http)
+        raise OAuthError(f"{issuer} has no metadata of an authorization server (HTTP {status}).")
+
+    async def token(self, grant_type: str, offer: Offer, **form: str) -> dict[str, Any]:
+        """Ask the token endpoint; `form` has the parameters of the grant.
+
+        Raises:
+            OAuthError: it refuses, or answers without a bearer token.
+            UnreachableError: it does not answer.
+        """
+        resource = {"resource": offer.resource} if offer.resource is not None else {}
+        fields = {"grant_type": grant_type, "client_id": offer.client_id, **resource, **form}
+        answer = await self.post(self.metadata.token_endpoint, fields)
+        token, kind = answer.get("access_token"), answer.get("token_type")
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token:
+            raise OAuthError(f"{self.metadata.issuer} answered without a token.")
+        if not isinstance(kind, str) or kind.lower() != "bearer":
+            raise OAuthError(f"{self.metadata.issuer} answered with a token that is no bearer token.")
+        return answer
+
+    async def renew(self, login: Login, refresh_token: str) -> Login:
+        """Return a sign-in with a new token. Raises as `token`."""
+        offer = Offer.model_construct(
+            issuer=login.issuer, client_id=login.client_id, scopes=(), resource=login.resource
+        )
+        answer = await self.token("refresh_token", offer, refresh_token=refresh_token)
+        return login_of(answer, offer, refresh_token)
+
+    async def check_id_token(self, answer: Mapping[str, Any], offer: Offer, nonce: str | None) -> str:
+        """Verify the ID token of an answer, and return the name of the person; `nonce` is that of the request.
+
+        Raises:
+            OAuthError: there is none, or it is not valid here.
+        """
+        token, issuer = answer.get("id_token"), self.metadata.issuer
+        if not isinstance(token, str) or self.metadata.jwks_uri is None:
+            raise OAuthError(f"{issuer} answered without an ID token that can be verified.")
+        settings = JwtSettings(issuer=issuer, jwks_uri=self.metadata.jwks_uri, audience=(offer.client_id,))
+        try:
+            async with TaskOwner() as tasks:
+                verifier = JwtVerifier(settings, client=self.http, tasks=tasks)
+                await verifier.identify(Secret(token), audiences=())
+        except TokenError as error:
+            raise OAuthError(f"The ID token of {issuer} is not accepted: {error}.") from error
+        claims = unverified_claims(token)
+        if nonce is not None and claims.get("nonce") != nonce:
+            raise OAuthError(f"The ID token of {issuer} is not accepted: it is of another sign-in (nonce).")
+        if claims.get("azp", offer.client_id) != offer.client_id:
+            raise OAuthError(f"The ID token of {issuer} is not accepted: it was issued to another client (azp).")
+        names = (claims.get(name) for name in ("preferred_username", "email", "name", "sub"))
+        return next((shortened(one, _LONGEST_WORDS) for one in names if isinstance(one, str) and one), "unknown")
+
+    async def revoke(self, login: Login) -> bool:
+        """Have the server end a sign-in; return False if it offers that not. Raises as `token`."""
+        url = self.metadata.revocation_endpoint
+        if url is None:
+            return False
+        token, kind = (
+            (login.refresh_token, "refresh_token") if login.refresh_token else (login.access_token, "access_token")
+        )
+        await self.post(url, {"token": token, "token_type_hint": kind, "client_id": login.client_id}, is_empty=True)
+        return True
+
+    async def post(self, url: str, fields: Mapping[str, str], *, is_empty: bool = False) -> dict[str, Any]:
+        """Send a form and return the JSON of the answer; `is_empty`: it has none. Raises as `token`."""
+        response = await _sent(self.http, self.metadata.issuer, "POST", url, data=dict(fields))
+        document = decoded(response.content)
+        if response.is_success and is_empty:
+            return {}
+        if not response.is_success or not isinstance(document, dict):
+            raise _refusal(self.metadata.issuer, response.status_code, document)
+        return document
+
+
+def login_of(answer: Mapping[str, Any], offer: Offer, refresh_token: str | None = None) -> Login:
+    """Return the sign-in of an answer of the token endpoint; `refresh_token` is used on if it has no other."""
+    token = str(answer["access_token"])
+    newer = answer.get("refresh_token")
+    return Login(
+        offer.issuer,
+        offer.client_id,
+        offer.resource,
+        token,
+        _end_of(token, answer.get("expires_in")),
+        newer if isinstance(newer, str) and newer else refresh_token,
+    )
+
+
+def refusal(issuer: str, code: object, description: object = None) -> OAuthError:
+    """Return the error for an error code of an authorization server."""
+    words = (str(one) for one in (code, description) if isinstance(one, str) and one)
+    said = shortened(cleaned(": ".join(words)), _LONGEST_WORDS) or "no reason"
+    return OAuthError(f"{issuer} refused: {said}", code if isinstance(code, str) else "")
+
+
+def _end_of(token: str, expires_in: object) -> float | None:
+    if isinstance(expires_in, (int, float, str)) and not isinstance(expires_in, bool):
+        try:
+            return time() + float(expires_in)
+        except ValueError:
+            pass
+    claims = unverified_claims(token)
+    end = claims.get("exp") if isinstance(claims, dict) else None
+    return float(end) if isinstance(end, (int, float)) else None
+
+
+def _metadata_urls(issuer: str) -> tuple[str, ...]:
+    """Return where the metadata may be: OpenID Connect appends its path, RFC 8414 inserts one before the issuer's."""
+    parts = urlsplit(issuer)
+    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    return (
+        f"{origin}{path}/.well-known/openid-configuration",
+        f"{origin}/.well-known/oauth-authorization-server{path}",
+    )
+
+
+def _checked(issuer: str, url: str, document: dict[str, Any]) -> Metadata:
+    if document.get("issuer") != issuer:
+        other = shortened(str(document.get("issuer")), _LONGEST_WORDS)
+        raise OAuthError(f"{url} is the metadata of another issuer ('{other}'), so it is not used.")
+    try:
+        return Metadata.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        reason = first.get("ctx", {}).get("error", first["msg"])
+        raise OAuthError(f"The metadata of {issuer} cannot be used: {first['loc'][0]}: {reason}.") from None
+
+
+async def _sent(http: httpx.AsyncClient, issuer: str, method: str, url: str, **request: Any) -> httpx.Response:
+    try:
+        return await http.request(method, url, headers={"Accept": "application/json"}, **request)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        why = str(error) or type(error).__name__
+        raise UnreachableError(f"The authorization server {issuer} does not answer ({why}).") from error
+
+
+def _refusal(issuer: str, status: int, document: Any) -> OAuthError:
+    if isinstance(document, dict) and isinstance(document.get("error"), str):
+        return refusal(issuer, document["error"], document.get("error_description"))
+    return OAuthError(f"{issuer} did not answer as an authorization server (HTTP {status}).")

@@ -1,0 +1,198 @@
+"""The sign-ins of this user, by gateway, in one file that only its owner can read.
+
+Every client command imports this module. The file is replaced in one step, under a lock, so readers need none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import os
+import stat
+import tempfile
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pallas_gateway.config.model.values import authority
+from pallas_gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+_FORMAT = 1
+_OF_OTHERS = 0o077
+_LOCK_SECONDS = 60.0  # longer than another process needs for a renewal
+_RETRY_SECONDS = 0.05
+
+
+class LoginsError(GatewayError):
+    """The file of sign-ins cannot be used; the exit code is 2."""
+
+    reason = "bad_logins"
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """One sign-in.
+
+    Attributes:
+        issuer: the authorization server.
+        client_id: the client there.
+        resource: what renewals name as the audience; None to name none.
+        access_token: sent to the gateway.
+        expires_at: its end in seconds since 1970; None if it is unknown.
+        refresh_token: renews it; None if the server gave none.
+    """
+
+    issuer: str
+    client_id: str
+    resource: str | None
+    access_token: str = field(repr=False)
+    expires_at: float | None = None
+    refresh_token: str | None = field(default=None, repr=False)
+
+
+def gateway_key(base_url: str) -> str:
+    """Return the URL of a gateway in one form: lower-case scheme and host, no default port, no slash at the end."""
+    try:
+        parts = urlsplit(base_url)
+        return f"{authority(parts.scheme, parts.hostname or '', parts.port)}{parts.path.rstrip('/')}"
+    except (ValueError, KeyError):  # no URL, which is reported where it is asked
+        return base_url
+
+
+def default_path(environ: Mapping[str, str], home: Path) -> Path:
+    """`logins.json` in the state directory of the XDG Base Directory Specification, which ignores relative paths."""
+    state = environ.get("XDG_STATE_HOME", "")
+    base = Path(state) if state.startswith("/") else home / ".local" / "state"
+    return base / "pallas-gateway" / "logins.json"
+
+
+class Logins:
+    """The file of sign-ins."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of_user(cls) -> Logins:
+        """Return those of the user who runs this process."""
+        return cls(default_path(os.environ, Path.home()))
+
+    def find(self, base_url: str) -> Login | None:
+        """Return the sign-in at a gateway.
+
+        Raises:
+            LoginsError: the file cannot be read, others can read it, or it holds something else.
+        """
+        return self.all().get(gateway_key(base_url))
+
+    def all(self) -> dict[str, Login]:
+        """Return all sign-ins by the URLs of their gateways. Raises as `find`."""
+        try:
+            content = self._content()
+        except FileNotFoundError:
+            return {}
+        except NotADirectoryError:
+            return {}
+        except OSError as error:
+            raise LoginsError(f"{self.path} cannot be read: {error.strerror}.") from error
+        try:
+            return dict(_logins_in(json.loads(content)))
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            # `from None`: the library's error quotes the content, which is tokens.
+            left = "It is left as it is; move it away, and sign in again"
+            raise LoginsError(f"{self.path} is not a file of sign-ins. {left}: pallas-gateway login.") from None
+
+    def put(self, base_url: str, login: Login) -> None:
+        """Store a sign-in; within `locked`. Raises as `find`, and if the file cannot be written."""
+        self._write({**self.all(), gateway_key(base_url): login})
+
+    def remove(self, base_url: str) -> None:
+        """Delete a sign-in; within `locked`. Raises as `put`."""
+        self._write({key: login for key, login in self.all().items() if key != gateway_key(base_url)})
+
+    @asynccontextmanager
+    async def locked(self) -> AsyncIterator[None]:
+        """Keep other processes and tasks from changing the file.
+
+        Raises:
+            LoginsError: the folder cannot be written, or another process does not release the lock.
+        """
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Not the file itself: that is replaced.
+            handle = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        try:
+            until = monotonic() + _LOCK_SECONDS
+            while not _is_locked(handle):
+                if monotonic() > until:
+                    raise LoginsError(f"Another process has locked {self.path} for {_LOCK_SECONDS:g} s.")
+                await asyncio.sleep(_RETRY_SECONDS)
+            self._check_writable()
+            yield
+        finally:
+            os.close(handle)
+
+    def _content(self) -> bytes:
+        handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        with os.fdopen(handle, "rb") as file:
+            status = os.fstat(handle)
+            mode = stat.S_IMODE(status.st_mode)
+            if status.st_uid != os.geteuid() or mode & _OF_OTHERS:
+                why = f"is not yours alone (owner {status.st_uid}, mode {mode:o}), so its tokens are not used"
+                raise LoginsError(f"{self.path} {why}. If nobody else has read it: chmod 600 {self.path}")
+            return file.read()
+
+    def _check_writable(self) -> None:
+        """Fail before a renewal, which ends the stored refresh token, if the result could not be stored."""
+        if not os.access(self.path.parent, os.W_OK | os.X_OK):
+            raise LoginsError(f"{self.path} cannot be written: its folder is read-only. Nothing was changed.")
+
+    def _write(self, logins: Mapping[str, Login]) -> None:
+        document = {"format": _FORMAT, "logins": {key: asdict(login) for key, login in logins.items()}}
+        try:
+            handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".logins.")  # of mode 0600
+            try:
+                with os.fdopen(handle, "w", encoding="utf-8") as file:
+                    json.dump(document, file, indent=1)
+                    file.flush()
+                    os.fsync(handle)
+                Path(temporary).replace(self.path)
+            except BaseException:
+                with suppress(OSError):
+                    Path(temporary).unlink()
+                raise
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> LoginsError:
+        return LoginsError(f"{self.path} cannot be written: {error.strerror}. Nothing was changed.")
+
+
+def _is_locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _logins_in(document: Any) -> Iterator[tuple[str, Login]]:
+    """Yield the sign-ins of a document; `ValueError`, `TypeError` or `AttributeError` for any other."""
+    if document["format"] != _FORMAT:
+        raise ValueError("another format")
+    for key, values in document["logins"].items():
+        login = Login(**values)
+        texts = (login.issuer, login.client_id, login.access_token, login.resource or "", login.refresh_token or "")
+        if not all(isinstance(one, str) for one in texts):
+            raise TypeError("not texts")
+        yield key, replace(login, expires_at=None if login.expires_at is None else float(login.expires_at))

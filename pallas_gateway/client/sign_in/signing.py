@@ -1,0 +1,124 @@
+"""What `pallas-gateway login` and `logout` do."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from pallas_gateway.client.gateway_client import UnreachableError, fetch_sign_in, is_same_place
+from pallas_gateway.client.output import problem, result
+from pallas_gateway.client.sign_in import browser, device
+from pallas_gateway.client.sign_in.authorization_server import (
+    AuthorizationServer,
+    OAuthError,
+    Offer,
+    http_client,
+    login_of,
+)
+from pallas_gateway.client.sign_in.logins import Logins, gateway_key
+from pallas_gateway.client.usage import UsageError
+from pallas_gateway.config.model.values import is_loopback
+from pallas_gateway.errors import GatewayError
+
+if TYPE_CHECKING:
+    from pallas_gateway.client.sign_in.logins import Login
+
+
+class NoSignInError(GatewayError):
+    """The gateway offers no sign-in, or one that is not accepted."""
+
+    reason = "no_sign_in"
+
+
+async def sign_in(base_url: str, *, by_code: bool, no_browser: bool) -> None:
+    """Sign in at the authorization server of a gateway, and store the tokens.
+
+    Raises:
+        GatewayError: the gateway or the authorization server does not answer or refuses, or the file of sign-ins cannot
+            be used.
+    """
+    _check_transport(base_url)
+    offer = _offer(base_url, await fetch_sign_in(base_url))
+    logins = Logins.of_user()
+    async with logins.locked():
+        logins.all()  # a file that cannot be used is reported before the person signs in
+    async with http_client() as http:
+        server = await AuthorizationServer.discover(offer.issuer, http)
+        problem(f"{base_url} has people sign in at {offer.issuer}.")
+        answer, nonce = await _answer(server, offer, by_code=by_code, no_browser=no_browser)
+        name = await server.check_id_token(answer, offer, nonce) if offer.expects_id_token else ""
+    async with logins.locked():
+        logins.put(base_url, login_of(answer, offer))
+    result(f"Signed in at {base_url}{f' as {name}' if name else ''}.")
+
+
+async def sign_out(base_url: str | None) -> None:
+    """Delete the sign-in at a gateway, or all for None, and have their authorization servers end them.
+
+    Raises:
+        LoginsError: the file of sign-ins cannot be used.
+    """
+    logins = Logins.of_user()
+    known = logins.all()
+    ended = known if base_url is None else {key: known[key] for key in (gateway_key(base_url),) if key in known}
+    if not ended:
+        result("You are not signed in at any gateway." if base_url is None else f"You are not signed in at {base_url}.")
+        return
+    for key in ended:
+        async with logins.locked():  # no process renews a token that is about to be revoked
+            login = logins.find(key)
+            logins.remove(key)
+        if login is not None:
+            await _revoke(key, login)
+        result(f"Signed out at {key}.")
+
+
+async def _revoke(base_url: str, login: Login) -> None:
+    try:
+        async with http_client() as http:
+            server = await AuthorizationServer.discover(login.issuer, http)
+            if not await server.revoke(login):
+                problem(f"{login.issuer} revokes no tokens: those of {base_url} are valid until their end.")
+    except (OAuthError, UnreachableError) as error:
+        problem(f"The tokens of {base_url} were deleted here, and not revoked: {error}")
+
+
+async def _answer(
+    server: AuthorizationServer, offer: Offer, *, by_code: bool, no_browser: bool
+) -> tuple[dict[str, Any], str | None]:
+    """Sign in by a browser, or by a device code where it is wanted or nothing else works."""
+    opens = not no_browser and browser.opens_a_browser(os.environ)
+    has_codes = server.metadata.device_authorization_endpoint is not None
+    if by_code or (has_codes and not opens and not no_browser):
+        return await device.sign_in(server, offer), None
+    return await browser.sign_in(server, offer, opens=opens)
+
+
+def _check_transport(base_url: str) -> None:
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("http", "https"):
+        raise UsageError(f"--url must begin with http:// or https://, got '{base_url}'.")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise UsageError(f"{base_url} is no HTTPS: others could read the token on the way, so nobody signs in there.")
+
+
+def _offer(base_url: str, document: dict[str, Any] | None) -> Offer:
+    if document is None:
+        setting = "`gateway.auth.console_client_id` in its agents.yaml enables it (docs/sign-in.md)"
+        raise NoSignInError(
+            f"{base_url} offers no sign-in: {setting}. Else give a token with --bearer or PALLAS_BEARER."
+        )
+    try:
+        offer = Offer.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        why = f"{'.'.join(map(str, first['loc']))}: {first.get('ctx', {}).get('error', first['msg'])}"
+        raise NoSignInError(f"What {base_url} says about signing in cannot be used: {why}.") from None
+    # Else a gateway could get tokens that other gateways accept, by naming theirs.
+    if offer.resource is not None and not is_same_place(offer.resource, base_url):
+        use = f"sign in with --url {offer.resource}, or mend `gateway.public_url` in its agents.yaml"
+        raise NoSignInError(f"The gateway at {base_url} wants a token for {offer.resource}: {use}.")
+    return offer

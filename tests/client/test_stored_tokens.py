@@ -1,0 +1,226 @@
+"""Where the token of a sign-in goes, and where it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from starlette.responses import JSONResponse, RedirectResponse, Response
+
+from pallas_gateway.client.gateway_api import ask, events
+from pallas_gateway.client.gateway_client import (
+    RemoteAgent,
+    connected,
+    fetch_agents,
+    fetch_readiness,
+    fetch_server_tools,
+)
+from pallas_gateway.client.sign_in.authorization_server import Offer, login_of
+from pallas_gateway.client.sign_in.logins import Login, Logins, LoginsError, default_path, gateway_key
+from pallas_gateway.client.sign_in.stored_tokens import is_signed_in, stored_token
+from pallas_gateway.errors import GatewayError
+from tests.support.downstreams import Recorder, stateless_downstream
+from tests.support.listener import reserved_port, serve_app
+from tests.support.tokens import forge, keys_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from pathlib import Path
+
+    from starlette.types import Receive, Scope, Send
+
+TOKEN = "token-of-the-sign-in"
+ELSEWHERE = "127.0.0.2"
+"""Of this machine, and none of the names that count as one host."""
+
+
+@pytest.fixture
+def logins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Logins:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return Logins.of_user()
+
+
+async def signed_in(logins: Logins, base_url: str, token: str = TOKEN) -> None:
+    async with logins.locked():
+        logins.put(base_url, Login("https://login.example", "pallas", None, token, time.time() + 3600))
+
+
+@asynccontextmanager
+async def answering(response: Response) -> AsyncGenerator[tuple[str, Recorder]]:
+    """A server that gives one answer to everything, and what it was asked."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await response(scope, receive, send)
+
+    recorder = Recorder(app)
+    with reserved_port() as port:
+        async with serve_app(recorder, port=port):
+            yield f"http://127.0.0.1:{port}", recorder
+
+
+@asynccontextmanager
+async def foreign_server() -> AsyncGenerator[tuple[str, list[bytes]]]:
+    """A server on another host, and the heads of its requests."""
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(serve, ELSEWHERE, 0) as server:
+        yield f"http://{ELSEWHERE}:{server.sockets[0].getsockname()[1]}", heads
+
+
+async def every_request(base_url: str) -> None:
+    for request in (
+        fetch_agents(base_url),
+        fetch_readiness(base_url),
+        fetch_server_tools(base_url, "echo"),
+        ask("GET", base_url, "/api/v1/calls", None),
+    ):
+        with suppress(GatewayError):
+            await request
+    with suppress(GatewayError):
+        async with events(base_url, "/api/v1/threads", None, {}):
+            pass
+
+
+def sent_tokens(recorder: Recorder) -> set[str | None]:
+    return {request.headers.get("authorization") for request in recorder.requests if request.path != "/api/sign-in"}
+
+
+async def test_every_request_to_the_gateway_has_the_token(logins: Logins) -> None:
+    async with answering(JSONResponse({}, 500)) as (url, asked), answering(JSONResponse({}, 500)) as (other, unknown):
+        await signed_in(logins, url)
+        await every_request(url)
+        await every_request(other)
+    assert sent_tokens(asked) == {f"Bearer {TOKEN}"}
+    assert sent_tokens(unknown) == {None}
+
+
+async def test_a_redirect_does_not_get_it(logins: Logins) -> None:
+    async with answering(JSONResponse({})) as (target, reached), answering(RedirectResponse(target)) as (url, asked):
+        await signed_in(logins, url)
+        await every_request(url)
+    assert asked.requests
+    assert reached.requests == []
+
+
+async def test_an_agent_that_the_registry_names_on_another_host_does_not_get_it(logins: Logins) -> None:
+    async with foreign_server() as (elsewhere, heads):
+        server = {"name": "a/echo", "remotes": [{"type": "streamable-http", "url": f"{elsewhere}/own/mcp"}]}
+        async with answering(JSONResponse({"servers": [{"server": server}]})) as (url, asked):
+            await signed_in(logins, url)
+            [agent] = await fetch_agents(url)
+            with pytest.raises(GatewayError):
+                async with connected(agent) as client:
+                    await client.list_tools()
+    assert sent_tokens(asked) == {f"Bearer {TOKEN}"}
+    assert heads
+    assert all(b"authorization" not in head.lower() for head in heads)
+
+
+async def test_the_authorization_server_is_not_asked_with_it(logins: Logins) -> None:
+    async with answering(JSONResponse({})) as (issuer, asked):
+        async with logins.locked():
+            logins.put("http://127.0.0.1:1", Login(issuer, "pallas", None, TOKEN, 0, "refresh"))
+        with pytest.raises(GatewayError):
+            await stored_token("http://127.0.0.1:1")
+    assert [request.path for request in asked.requests] == ["/.well-known/openid-configuration"]
+    assert sent_tokens(asked) == {None}
+
+
+async def test_an_open_connection_sends_the_renewed_token(logins: Logins) -> None:
+    async with stateless_downstream() as server:
+        base_url = server.url.removesuffix("/mcp")
+        await signed_in(logins, base_url)
+        agent = RemoteAgent("echo", "Echo", "", server.url, {}, home=base_url)
+        async with connected(agent) as client:
+            await client.list_tools()
+            await signed_in(logins, base_url, "renewed")
+            await client.list_tools()
+    sent = [request.headers.get("authorization") for request in server.recorder.requests]
+    assert sent[0] == f"Bearer {TOKEN}"
+    assert sent[-1] == "Bearer renewed"
+
+
+async def test_a_renewal_that_is_removed_meanwhile_ends_the_sign_in(
+    logins: Logins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with logins.locked():
+        logins.put("http://a", Login("http://127.0.0.1:1", "pallas", None, TOKEN, 0, "refresh"))
+        asked = asyncio.create_task(stored_token("http://a"))
+        await asyncio.sleep(0)
+        logins.remove("http://a")
+    with pytest.raises(GatewayError, match="removed meanwhile"):
+        await asked
+
+
+async def test_another_process_that_keeps_the_lock_is_named(logins: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pallas_gateway.client.sign_in.logins._LOCK_SECONDS", 0)
+    async with logins.locked():
+        with pytest.raises(LoginsError, match="Another process has locked"):
+            async with logins.locked():
+                pass
+
+
+async def test_a_full_disk_keeps_what_was_stored(logins: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
+    await signed_in(logins, "http://a")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(LoginsError, match=r"No space left on device\. Nothing was changed\."):
+        await signed_in(logins, "http://b")
+    assert list(logins.all()) == ["http://a"]
+    assert {path.name for path in logins.path.parent.iterdir()} == {"logins.json", "logins.lock"}
+
+
+async def test_the_token_is_not_shown(logins: Logins) -> None:
+    login = Login("https://login.example", "pallas", None, TOKEN, None, "refresh-secret")
+    assert TOKEN not in repr(login)
+    assert "refresh-secret" not in repr(login)
+
+
+@pytest.mark.parametrize(
+    ("url", "key"),
+    [
+        ("http://localhost:24200", "http://localhost:24200"),
+        ("HTTPS://Agents.Example.com:443/Base/", "https://agents.example.com/Base"),
+        ("http://[::1]:80/", "http://[::1]"),
+        ("https://agents.example.com/base", "https://agents.example.com/base"),
+        ("", ""),
+        ("http://[", "http://["),
+        ("http://a:b", "http://a:b"),
+    ],
+)
+def test_a_gateway_has_one_key(url: str, key: str) -> None:
+    assert gateway_key(url) == key
+
+
+def test_the_file_is_in_the_state_directory(tmp_path: Path) -> None:
+    at_home = tmp_path / ".local/state/pallas-gateway/logins.json"
+    assert default_path({}, tmp_path) == at_home
+    assert default_path({"XDG_STATE_HOME": "relative"}, tmp_path) == at_home
+
+
+async def test_nothing_is_made_where_nobody_signed_in(logins: Logins) -> None:
+    assert await stored_token("http://localhost:24200") is None
+    assert not is_signed_in("http://localhost:24200")
+    assert not logins.path.parent.exists()
+
+
+async def test_a_response_of_the_token_endpoint_without_a_time_uses_that_of_the_token() -> None:
+    offer = Offer(issuer="https://login.example", client_id="a", scopes=(), resource=None)
+    token = forge({"alg": "RS256"}, {"exp": 1234}, keys_of("a", 1).rsa, "RS256")
+    assert login_of({"access_token": token}, offer).expires_at == 1234
+    assert login_of({"access_token": "opaque", "expires_in": "soon"}, offer).expires_at is None
+    assert login_of({"access_token": "opaque", "expires_in": "60"}, offer).expires_at == pytest.approx(
+        time.time() + 60, abs=30
+    )
