@@ -79,11 +79,21 @@ turns = Table(
     Column("tokens", BigInteger, nullable=False, server_default="0"),
     Column("params", JSON(none_as_null=True)),
     Column("model", Text),
+    Column("replaces", Integer),
     CheckConstraint("status IN ('pending', 'complete', 'error')", name="pallas_turns_status"),
     Index("pallas_turns_sizes", "thread_id", "number", "status", "bytes", "steps_bytes", "tokens"),
 )
 """`bytes` and `tokens` (an estimate) are those of a turn with its steps, so that no text is read to add them up.
-`params` are those of its message, `model` is the one of its latest LLM turn."""
+`params` are those of its message, `model` is the one of its latest LLM turn. `replaces` is the first of the turns whose
+place it takes: these, and those between, have the same message."""
+
+_is_replacing = turns.c.replaces.is_not(None)
+Index(
+    "pallas_turns_replacing",
+    *(turns.c[name] for name in ("thread_id", "replaces", "number", "status")),
+    sqlite_where=_is_replacing,
+    postgresql_where=_is_replacing,
+)
 
 
 feedback = Table(

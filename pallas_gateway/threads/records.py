@@ -113,7 +113,7 @@ class TurnRecord:
     `asks` are the questions of a pending turn to the caller that have no answer. With `can_be_resumed` its process is
     gone, and another one may go on with it. `steps` are its rounds of tools, if they were asked for. `process` is the
     name of the process that runs the call of a pending turn; None where it is unknown. That process may have ended
-    since it renewed its lease.
+    since it renewed its lease. `replaces` is the first of the turns whose place it takes, None if it takes none.
     """
 
     number: int
@@ -128,6 +128,7 @@ class TurnRecord:
     can_be_resumed: bool = False
     process: str | None = None
     feedback: Feedback | None = None
+    replaces: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +216,12 @@ class TurnCancelledError(LeaseLostError):
     reason = "cancelled"
 
 
+class NotLatestTurnError(GatewayError):
+    """A turn that is to be replaced has later ones, or does not exist."""
+
+    reason = "turn_not_latest"
+
+
 class NoAnswerError(GatewayError):
     """The turn has no answer that could be rated."""
 
@@ -295,6 +302,7 @@ def turn_of(row: AnyRow, asks: Sequence[Question] = (), steps: Sequence[Step] = 
         row.can_be_resumed,
         row.lease_process if runs else None,
         feedback_of(row) if row.rating is not None else None,
+        row.replaces,
     )
 
 

@@ -19,6 +19,7 @@ from pallas_gateway.threads.records import (
     CANCELLED,
     History,
     Lease,
+    NotLatestTurnError,
     ThreadNotFoundError,
     ThreadPage,
     TurnPage,
@@ -203,9 +204,7 @@ class Store:
 
         Which those are is decided by the stored sizes; texts are read of these turns only.
         """
-        is_wanted = and_(
-            turns.c.thread_id == lease.thread_id, turns.c.status == "complete", turns.c.number < lease.turn
-        )
+        is_wanted = and_(turns.c.thread_id == lease.thread_id, turns.c.status == "complete", _is_before(lease))
         before, left_out = await _left_out(connection, is_wanted, room)
         # Not those of failed turns between them, which were not measured and may have any size.
         of_wanted = steps.c.turn.in_(select(turns.c.number).where(is_wanted, turns.c.number > before))
@@ -234,13 +233,20 @@ class Store:
 
     @_writing
     async def begin_turn(
-        self, connection: AsyncConnection, thread_id: str, question: Message, call_id: str
+        self,
+        connection: AsyncConnection,
+        thread_id: str,
+        question: Message,
+        call_id: str,
+        *,
+        replaces: int | None = None,
     ) -> Lease | None:
         """Begin the next turn of a thread, pending, with the thread's lease; None while another call holds the lease.
 
         Number, row and lease are taken in one transaction, so numbers are unique and have no gaps. A pending turn of
-        the last holder becomes an error. `ThreadNotFoundError` if the thread was deleted, `ThreadsFullError` beyond
-        the quota of its owner.
+        the last holder becomes an error. With `replaces` the turn takes the place of the latest one, which that number
+        names, or a turn that the latest one has replaced. `ThreadNotFoundError` if the thread was deleted,
+        `ThreadsFullError` beyond the quota of its owner, `NotLatestTurnError` if other turns follow the replaced one.
         """
         holder, size = secrets.token_hex(16), ROW_BYTES + Size.of(question).bytes
         changed = {"turns": threads.c.turns + 1, "bytes": threads.c.bytes + size, "updated_at": now()}
@@ -260,7 +266,8 @@ class Store:
         pending = update(turns).where(turns.c.thread_id == thread_id, turns.c.status == "pending")
         await connection.execute(pending.values(**given_up))
         await forget_questions(connection, thread_id)
-        await connection.execute(_pending(thread_id, number, question, call_id))
+        first = await _first_replaced(connection, thread_id, number - 1, replaces) if replaces is not None else None
+        await connection.execute(_pending(thread_id, number, question, call_id, replaces=first))
         return Lease(thread_id, number, holder)
 
     @_writing
@@ -419,7 +426,32 @@ def _holds(lease: Lease) -> ColumnElement[bool]:
     return and_(threads.c.id == lease.thread_id, threads.c.lease_holder == lease.holder)
 
 
-def _pending(thread_id: str, number: int, question: Message, call_id: str) -> Any:
+def _is_before(lease: Lease) -> ColumnElement[bool]:
+    """The turn is before that of a lease, and neither this one nor an answered one takes its place."""
+    own, later = turns.alias("own"), turns.alias("later")
+    is_own = and_(own.c.thread_id == lease.thread_id, own.c.number == lease.turn)
+    first = select(func.coalesce(own.c.replaces, own.c.number)).where(is_own).scalar_subquery()
+    takes_its_place = and_(
+        later.c.thread_id == lease.thread_id,
+        later.c.replaces.is_not(None),
+        later.c.replaces <= turns.c.number,
+        later.c.number > turns.c.number,
+        later.c.number < lease.turn,
+        later.c.status == "complete",
+    )
+    return and_(turns.c.number < first, ~exists().where(takes_its_place))
+
+
+async def _first_replaced(connection: AsyncConnection, thread_id: str, latest: int, replaced: int) -> int:
+    """Return the first of the turns whose place a new one takes: those up to `latest`, with `replaced` among them."""
+    its_first = func.coalesce(turns.c.replaces, turns.c.number)
+    first = await connection.scalar(select(its_first).where(turns.c.thread_id == thread_id, turns.c.number == latest))
+    if first is None or not first <= replaced <= latest:
+        raise NotLatestTurnError(f"Turn {replaced} is not the latest one of this thread; read its messages.")
+    return int(first)
+
+
+def _pending(thread_id: str, number: int, question: Message, call_id: str, *, replaces: int | None = None) -> Any:
     return insert(turns).values(
         thread_id=thread_id,
         number=number,
@@ -431,5 +463,6 @@ def _pending(thread_id: str, number: int, question: Message, call_id: str) -> An
         answer_images=[],
         usage={},
         call_id=call_id,
+        replaces=replaces,
         created_at=now(),
     )

@@ -128,20 +128,28 @@ class Turns:
         """Wait (bounded) for turns that are beginning or ending."""
         await self._tasks.__aexit__()
 
-    def turn(
-        self, thread_id: str, question: Message, call_id: str, *, wait_seconds: float, room: Room | None = None
+    def turn(  # noqa: PLR0913  a message, its place, and how it begins
+        self,
+        thread_id: str,
+        question: Message,
+        call_id: str,
+        *,
+        wait_seconds: float,
+        room: Room | None = None,
+        replaces: int | None = None,
     ) -> AbstractAsyncContextManager[OpenTurn]:
         """The next turn of a thread, for the block, which is ended as an error unless the block ends it.
 
-        Its history has what fits into `room`, or nothing without one. The lease is renewed during the block. If it is
-        lost nevertheless, the block is cancelled.
+        Its history has what fits into `room`, or nothing without one. With `replaces` it takes the place of the latest
+        turn. The lease is renewed during the block. If it is lost nevertheless, the block is cancelled.
 
         Raises:
             ThreadBusyError: another turn was still running after `wait_seconds`.
+            NotLatestTurnError: other turns follow the one that it `replaces`.
             LeaseLostError: another writer has taken over the thread during the block, or cancelled the turn.
             DatabaseUnavailableError: the database cannot be used.
         """
-        begin = partial(self._store.begin_turn, thread_id, question, call_id)
+        begin = partial(self._store.begin_turn, thread_id, question, call_id, replaces=replaces)
         return self._turn(thread_id, begin, wait_seconds=wait_seconds, room=room)
 
     def first_turn(self, thread: NewThread, question: Message, call_id: str) -> AbstractAsyncContextManager[OpenTurn]:

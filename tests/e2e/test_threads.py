@@ -133,6 +133,27 @@ async def test_a_thread_goes_on_where_it_was_and_tells_all_that_was_said(tmp_pat
     assert [(one["id"], one["turns"], one["agent"]) for one in listed["threads"]] == [(thread_id, 4, "solo")]
 
 
+async def test_another_answer_takes_the_place_of_the_latest_one(tmp_path: Path) -> None:
+    async with serving(tmp_path) as api:
+        thread_id = (await api.chat("hello")).raise_for_status().json()["threadId"]
+        await api.chat("again", threadId=thread_id)
+        other = (await api.chat("again", threadId=thread_id, replaces=2)).raise_for_status().json()
+        sent = api.llm.requests[-1].user_texts
+        edited = (await api.chat("once more", threadId=thread_id, replaces=3)).raise_for_status().json()
+        await api.chat("on", threadId=thread_id)
+        sent_after = api.llm.requests[-1].user_texts
+        late = await api.chat("again", threadId=thread_id, replaces=2)
+        told = await api.messages(thread_id)
+
+    assert (other["turnIndex"], edited["turnIndex"]) == (3, 4)
+    assert sent == ["hello", "again"]
+    assert sent_after == ["hello", "once more", "on"]
+    assert (late.status_code, late.json()["error"]) == (409, "turn_not_latest")
+    assert "Retry-After" not in late.headers
+    asked = [(one["content"], one.get("replaces")) for one in told if one["role"] == "user"]
+    assert asked == [("hello", None), ("again", None), ("again", 2), ("once more", 2), ("on", None)]
+
+
 async def test_events_tell_the_text_as_it_comes_the_tools_and_where_it_is_kept(tmp_path: Path) -> None:
     async with serving(tmp_path) as api:
         plain = await events_of(api, "hello")
@@ -525,6 +546,8 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
     "NUL": ({"message": "\0"}, 400, "bad_input"),
     "an unknown key": ({"message": "hi", "massage": 1}, 400, "bad_input"),
     "a thread that is none": ({"message": "hi", "threadId": "x"}, 400, "bad_input"),
+    "a replaced turn that is no number": ({"message": "hi", "threadId": "0" * 32, "replaces": True}, 400, "bad_input"),
+    "a replaced turn of no thread": ({"message": "hi", "replaces": 1}, 400, "bad_input"),
     "a broken image": ({"message": "hi", "images": [{"data": "!", "mime_type": "image/png"}]}, 400, "bad_image"),
     "a file that is no image": (
         {"message": "hi", "images": [{"data": "JVBERi0=", "mime_type": "image/png"}]},
@@ -576,7 +599,7 @@ async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_
     }
     assert raw["a form"].json()["error_description"] == "Send the body as application/json (Content-Type)."
     assert raw["another method"].headers["allow"] == "POST"
-    assert refusals == [5, 2, 1]
+    assert refusals == [7, 2, 1]
     assert left == []
 
 

@@ -25,6 +25,7 @@ from pallas_gateway.threads.records import (
     LeaseLostError,
     NewThread,
     NoAnswerError,
+    NotLatestTurnError,
     ThreadBusyError,
     ThreadNotFoundError,
     ThreadsFullError,
@@ -469,6 +470,40 @@ async def test_the_newest_turns_that_fit_are_replayed_and_the_others_counted(
             await turn.end(TurnOutcome(error_reason="llm_error", error="no"))
     questions = [message.text for message in turn.history.messages if message.role == "user"]
     assert (questions, turn.history.left_out) == (replayed, left_out)
+
+
+async def test_a_turn_takes_the_place_of_the_latest_one_once_it_is_answered(database_url: str) -> None:
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        replayed: list[list[str]] = []
+
+        async def ask(number: int, *, replaces: int | None = None, fails: bool = False) -> None:
+            message = Message("user", f"{number}")
+            begun = threads.turns.turn(thread.id, message, "call", wait_seconds=0, room=ROOM, replaces=replaces)
+            async with begun as turn:
+                assert turn.number == number
+                replayed.append([one.text for one in turn.history.messages if one.role == "user"])
+                failed = TurnOutcome(error_reason="llm_error", error="no")
+                await turn.end(failed if fails else TurnOutcome(Message("assistant", f"heard {number}")))
+
+        await ask(1)
+        await ask(2)
+        await ask(3, replaces=2)
+        await ask(4, replaces=2, fails=True)
+        await ask(5)
+        await ask(6, replaces=5)
+        await ask(7, replaces=6)
+        await ask(8)
+        for wrong in (7, 1, 9):
+            with pytest.raises(NotLatestTurnError):
+                await ask(9, replaces=wrong)
+        shown = await turns_of(threads, thread.id)
+        copy = await threads.changes.fork(thread.id, 7)
+        copied = await turns_of(threads, copy.id)
+
+    assert replayed == [[], ["1"], ["1"], ["1"], ["1", "3"], ["1", "3"], ["1", "3"], ["1", "3", "7"]]
+    assert [turn.replaces for turn in shown] == [None, None, 2, 2, None, 5, 5, None]
+    assert [turn.replaces for turn in copied] == [None, None, 2, 2, None, 5, 5]
 
 
 async def test_what_killed_processes_left_of_questions_is_removed_when_it_has_expired(database_url: str) -> None:

@@ -116,6 +116,7 @@ def _messages(turn: TurnRecord) -> list[Json]:
         "createdAt": times.written(turn.created_at),
         **content_of(turn.question),
         **({"params": dict(turn.outcome.params)} if turn.outcome.params else {}),
+        **({"replaces": turn.replaces} if turn.replaces is not None else {}),
     }
     outcome = turn.outcome
     failed = outcome.error_reason is not None

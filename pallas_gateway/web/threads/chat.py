@@ -72,8 +72,14 @@ class Chat:
         else:
             window = self.agent.context_window(call.parameters.model)
             room = self.services.threads.room_for(window) if self.body.get("messages") is None else None
-            queue_seconds = self.services.queue_seconds
-            opened = turns.turn(thread_id, call.message, call.call_id, wait_seconds=queue_seconds, room=room)
+            opened = turns.turn(
+                thread_id,
+                call.message,
+                call.call_id,
+                wait_seconds=self.services.queue_seconds,
+                room=room,
+                replaces=self.body.get("replaces"),
+            )
         in_background, as_assistant = (requests.flag(self.body, one) for one in requests.SWITCHES)
         self._turn = turn = LiveTurn(
             thread_id, is_first=self._new is not None, in_background=in_background, as_assistant=as_assistant

@@ -44,6 +44,7 @@ _BY_REASON = {
     "thread_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "threads_full": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "threads_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
+    "turn_not_latest": HTTPStatus.CONFLICT,
     "version_conflict": HTTPStatus.PRECONDITION_FAILED,
 }
 _BUSY_THREADS = {"lease_lost", "thread_busy"}

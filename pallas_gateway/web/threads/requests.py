@@ -47,7 +47,7 @@ SWITCHES = BACKGROUND, ASSISTANT_STREAM = ("background", "assistantStream")
 LONGEST_SEARCH = 200
 LONGEST_NOTE = 4000
 RATINGS: tuple[Rating, ...] = ("good", "bad")
-_CHAT_KEYS = ("message", "threadId", "images", "params", "messages", *SWITCHES)
+_CHAT_KEYS = ("message", "threadId", "replaces", "images", "params", "messages", *SWITCHES)
 _OUTCOMES: Mapping[str, Outcome] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _JSON, _EVENTS = "application/json", "text/event-stream"
@@ -112,6 +112,7 @@ def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_entrie
     thread_id = body.get("threadId")
     if thread_id is not None and not (isinstance(thread_id, str) and THREAD_ID.fullmatch(thread_id)):
         raise _bad("'threadId' must be the id of a thread, 32 hexadecimal digits.")
+    _check_replaced(body.get("replaces"), thread_id)
     if "message" not in body:
         raise _bad("'message' is required.")
     text = _text("message", body["message"])
@@ -120,6 +121,15 @@ def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_entrie
         flag(body, switch)
     message, parameters = current_message(text, body.get("images")), parse(body.get("params"), settings)
     return TurnRequest(message, thread_id, parameters, *parse_history(body.get("messages")))
+
+
+def _check_replaced(number: object, thread_id: str | None) -> None:
+    if number is None:
+        return
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= LAST_TURN:
+        raise _bad(f"'replaces' must be the number of a turn, from 1 to {LAST_TURN}.")
+    if thread_id is None:
+        raise _bad("'replaces' takes a 'threadId': the thread of that turn.")
 
 
 def given_answers(body: Mapping[str, Any]) -> dict[str, Answer]:
