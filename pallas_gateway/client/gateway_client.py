@@ -76,7 +76,8 @@ class UnavailableError(RefusedError):
 
 
 NOTHING_SHOWN = (
-    "the registry shows no agents. A filtered one shows those that the token (--bearer, PALLAS_BEARER) may view."
+    "the registry shows no agents. A filtered one shows those that the token "
+    "(--bearer, PALLAS_BEARER, or of `pallas-gateway login`) may view."
 )
 
 _FOREIGN_ADDRESS = (

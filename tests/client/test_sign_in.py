@@ -149,10 +149,10 @@ def test_the_token_is_for_its_gateway_alone(person: Person, gateway: Program) ->
 
 
 def test_a_token_is_renewed_before_it_ends(person: Person) -> None:
-    person.provider.behave(access_token_seconds=30)
     person.login()
     before = person.stored
-    person.provider.behave()
+    assert before["expires_at"] - before["renew_at"] == pytest.approx(60)
+    person.store(renew_at=0)
     assert person.agents().code == 0
     after = person.stored
     assert after["access_token"] != before["access_token"]
@@ -164,9 +164,8 @@ def test_a_token_is_renewed_before_it_ends(person: Person) -> None:
 
 def test_processes_that_renew_at_once_renew_once(person: Person, tmp_path: Path) -> None:
     """Else the server would see a refresh token that was used before, and end the sign-in."""
-    person.provider.behave(access_token_seconds=30)
     person.login()
-    person.provider.behave()
+    person.store(renew_at=0)
     arguments = ["agents", "--url", person.url]
     with (
         started(arguments, tmp_path) as one,
@@ -175,14 +174,14 @@ def test_processes_that_renew_at_once_renew_once(person: Person, tmp_path: Path)
     ):
         ended = [program.end(60) for program in (one, two, three)]
     assert [(ran.code, ran.err) for ran in ended] == [(0, "")] * 3
-    person.store(expires_at=0)
+    person.store(renew_at=0, expires_at=0)
     assert person.agents().code == 0
 
 
 def test_a_server_without_rotation_keeps_the_refresh_token(person: Person) -> None:
     person.login()
     before = person.stored
-    person.store(expires_at=0)
+    person.store(renew_at=0, expires_at=0)
     person.provider.behave(token={"refresh_token": None})
     assert person.agents().code == 0
     assert person.stored["refresh_token"] == before["refresh_token"]
@@ -190,7 +189,7 @@ def test_a_server_without_rotation_keeps_the_refresh_token(person: Person) -> No
 
 def test_a_refused_renewal_says_what_to_do(person: Person) -> None:
     person.login()
-    person.store(expires_at=0)
+    person.store(renew_at=0, expires_at=0)
     person.provider.behave(refuse_refresh=True)
     ran = person.agents()
     assert ran.code == 1
@@ -205,7 +204,7 @@ def test_a_sign_in_without_refresh_token_ends(person: Person) -> None:
     person.provider.behave(token={"refresh_token": None})
     person.login()
     assert person.agents().code == 0
-    person.store(expires_at=0)
+    person.store(renew_at=0, expires_at=0)
     assert "gave no token to renew it" in person.agents().err
 
 
@@ -214,7 +213,7 @@ def test_without_the_authorization_server_a_token_is_used_until_its_end(
     expires_in: float, code: int, person: Person
 ) -> None:
     person.login()
-    person.store(issuer="http://127.0.0.1:1", expires_at=time.time() + expires_in)
+    person.store(issuer="http://127.0.0.1:1", renew_at=0, expires_at=time.time() + expires_in)
     ran = person.agents()
     assert ran.code == code
     assert ("The authorization server http://127.0.0.1:1 does not answer" in ran.err) == (code == 1)
@@ -460,12 +459,12 @@ def test_a_folder_that_cannot_be_made_is_reported_before_the_person_signs_in(per
 
 def test_a_read_only_folder_loses_no_sign_in(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
     person.login()
-    person.store(expires_at=time.time() + 30)
+    person.store(renew_at=0)
     before = person.stored
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda *_: False)  # as for root, whom the mode of a folder does not stop
         assert person.agents().code == 0  # the token is used until its end
-        person.store(expires_at=0)
+        person.store(renew_at=0, expires_at=0)
         ran = person.agents()
         assert (ran.code, "its folder is read-only. Nothing was changed." in ran.err) == (2, True)
     assert person.stored["refresh_token"] == before["refresh_token"]

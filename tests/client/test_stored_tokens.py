@@ -128,7 +128,7 @@ async def test_an_agent_that_the_registry_names_on_another_host_does_not_get_it(
 async def test_the_authorization_server_is_not_asked_with_it(logins: Logins) -> None:
     async with answering(JSONResponse({})) as (issuer, asked):
         async with logins.locked():
-            logins.put("http://127.0.0.1:1", Login(issuer, "pallas", None, TOKEN, 0, "refresh"))
+            logins.put("http://127.0.0.1:1", Login(issuer, "pallas", None, TOKEN, 0, 0, "refresh"))
         with pytest.raises(GatewayError):
             await stored_token("http://127.0.0.1:1")
     assert [request.path for request in asked.requests] == ["/.well-known/openid-configuration"]
@@ -153,7 +153,7 @@ async def test_a_renewal_that_is_removed_meanwhile_ends_the_sign_in(
     logins: Logins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with logins.locked():
-        logins.put("http://a", Login("http://127.0.0.1:1", "pallas", None, TOKEN, 0, "refresh"))
+        logins.put("http://a", Login("http://127.0.0.1:1", "pallas", None, TOKEN, 0, 0, "refresh"))
         asked = asyncio.create_task(stored_token("http://a"))
         await asyncio.sleep(0)
         logins.remove("http://a")
@@ -183,7 +183,7 @@ async def test_a_full_disk_keeps_what_was_stored(logins: Logins, monkeypatch: py
 
 
 async def test_the_token_is_not_shown(logins: Logins) -> None:
-    login = Login("https://login.example", "pallas", None, TOKEN, None, "refresh-secret")
+    login = Login("https://login.example", "pallas", None, TOKEN, refresh_token="refresh-secret")
     assert TOKEN not in repr(login)
     assert "refresh-secret" not in repr(login)
 
@@ -224,3 +224,6 @@ async def test_a_response_of_the_token_endpoint_without_a_time_uses_that_of_the_
     assert login_of({"access_token": "opaque", "expires_in": "60"}, offer).expires_at == pytest.approx(
         time.time() + 60, abs=30
     )
+    short = login_of({"access_token": "opaque", "expires_in": 20}, offer)
+    assert short.expires_at is not None
+    assert short.renew_at == pytest.approx(short.expires_at - 5)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pallas_gateway.client.gateway_client import REGISTRY_SECONDS, UnreachableError
 from pallas_gateway.client.sign_in.logins import Login
 from pallas_gateway.config.model.auth import JwtSettings
-from pallas_gateway.config.model.values import AuthorizationUrl, Scope, Text
+from pallas_gateway.config.model.values import ALGORITHMS, AuthorizationUrl, Scope, Text
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.http_answers import decoded, limited
 from pallas_gateway.identity.errors import TokenError
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 LARGEST_ANSWER_BYTES = 2**19
 _LONGEST_WORDS = 300
+_RENEWAL_SECONDS = 60.0
+"""A token is renewed so long before its end, and within the last quarter of its time."""
 _OPENID = "openid"
 
 
@@ -142,7 +144,9 @@ class AuthorizationServer:
         token, issuer = answer.get("id_token"), self.metadata.issuer
         if not isinstance(token, str) or self.metadata.jwks_uri is None:
             raise OAuthError(f"{issuer} answered without an ID token that can be verified.")
-        settings = JwtSettings(issuer=issuer, jwks_uri=self.metadata.jwks_uri, audience=(offer.client_id,))
+        settings = JwtSettings(
+            issuer=issuer, jwks_uri=self.metadata.jwks_uri, audience=(offer.client_id,), algorithms=ALGORITHMS
+        )
         try:
             async with TaskOwner() as tasks:
                 verifier = JwtVerifier(settings, client=self.http, tasks=tasks)
@@ -181,15 +185,16 @@ class AuthorizationServer:
 
 def login_of(answer: Mapping[str, Any], offer: Offer, refresh_token: str | None = None) -> Login:
     """Return the sign-in of an answer of the token endpoint; `refresh_token` is used on if it has no other."""
-    token = str(answer["access_token"])
-    newer = answer.get("refresh_token")
+    token, now = str(answer["access_token"]), time()
+    newer, end = answer.get("refresh_token"), _end_of(token, answer.get("expires_in"), now)
     return Login(
         offer.issuer,
         offer.client_id,
         offer.resource,
         token,
-        _end_of(token, answer.get("expires_in")),
-        newer if isinstance(newer, str) and newer else refresh_token,
+        expires_at=end,
+        renew_at=None if end is None else end - min(_RENEWAL_SECONDS, (end - now) / 4),
+        refresh_token=newer if isinstance(newer, str) and newer else refresh_token,
     )
 
 
@@ -200,10 +205,10 @@ def refusal(issuer: str, code: object, description: object = None) -> OAuthError
     return OAuthError(f"{issuer} refused: {said}", code if isinstance(code, str) else "")
 
 
-def _end_of(token: str, expires_in: object) -> float | None:
+def _end_of(token: str, expires_in: object, now: float) -> float | None:
     if isinstance(expires_in, (int, float, str)) and not isinstance(expires_in, bool):
         try:
-            return time() + float(expires_in)
+            return now + float(expires_in)
         except ValueError:
             pass
     claims = unverified_claims(token)

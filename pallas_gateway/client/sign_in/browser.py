@@ -35,7 +35,10 @@ _LARGEST_HEAD = 16_384
 _HEAD_SECONDS = 10.0
 _MOST_CONNECTIONS = 16
 _DONE = "The answer has arrived. Close this page and return to the terminal."
-_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Pallas Gateway</title><p>{text}</p></html>
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark"><title>Pallas Gateway</title>
+<main><h1>Pallas Gateway</h1><p>{text}</p></main></html>
 """
 _HEADERS = (
     "Content-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\nReferrer-Policy: no-referrer\r\n"

@@ -47,6 +47,7 @@ class Login:
         resource: what renewals name as the audience; None to name none.
         access_token: sent to the gateway.
         expires_at: its end in seconds since 1970; None if it is unknown.
+        renew_at: when it is to be renewed, likewise.
         refresh_token: renews it; None if the server gave none.
     """
 
@@ -55,6 +56,7 @@ class Login:
     resource: str | None
     access_token: str = field(repr=False)
     expires_at: float | None = None
+    renew_at: float | None = None
     refresh_token: str | None = field(default=None, repr=False)
 
 
@@ -195,4 +197,8 @@ def _logins_in(document: Any) -> Iterator[tuple[str, Login]]:
         texts = (login.issuer, login.client_id, login.access_token, login.resource or "", login.refresh_token or "")
         if not all(isinstance(one, str) for one in texts):
             raise TypeError("not texts")
-        yield key, replace(login, expires_at=None if login.expires_at is None else float(login.expires_at))
+        yield key, replace(login, expires_at=_moment(login.expires_at), renew_at=_moment(login.renew_at))
+
+
+def _moment(value: Any) -> float | None:
+    return None if value is None else float(value)

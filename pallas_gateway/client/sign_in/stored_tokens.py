@@ -13,9 +13,6 @@ from pallas_gateway.client.sign_in.logins import Logins
 if TYPE_CHECKING:
     from pallas_gateway.client.sign_in.logins import Login
 
-RENEWAL_SECONDS = 60.0
-"""A token that ends sooner is renewed."""
-
 
 def is_signed_in(base_url: str) -> bool:
     """Return True if a sign-in at the gateway is stored. Raises as `Logins.find`."""
@@ -34,12 +31,12 @@ async def stored_token(base_url: str) -> str | None:
     login = logins.find(base_url)
     if login is None:
         return None
-    if _ends_within(login, RENEWAL_SECONDS):
+    if _is_due(login):
         from pallas_gateway.client.sign_in.renewal import renewed  # noqa: PLC0415  most requests need none
 
-        login = await renewed(logins, base_url, is_due=lambda one: _ends_within(one, RENEWAL_SECONDS))
+        login = await renewed(logins, base_url, is_due=_is_due)
     return login.access_token
 
 
-def _ends_within(login: Login, seconds: float) -> bool:
-    return login.expires_at is not None and login.expires_at - time() < seconds
+def _is_due(login: Login) -> bool:
+    return login.renew_at is not None and login.renew_at <= time()
