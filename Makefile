@@ -86,7 +86,7 @@ lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions
 	@$(LOCK) $(MODELS)/requirements.in $(FLAGS) --output-file $(MODELS)/requirements.lock
 	@$(LOCK) $(SUPPLY)/requirements.in $(FLAGS) --output-file $(SUPPLY)/requirements.lock
 
-docs: $(READY) ## write docs/configuration.md from the schema, docs/upstream.md from repairs and fast paths, docs/providers.md from the tables of the tests, docs/connect.md
+docs: $(READY) ## write docs/configuration.md from the schema, docs/upstream.md from repairs and fast paths, docs/providers.md from the tables of the tests, docs/connect.md, the rules of Kubernetes from the alerts
 	@$(BIN)/python -m tests.unit.config.configuration_page > .venv/configuration.md
 	@mv .venv/configuration.md docs/configuration.md
 	@$(BIN)/python -m tests.unit.changes.upstream_page > .venv/upstream.md
@@ -95,6 +95,8 @@ docs: $(READY) ## write docs/configuration.md from the schema, docs/upstream.md 
 	@mv .venv/providers.md docs/providers.md
 	@$(BIN)/python -m pallas_gateway.client.programs > .venv/connect.md
 	@mv .venv/connect.md docs/connect.md
+	@$(BIN)/python -m tests.deploy.prometheus_rule > .venv/rules.yaml
+	@mv .venv/rules.yaml deploy/kubernetes/components/monitoring/rules.yaml
 
 release: $(SUPPLY)/.venv/.ready ## build sdist and wheel into dist/, twice and the same; install the wheel and call an agent
 	@sh $(SUPPLY)/release.sh

@@ -190,6 +190,7 @@ def test_every_pod_has_the_key_of_the_secret_for_the_questions_of_agents(cluster
         "traefik/pallas.yaml",
         "kubernetes/base/agents.yaml",
         "kubernetes/overlay/agents.yaml",
+        "kubernetes/production/agents.yaml",
     ],
 )
 def test_every_example_for_replicas_takes_the_key_of_questions_from_the_environment(name: str, tmp_path: Path) -> None:
@@ -201,6 +202,7 @@ def test_every_example_for_replicas_takes_the_key_of_questions_from_the_environm
         "PALLAS_STATE_KEY": STATE_KEY,
         "PALLAS_PUBLIC_URL": "https://agents.example.com",
         "PALLAS_INGRESS_NETWORK": "10.0.0.0/8",
+        "DATABASE_URL": "postgresql://host/name",
     }
     gateway = load_deployment(tmp_path / "agents.yaml", environ=environ).deployment.gateway
     assert gateway.state_keys == (STATE_KEY,)
