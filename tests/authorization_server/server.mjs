@@ -49,7 +49,7 @@ const provider = new Provider(issuer, {
       application_type: "native", // any port of loopback addresses (RFC 8252, section 7.3)
       token_endpoint_auth_method: "none",
       grant_types: ["authorization_code", "refresh_token", "urn:ietf:params:oauth:grant-type:device_code"],
-      redirect_uris: ["http://127.0.0.1/", "http://127.0.0.1/callback", "http://127.0.0.1/console/", "http://localhost/console/"],
+      redirect_uris: ["http://127.0.0.1/", "http://127.0.0.1/callback", "http://127.0.0.1/console/signed-in", "http://127.0.0.1/pallas/console/signed-in"],
       post_logout_redirect_uris: process.argv.slice(2),
     },
   ],

@@ -49,6 +49,8 @@ class Pages:
         made = await self.browser.new_context(color_scheme=scheme, viewport=NARROW if narrow else WIDE, **context)
         made.set_default_timeout(15_000)
         self._contexts.append(made)
+        made.on("console", self._note)  # of all pages, also of windows that a page opens
+        made.on("weberror", lambda event: self.errors.append(f"{event.error}"))
         return await self.another(made, base_url, view)
 
     async def another(self, context: BrowserContext, base_url: str, view: str = "") -> Page:
@@ -64,8 +66,6 @@ class Pages:
                 await route.abort()
 
         await page.route("**/*", only_own)
-        page.on("console", self._note)
-        page.on("pageerror", lambda error: self.errors.append(f"{error}"))
         await page.goto(f"{base_url}/console/{view}")
         return page
 

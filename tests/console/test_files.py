@@ -14,7 +14,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.web.console.files import STATIC
+from pallas_gateway.web.console.files import STATIC, version
 from tests.console import vendor
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
@@ -75,6 +75,21 @@ async def test_the_page_and_its_files_have_the_headers_of_the_contract(tmp_path:
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
+async def test_the_page_of_an_answer_to_a_sign_in_is_that_of_the_console(tmp_path: Path) -> None:
+    async with running(write_project(tmp_path, AGENTS)) as served, client(served.base_url) as http:
+        page = await http.get("/console/")
+        signed_in = await http.get("/console/signed-in?code=a-secret&state=one")
+        others = [await http.get(f"/console/signed-in{more}") for more in ("/", ".html")]
+        others.append(await http.post("/console/signed-in"))
+    assert [one.status_code for one in others] == [404, 404, 405]
+    assert gateway_headers(signed_in.headers) == gateway_headers(page.headers)
+    assert (signed_in.status_code, signed_in.headers["cache-control"]) == (200, "no-cache")
+    assert "a-secret" not in signed_in.text
+    assert re.findall(r"<script([^>]*)>(.*?)</script>", signed_in.text) == [
+        (f' type="module" src="{version()}/signed_in.js"', "")
+    ]
+
+
 async def test_the_page_may_reach_the_authorization_server_where_people_sign_in(tmp_path: Path) -> None:
     jwt = {"issuer": "https://login.example/realms/one", "jwks_uri": "https://keys.example/jwks"}
     policies = []
@@ -120,7 +135,7 @@ def test_the_page_requests_the_modules_of_its_first_view_at_once() -> None:
     assert sorted([*preloaded, "app.js"]) == sorted(modules_of("app.js"))
     script = (STATIC / "app.js").read_text()
     views = re.findall(r"files: \[([^\]]*)\],\s*load: async \(\) => \(await import\('\./([^']+)'", script)
-    assert len(views) == 9
+    assert len(views) == 10
     for files, module in views:
         listed = {f"{name}.js" for name in re.findall("'([^']+)'", files)}
         assert listed == modules_of(module) - modules_of("app.js") - {module}, module
@@ -226,9 +241,9 @@ def test_bare_specifiers_become_file_names() -> None:
     assert vendor.browser_module(f"{module}//# sourceMappingURL=x.map\n") == expected
 
 
-def test_all_scripts_and_styles_are_at_most_145_kilobytes_compressed() -> None:
+def test_all_scripts_and_styles_are_at_most_180_kilobytes_compressed() -> None:
     served = [path for path in STATIC.rglob("*") if path.suffix in (".js", ".css", ".json", ".html", ".svg")]
-    assert sum(len(gzip.compress(path.read_bytes())) for path in served) <= 145_000
+    assert sum(len(gzip.compress(path.read_bytes())) for path in served) <= 180_000
 
 
 def test_a_wheel_holds_the_files(tmp_path: Path) -> None:

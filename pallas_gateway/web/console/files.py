@@ -1,7 +1,7 @@
 """The console's static files and their responses.
 
-The page (`/console/`) is revalidated at each visit. It names its scripts and styles below a path with the version of
-all files (`/console/{version}/…`), so that these can be cached without limit.
+The pages (`/console/` and `/console/signed-in`) are revalidated at each visit. They name their scripts and styles below
+a path with the version of all files (`/console/{version}/…`), so that these can be cached without limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
 
 STATIC = Path(__file__).parent / "static"
-_PAGE = "index.html"
+_PAGES = {"": "index.html", "signed-in": "signed_in.html"}
+"""By their paths: the console, and the page that gets the authorization server's answer to a sign-in."""
 _UNVERSIONED = "static/"
 """The folder of files in the page of the repository; the served page has the version in its place."""
 _TYPES = {
@@ -104,8 +105,8 @@ def _files() -> Mapping[str, _File]:
 
 
 @cache
-def _page() -> _File:
-    content = _files()[_PAGE].content.replace(f'"{_UNVERSIONED}'.encode(), f'"{version()}/'.encode())
+def _page(path: str) -> _File:
+    content = _files()[_PAGES[path]].content.replace(f'"{_UNVERSIONED}'.encode(), f'"{version()}/'.encode())
     return _file(content, ".html")
 
 
@@ -121,8 +122,8 @@ def _response(scope: Scope) -> Response:
     if not path.startswith(CONSOLE):
         return RedirectResponse(CONSOLE[1:])  # relative: a proxy may add a prefix
     name = path.removeprefix(CONSOLE)
-    if not name:
-        return _unless_known(_page(), Headers(scope=scope), "no-cache")
+    if name in _PAGES:
+        return _unless_known(_page(name), Headers(scope=scope), "no-cache")
     folder, _, rest = name.partition("/")
     file = _files().get(rest) if folder == version() else None
     if file is None:

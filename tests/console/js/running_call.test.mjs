@@ -49,16 +49,25 @@ test('a call that another has ended, or a limit refuses, says so', async () => {
 });
 
 test('an answer is sent with the token of its time', async () => {
-  const results = [asks('a'), { content: [] }];
-  const [sent, tokens] = [[], ['before', 'after']];
+  const results = [asks('a'), null, { content: [] }];
+  const [sent, tokens] = [[], ['before', 'ended', 'after']];
   globalThis.fetch = async (_, { body, headers }) => {
     sent.push(headers.Authorization);
-    return new Response(JSON.stringify({ id: JSON.parse(body).id, result: results.shift() }), { headers: { 'Content-Type': 'application/json' } });
+    const result = results.shift();
+    if (!result) return new Response(JSON.stringify({ error_description: 'The token has expired.' }), { status: 401 });
+    return new Response(JSON.stringify({ id: JSON.parse(body).id, result }), { headers: { 'Content-Type': 'application/json' } });
+  };
+  const until = async (isTrue) => {
+    while (!isTrue()) await new Promise((resolve) => setImmediate(resolve));
   };
   const call = new RunningCall(newTurn('hi'));
   const running = call.run({ url: 'http://gateway.example/mcp', token: () => tokens.shift(), args: {} });
-  while (call.questions.value.length === 0) await new Promise((resolve) => setImmediate(resolve));
-  call.answer(call.questions.value[0], { action: 'accept' });
+  await until(() => call.questions.value.length === 1);
+  const [question] = call.questions.value;
+  call.answer(question, { action: 'accept' });
+  await until(() => question.error.value);
+  assert.deepEqual([question.error.value, question.sent.value], ['The token has expired.', false]);
+  call.answer(question, { action: 'accept' });
   await running;
-  assert.deepEqual(sent, ['Bearer before', 'Bearer after']);
+  assert.deepEqual([sent, call.state.value], [['Bearer before', 'Bearer ended', 'Bearer after'], 'complete']);
 });

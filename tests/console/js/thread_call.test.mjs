@@ -32,6 +32,9 @@ test('a stream that breaks is gone on with, and one that was refused is an error
   assert.deepEqual([method, url, body], ['POST', '../api/v1/agents/solo/chat', { message: 'hi', background: true, assistantStream: true }]);
   const early = await ran([200, []]);
   assert.deepEqual([early.isUnknown, early.call.state.value], [false, 'error']);
+  const call = new ThreadCall({ ...newTurn('hi'), number: 1 }, { threadId: 't' }, { agent: 'solo', token: () => '', onBegun: () => {} });
+  globalThis.fetch = async () => new Response(JSON.stringify({ error_description: 'The token has expired.' }), { status: 401 });
+  assert.deepEqual([await call.run(), call.state.value, call.loss.value], [true, 'running', 'The token has expired.']);
   const refused = await ran([403]);
   assert.deepEqual([refused.isUnknown, refused.call.error.value], [false, 'No.']);
 });

@@ -2,7 +2,10 @@
 
 import { html, render, signal, useEffect, useRef, useSignal } from './html.js';
 import { address, route } from './route.js';
-import { agentById, agents, checkedAt, isAskingForToken, isLost, isTokenKept, nextAttempt, registryError, startRounds, token } from './state.js';
+import {
+  agentById, agents, checkedAt, isAskingForToken, isLost, isTokenKept, nextAttempt, registryError, signInOffer, signInShown, signOut, signedIn, startRounds,
+  startSignIn, token,
+} from './state.js';
 import { Agents } from './views/agents.js';
 
 const NAV_LEAD_PIXELS = 48; // of the view before, on a narrow screen
@@ -54,6 +57,7 @@ const LATER = {
   },
   Gateway: { files: ['metrics', 'text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },
   Usage: { files: ['gateway_api', 'polling', 'text', 'usage'], load: async () => (await import('./views/usage.js')).Usage },
+  SignIn: { files: ['dialog', 'sign_in', 'text'], load: async () => (await import('./views/sign_in.js')).SignIn },
   TokenDialog: { files: ['dialog'], load: async () => (await import('./views/token.js')).TokenDialog },
 };
 /** @type {Record<string, string>} views of one agent, by the parts of their paths */
@@ -141,11 +145,34 @@ function Header() {
             html`<a href=${address(path)} aria-current=${path === view ? 'page' : undefined}>${title}</a>`,
         )}
       </nav>
-      <button class="quiet" onClick=${() => (isAskingForToken.value = true)}>
-        ${token.value ? (isTokenKept.value ? 'Token kept' : 'Token set') : 'Set token'}
-      </button>
+      <${Caller} />
     </header>
   `;
+}
+
+/** Who calls: a person who has signed in, or the holder of a token. */
+function Caller() {
+  const person = signedIn.value;
+  if (person) {
+    return html`<span class="person" title=${person.name}><span class="unseen">Signed in as </span>${person.name}</span>
+      <button class="quiet" onClick=${signOut}>Sign out</button>`;
+  }
+  return html`
+    ${signInOffer.value && !token.value && html`<button class="primary" onClick=${startSignIn}>Sign in</button>`}
+    <button class="quiet" onClick=${() => (isAskingForToken.value = true)}>
+      ${token.value ? (isTokenKept.value ? 'Token kept' : 'Token set') : 'Set token'}
+    </button>
+  `;
+}
+
+/** Says that a sign-in ends, or has ended. */
+/** @param {{person: import('./sign_in.js').SignedIn}} props */
+function SignInNotice({ person }) {
+  if (!person.notice.value) return null;
+  const hasEnded = person.state.value === 'ended';
+  return html`<p class=${`notice connection ${hasEnded ? 'error' : 'degraded'}`} role=${hasEnded ? 'alert' : 'status'}>
+    ${person.notice.value} <button type="button" onClick=${startSignIn}>Sign in</button>
+  </p>`;
 }
 
 /** Says that the gateway is lost, and when the next attempt is. */
@@ -199,8 +226,10 @@ function App() {
     <a class="skip" href="#main" onClick=${skip}>Skip to the content</a>
     <${Header} />
     ${isLost.value && html`<${Connection} />`}
+    ${signedIn.value && html`<${SignInNotice} person=${signedIn.value} />`}
     <main id="main" ref=${main} tabindex="-1"><${View} /></main>
     ${isAskingForToken.value && html`<${Later} name="TokenDialog" of=${{ onClose: () => (isAskingForToken.value = false) }} />`}
+    ${signInShown.value && html`<${Later} name="SignIn" of=${{ ...signInShown.value, onClose: () => (signInShown.value = null) }} />`}
   `;
 }
 

@@ -3,7 +3,7 @@
 import { newConversation, titleOf } from './conversations.js';
 import { McpError, Pauses, isUnreachable } from './mcp.js';
 import { tokenFor, untilReached } from './state.js';
-import { ThreadCall } from './thread_call.js';
+import { ThreadCall, isLoss } from './thread_call.js';
 import { deleteThread, forkThread, listThreads, rateTurn, readTurns, renameThread } from './threads.js';
 
 /**
@@ -113,7 +113,7 @@ export class GatewayKeeper {
       const turn = turns.find(({ number }) => number === call.turn.number);
       if (turn && turn.state !== 'running') call.endAs(turn);
     } catch (error) {
-      if (isUnreachable(error)) return;
+      if (isLoss(error)) return;
       const isGone = error instanceof McpError && error.status === 404;
       call.fail(isGone ? DELETED : /** @type {Error} */ (error).message);
     }

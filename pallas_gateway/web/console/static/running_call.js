@@ -6,6 +6,7 @@ import { isEnded, limitOf } from './outcome.js';
 import { ShownCall } from './shown_call.js';
 
 const INVALID_PARAMS = -32602;
+const UNAUTHORIZED = 401;
 const CAPABILITIES = { elicitation: { form: {}, url: {} } };
 
 /** @typedef {import('./shown_call.js').Question} Question */
@@ -91,7 +92,8 @@ export class RunningCall extends ShownCall {
       try {
         return await send({ inputResponses, requestState });
       } catch (error) {
-        const refused = error instanceof McpError && error.code === INVALID_PARAMS && error.message.startsWith('inputResponses');
+        const isUnfit = error instanceof McpError && error.code === INVALID_PARAMS && error.message.startsWith('inputResponses');
+        const refused = isUnfit || (error instanceof McpError && error.status === UNAUTHORIZED); // another token may be accepted
         if (!refused) throw error;
         for (const question of this.questions.value.filter((/** @type {Question} */ one) => one.id in inputResponses)) {
           question.sent.value = false;

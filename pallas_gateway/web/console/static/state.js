@@ -8,6 +8,7 @@ import { Pauses, getHealth, getJson, isUnreachable, whenShown } from './mcp.js';
 import { WELL_KNOWN, agentsOf, readRegistry, registries } from './registries.js';
 
 const TOKEN_KEY = 'pallas.token';
+const SIGN_IN_WINDOW = 'popup,width=520,height=720';
 const ROUND_SECONDS = 60;
 const STARTING_SECONDS = 3;
 const ANSWER_SECONDS = 20; // a gateway that takes longer is not there
@@ -16,10 +17,19 @@ const ANSWER_SECONDS = 20; // a gateway that takes longer is not there
 /** @typedef {{answer: any, at: Date | null, problem: import('./mcp.js').McpError | null}} Health the last `get_health`, its time, and why the latest request has no answer */
 /** @typedef {'ok' | 'degraded' | 'error' | 'starting' | 'unknown'} Status */
 
+/** @typedef {{issuer: string, client_id: string, scopes: string[], resource: string | null}} SignInOffer */
+
 /** The bearer token of every request; in memory, and on request in `sessionStorage`. */
 export const token = signal(storedToken());
 /** Changes with the caller: when another token is set, and not when a sign-in renews its own. */
 export const caller = signal(0);
+/** @type {import('./vendor/preact-signals.js').Signal<SignInOffer | null | undefined>} how people sign in; undefined before it is known, null if they do not */
+export const signInOffer = signal(undefined);
+/** @type {import('./vendor/preact-signals.js').Signal<import('./sign_in.js').SignedIn | null>} who has signed in */
+export const signedIn = signal(null);
+/** @type {import('./vendor/preact-signals.js').Signal<{window?: Window | null, left?: import('./sign_in.js').SignedIn} | null>} the
+ *   sign-in that the page shows, with its window (null if the browser blocked it); or who has signed out */
+export const signInShown = signal(null);
 /** @type {import('./vendor/preact-signals.js').Signal<Agent[] | null>} null before the first answer */
 export const agents = signal(null);
 /** @type {import('./vendor/preact-signals.js').Signal<import('./mcp.js').McpError | null>} why there is no list */
@@ -71,7 +81,7 @@ export function tokenRefusal() {
 
 /** Ask for a token once for each that is refused, or for none. */
 function askForToken() {
-  if (refusedToken === token.value || !tokenRefusal()) return;
+  if (refusedToken === token.value || !tokenRefusal() || signedIn.value?.hasEnded || signInShown.value) return;
   refusedToken = token.value;
   isAskingForToken.value = true;
 }
@@ -80,9 +90,10 @@ function askForToken() {
  * Use a token, or none.
  *
  * @param {string} value
- * @param {{keep?: boolean}} [options] `keep`: store it until the tab is closed
+ * @param {{keep?: boolean, of?: import('./sign_in.js').SignedIn | null}} [options] `keep`: store it until the tab is closed; `of`: who has signed in
+ *   and got it
  */
-export function setToken(value, { keep = false } = {}) {
+export function setToken(value, { keep = false, of = null } = {}) {
   try {
     if (keep && value) sessionStorage.setItem(TOKEN_KEY, value);
     else sessionStorage.removeItem(TOKEN_KEY);
@@ -91,13 +102,46 @@ export function setToken(value, { keep = false } = {}) {
   }
   batch(() => {
     if (token.value !== value) caller.value += 1;
-    token.value = value;
+    useToken(value, of);
     agents.value = null;
     health.value = {};
     registryError.value = null;
     mayCreate.value = false;
   });
   return refresh();
+}
+
+/**
+ * Use the token of a caller: of the same one, if it is not set by `setToken`.
+ *
+ * @param {string} value
+ * @param {import('./sign_in.js').SignedIn | null} of who has signed in and got it
+ */
+export function useToken(value, of) {
+  const before = signedIn.value;
+  if (before !== of) before?.leave();
+  batch(() => {
+    signedIn.value = of;
+    token.value = value;
+  });
+}
+
+/** Show the sign-in; its window is opened by the click itself, otherwise browsers block it. */
+export function startSignIn() {
+  isAskingForToken.value = false;
+  signInShown.value = { window: window.open('', '_blank', SIGN_IN_WINDOW) };
+}
+
+/** Forget the tokens of who has signed in, and show what became of them. */
+export function signOut() {
+  const left = signedIn.value ?? undefined;
+  setToken('');
+  signInShown.value = { left };
+}
+
+/** What a caller that is not known can do, as a sentence. */
+export function howToBeKnown() {
+  return signInOffer.value ? 'Sign in, or set a token.' : 'Set a token.';
 }
 
 /**
@@ -210,6 +254,7 @@ export async function nextRound() {
 
 /** @param {number} asking */
 async function runRound(asking) {
+  if (signInOffer.value === undefined) readOffer();
   checking.value = true;
   const current = () => caller.value === asking;
   try {
@@ -234,6 +279,12 @@ async function runRound(asking) {
       scheduleNext();
     }
   }
+}
+
+/** Ask how people sign in here; without an answer the next round asks again. */
+async function readOffer() {
+  const found = await getJson('../api/sign-in').catch(() => undefined);
+  if (found !== undefined) signInOffer.value = found?.sign_in ?? null;
 }
 
 /**

@@ -14,6 +14,7 @@ import { callEvents, cancelCall, endedBy, giveAnswers, resultOf } from './thread
 // Ends of a stream, and not of the turn: the thread says what became of it.
 const READ_AGAIN = ['lease_lost', 'stopping', 'stopped', 'not_found', 'question_not_open'];
 
+const UNAUTHORIZED = 401;
 const LIMITED = 429;
 
 /** @type {Record<string, string>} */
@@ -22,6 +23,14 @@ const CLOSED = {
   decline: 'A question was declined elsewhere.',
   cancel: 'A question was closed without an answer.',
 };
+
+/**
+ * True for an error that says nothing of the call: the gateway is lost, or does not accept the token, such as that of a sign-in that has ended.
+ * @param {unknown} error
+ */
+export function isLoss(error) {
+  return isUnreachable(error) || (error instanceof McpError && error.status === UNAUTHORIZED);
+}
 
 /** @typedef {import('./shown_call.js').Question} Question */
 
@@ -56,7 +65,7 @@ export class ThreadCall extends ShownCall {
       if (this._controller.signal.aborted) return this._ended('stopped');
       const { message, status, data } = /** @type {McpError} */ (error);
       if (status === LIMITED) this.limit = limitFrom(/** @type {any} */ (data)?.rule, /** @type {any} */ (data)?.retryAfter);
-      if (this.turn.number === undefined || !isUnreachable(error)) return this._ended('error', { error: message });
+      if (this.turn.number === undefined || !isLoss(error)) return this._ended('error', { error: message });
       this.loss.value = message;
       return true;
     }

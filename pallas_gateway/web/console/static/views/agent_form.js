@@ -6,7 +6,7 @@ import { createAgent, readMayUse, readVersions, readWritten, replaceAgent, until
 import { McpError } from '../mcp.js';
 import { SCHEMAS } from '../parameters.js';
 import { address } from '../route.js';
-import { caller, token } from '../state.js';
+import { caller, howToBeKnown, token } from '../state.js';
 import { harmless } from '../text.js';
 import { Check, Examples, ModelField, NumberField, Servers, SubAgents, TextField, ToolLimits, usePart } from './agent_fields.js';
 import { Difference } from './difference.js';
@@ -78,7 +78,7 @@ export function AgentForm({ name = '', copyOf = '' }) {
 async function newDraft(name, copyOf) {
   const [asking, used] = [caller.value, token.value];
   const [mayUse, stored] = await Promise.all([readMayUse(used), name || copyOf ? readWritten(name || copyOf, used) : { document: {}, written: {}, etag: '' }]);
-  if (!name && !mayUse.mayCreate) throw new McpError(used ? 'This token may not create agents.' : 'Callers without a token may not create agents. Set a token.');
+  if (!name && !mayUse.mayCreate) throw new McpError(used ? 'This token may not create agents.' : `Callers without a token may not create agents. ${howToBeKnown()}`);
   const base = definitionIn(stored.written);
   const fields = parameterFields(PARAMETERS, base);
   const values = signal(valuesOf(name, base, mayUse, fields));

@@ -3,7 +3,7 @@
 import { html, signal, useRef, useSignal } from '../html.js';
 import { Mark } from '../marks.js';
 import { address } from '../route.js';
-import { agents, checkedAt, checking, downstreamsOf, health, isLost, mayCreate, reasonOf, refresh, registryError, statusOf, token } from '../state.js';
+import { agents, checkedAt, checking, downstreamsOf, health, howToBeKnown, isLost, mayCreate, reasonOf, refresh, registryError, statusOf, token } from '../state.js';
 import { registries } from '../registries.js';
 
 /** @typedef {import('../state.js').Agent} Agent */
@@ -63,7 +63,7 @@ function Notice({ found, search }) {
   if (agents.value === null) return isLost.value ? null : html`<p class="empty" role="status">Loading the agents…</p>`;
   if (agents.value.length === 0) {
     return html`<p class="empty">
-      ${token.value ? 'This token may view no agent of this gateway.' : 'Callers without a token may view no agent here. Set a token.'}
+      ${token.value ? 'This token may view no agent of this gateway.' : `Callers without a token may view no agent here. ${howToBeKnown()}`}
     </p>`;
   }
   if (found === 0) return html`<p class="empty">No agent matches “${search}”.</p>`;

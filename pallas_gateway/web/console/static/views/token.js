@@ -2,16 +2,17 @@
 
 import { Dialog } from '../dialog.js';
 import { html, useId, useSignal } from '../html.js';
-import { isTokenKept, refusalOf, setToken, token, tokenRefusal } from '../state.js';
+import { isTokenKept, refusalOf, setToken, signInOffer, signedIn, startSignIn, token, tokenRefusal } from '../state.js';
 
 /** @param {{onClose: () => void}} props */
 export function TokenDialog({ onClose }) {
-  const value = useSignal(token.value);
+  const value = useSignal(signedIn.value ? '' : token.value);
   const keep = useSignal(isTokenKept.value);
   const id = useId();
   const refusal = tokenRefusal();
   const problem = useSignal(refusal && token.value ? `The gateway does not accept this token: ${refusal.message}` : '');
   const trying = useSignal(false);
+  const wantsKey = useSignal(token.value !== '' && !signedIn.value);
   /** @param {Event} event */
   const submit = async (event) => {
     event.preventDefault();
@@ -28,6 +29,19 @@ export function TokenDialog({ onClose }) {
     setToken('');
     onClose();
   };
+  if (signInOffer.value && !wantsKey.value) {
+    return html`
+      <${Dialog} title="Token" onClose=${onClose}>
+        ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
+        <p>${refusal && !token.value ? 'The gateway requires a token. ' : ''}Sign in at ${new URL(signInOffer.value.issuer).host}, or use a key.</p>
+        <div class="actions">
+          <button type="button" class="primary" onClick=${startSignIn}>Sign in</button>
+          <button type="button" onClick=${() => (wantsKey.value = true)}>Use a key instead</button>
+          <button type="button" onClick=${onClose}>Cancel</button>
+        </div>
+      <//>
+    `;
+  }
   return html`
     <${Dialog} title="Token" onClose=${onClose}>
       <form onSubmit=${submit}>
