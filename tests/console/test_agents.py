@@ -63,6 +63,7 @@ async def test_the_agents_are_accessible_and_fit_a_narrow_screen(served: Running
 
 async def test_the_search_and_the_arrow_keys_find_an_agent(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url)
+    await expect(page.get_by_text("Checked at")).to_be_visible()  # the agent in error is first then
     search = page.get_by_role("searchbox", name="Search agents")
     await search.fill("repeats")
     await expect(page.get_by_role("listitem")).to_have_count(1)
@@ -71,8 +72,10 @@ async def test_the_search_and_the_arrow_keys_find_an_agent(served: Running, page
     await search.fill("")
     await search.press("ArrowDown")
     await page.keyboard.press("ArrowDown")
-    await expect(page.get_by_role("link", name="Broken", exact=True)).to_be_focused()
+    await expect(page.get_by_role("link", name="Echo <b>bold</b>", exact=True)).to_be_focused()
     await page.keyboard.press("ArrowUp")
+    await expect(page.get_by_role("link", name="Broken", exact=True)).to_be_focused()
+    await page.keyboard.press("ArrowDown")
     await page.keyboard.press("Enter")
     await expect(page).to_have_title("Echo <b>bold</b> - Pallas Gateway")
 

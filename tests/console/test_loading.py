@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.async_api import expect
 
+from pallas_gateway.web.console.files import STATIC
 from tests.support.gateway import Agent, running, write_project
 
 if TYPE_CHECKING:
@@ -19,21 +21,32 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 MOST_FILES = 15
+SERVED = {".html", ".js", ".json", ".css"}
 MOST_BYTES = 50_000
-LOADED = """() => [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
-  .filter(({ name }) => new URL(name).pathname.includes('/console/'))
+MOST_BYTES_IN_ALL = 180_000
+DRAWN = "performance.getEntriesByName('agents drawn').length > 0"
+LOADED = """(before) => [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]
+  .filter(({ name, startTime }) => new URL(name).pathname.includes('/console/') && startTime <= before)
   .map(({ name, encodedBodySize }) => [new URL(name).pathname, encodedBodySize])"""
 
 
-async def files_of(page: Page) -> dict[str, int]:
-    return dict(await page.evaluate(LOADED))
+async def files_of(page: Page, *, until_drawn: bool = False) -> dict[str, int]:
+    """Return the sizes of the requested files, of all or of those that were requested until the agents were drawn."""
+    await page.wait_for_function(DRAWN)
+    drawn = await page.evaluate("performance.getEntriesByName('agents drawn')[0].startTime")
+    return dict(await page.evaluate(LOADED, drawn if until_drawn else 1e9))
+
+
+async def test_all_files_of_the_console_are_small() -> None:
+    sizes = {str(path): len(gzip.compress(path.read_bytes())) for path in STATIC.rglob("*") if path.suffix in SERVED}
+    assert sum(sizes.values()) <= MOST_BYTES_IN_ALL, sizes
 
 
 async def test_the_agents_with_their_states_are_drawn_from_few_files(tmp_path: Path, pages: Pages) -> None:
     async with running(write_project(tmp_path, {"echo": Agent()})) as served:
         page = await pages.open(served.base_url)
         await expect(page.get_by_text("ok", exact=True)).to_be_visible()
-        files = await files_of(page)
+        files = await files_of(page, until_drawn=True)
         assert len(files) <= MOST_FILES, sorted(files)
         assert all(files.values())
         assert sum(files.values()) <= MOST_BYTES, files

@@ -127,7 +127,14 @@ async def test_it_is_for_those_who_may_create_or_edit_an_agent(api: Api) -> None
 
 
 async def test_the_console_is_told_what_the_caller_may_do_with_a_definition(api: Api) -> None:
-    may = {"may_run": True, "may_copy": False, "may_edit": False, "may_delete": False, "may_delete_threads": False}
+    may = {
+        "may_run": True,
+        "may_run_tools": True,
+        "may_copy": False,
+        "may_edit": False,
+        "may_delete": False,
+        "may_delete_threads": False,
+    }
     whole = dict.fromkeys(("may_copy", "may_edit", "may_delete"), True)
     of_file = {**may, "source": "file"}
     made = {**may, "source": "database"}
@@ -136,13 +143,21 @@ async def test_the_console_is_told_what_the_caller_may_do_with_a_definition(api:
     assert await api.details("made", "editor") == {**made, "may_edit": True}
     assert await api.details("made", "reader") == made
     assert await api.details("scribe", "reader") == of_file
-    assert await api.details("made", "remover") == {**made, "may_run": False, "may_delete": True}
+    assert await api.details("made", "remover") == {
+        **made,
+        "may_run": False,
+        "may_run_tools": False,
+        "may_delete": True,
+    }
     assert (await api.send("GET", "/api/agents/scribe", "reader")).json()["examples"] == ["Hello"]
 
 
 async def test_the_console_is_told_who_may_create_agents(api: Api) -> None:
     found = {who: (await api.send("GET", "/api/rights", who)).json() for who in ("maker", "editor", None)}
-    assert found == {who: {"create_agents": who == "maker"} for who in found}
+    runs: dict[str | None, list[str]] = {"maker": ["made", "scribe"], "editor": ["made", "s.dot", "scribe"], None: []}
+    for who, rights in found.items():
+        assert sorted(rights.pop("run")) == sorted(runs[who])
+        assert rights == {"create_agents": who == "maker", "list_calls": who is not None}
 
 
 @pytest.mark.parametrize(
@@ -159,7 +174,7 @@ async def test_without_auth_everybody_may_create_agents_where_something_is_relea
     async with running(write_project(tmp_path, {"echo": Agent()}, gateway={**settings, "console": True})) as served:
         found = await Api(served).send("GET", "/api/rights")
         document = await Api(served).send("GET", "/api/v1/agents_may_use")
-    assert found.json() == {"create_agents": may_create}
+    assert found.json() == {"create_agents": may_create, "list_calls": True, "run": ["echo"]}
     assert document.status_code == status
 
 
@@ -176,6 +191,6 @@ async def test_per_port_there_are_no_agents_to_create(tmp_path: Path) -> None:
             rights = await Api(served).send("GET", "/api/rights")
             document = await Api(served).send("GET", "/api/v1/agents_may_use")
             details = await Api(served).details("echo", "")
-    assert rights.json() == {"create_agents": False}
+    assert rights.json() == {"create_agents": False, "list_calls": True, "run": ["echo"]}
     assert (document.status_code, document.json()["error"]) == (404, "not_found")
-    assert details == {"may_run": True}
+    assert details == {"may_run": True, "may_run_tools": True}

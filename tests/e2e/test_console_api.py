@@ -151,6 +151,15 @@ async def test_other_callers_are_refused(path: str, who: str | None, status: int
     assert "You are" not in answer.text
 
 
+async def test_the_rights_name_the_agents_that_the_caller_may_run_and_whether_it_may_list_calls(
+    console: Console,
+) -> None:
+    found = {who: (await console.get("/api/rights", who)).json() for who in ("runner", "viewer", None)}
+    assert {"echo", "lead"} <= set(found["runner"]["run"])
+    assert found["viewer"] == {"create_agents": False, "list_calls": True, "run": []}
+    assert found[None] == {"create_agents": False, "list_calls": False, "run": []}
+
+
 async def test_an_agent_that_failed_has_no_servers_yet(console: Console) -> None:
     answer = await console.get("/api/agents/broken", "operator")
     details: dict[str, Any] = {

@@ -3,7 +3,8 @@
 `GET /api/agents/{name}` returns the model, the instruction and the examples of an agent, the tools of its downstreams,
 and what the caller may do with it: `may_run`, `may_run_tools`, and with a database where it is defined (`source`),
 `may_copy`, and for an agent of the database `may_edit`, `may_delete` and `may_delete_threads`. `GET /api/rights`
-returns whether the caller may create agents. `GET /api/gateway` returns the last reload, with its problems.
+returns whether the caller may create agents and list calls, and which agents it may run. `GET /api/gateway` returns the
+last reload, with its problems.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action, Decision, decide
-from pallas_gateway.identity.grants import VIEW_GATEWAY
+from pallas_gateway.identity.grants import VIEW_CALLS, VIEW_GATEWAY
 from pallas_gateway.telemetry.redaction import cleaned, cleaned_data
 from pallas_gateway.urls import AGENT_DETAILS, GATEWAY_STATE, RIGHTS
 from pallas_gateway.web import refusals
@@ -46,7 +47,7 @@ async def respond(gateway: Gateway, request: Request) -> Response:
         return await _gateway(gateway, request)
     if request.scope["path"] == RIGHTS:
         caller = await caller_of(gateway, request.scope)
-        return JSONResponse({"create_agents": _may_create(gateway, caller)}, headers=_HEADERS)
+        return JSONResponse(_rights(gateway, caller), headers=_HEADERS)
     return await _agent(gateway, request)
 
 
@@ -66,6 +67,15 @@ async def _agent(gateway: Gateway, request: Request) -> Response:
     if (agent := gateway.agents.get(name)) is None:
         return refusals.absent(gateway, scope, name)
     return JSONResponse(cleaned_data(_details(gateway, agent, caller)), headers=_HEADERS)
+
+
+def _rights(gateway: Gateway, caller: Caller) -> dict[str, Any]:
+    """Return what a caller may do, for all agents at once: the page asks once, and not once an agent."""
+    return {
+        "create_agents": _may_create(gateway, caller),
+        "list_calls": caller.authenticated or caller.grants.has(VIEW_CALLS),
+        "run": [name for name in gateway.agents if _may(caller, name, Action.RUN)],
+    }
 
 
 def _may_create(gateway: Gateway, caller: Caller) -> bool:

@@ -1,6 +1,7 @@
 /** The page: its header, and the view that the address names (`#/agents`, `#/agents/{id}`, `#/connect`, …). */
 
 import { html, render, signal, useEffect, useRef, useSignal } from './html.js';
+import { Owl } from './marks.js';
 import { address, route } from './route.js';
 import {
   agentById, agents, checkedAt, isAskingForToken, isLost, isTokenKept, nextAttempt, registryError, signInOffer, signInShown, signOut, signedIn, startRounds,
@@ -54,6 +55,10 @@ const LATER = {
   Details: {
     files: ['clients', 'definitions', 'dialog', 'gateway_api', 'inlines', 'markdown', 'text', 'views/copy', 'views/definition_card', 'views/text'],
     load: async () => (await import('./views/details.js')).Details,
+  },
+  Front: {
+    files: ['ask', 'asked', 'call_list', 'call_nodes', 'calls', 'gateway_api', 'outcome', 'polling', 'text'],
+    load: async () => (await import('./views/front.js')).Front,
   },
   Gateway: { files: ['metrics', 'text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },
   Usage: { files: ['gateway_api', 'polling', 'text', 'usage'], load: async () => (await import('./views/usage.js')).Usage },
@@ -138,7 +143,7 @@ function Header() {
   }, [view]);
   return html`
     <header class="bar">
-      <a class="wordmark" href="#/agents"><span class="mark" aria-hidden="true"></span><span class="name">Pallas Gateway</span></a>
+      <a class="wordmark" href="#/agents"><${Owl} /><span class="name">Pallas <span class="kind">Gateway</span></span></a>
       <nav aria-label="Views" ref=${nav}>
         ${VIEWS.map(
           ({ path, title }) =>
@@ -199,7 +204,7 @@ function View() {
     if (!registryError.value) return html`<p class="empty" role="status">Loading the agents…</p>`;
     return isLost.value ? null : html`<p class="notice error" role="alert">${registryError.value.message}</p>`;
   }
-  if (view === 'agents') return html`<${Agents} />`;
+  if (view === 'agents') return html`<${Agents} front=${loaded.value.Front && html`<${loaded.value.Front} prepare=${() => load('Chat')} />`} onDrawn=${() => load('Front')} />`;
   if (view === 'new-agent') return html`<${Later} key=${`new ${id}`} name="AgentForm" of=${{ copyOf: id }} />`;
   if (Object.hasOwn(PLAIN, view)) return html`<${Later} key=${view} name=${PLAIN[view]} />`;
   return html`<${Missing} text="There is no such view." />`;

@@ -74,8 +74,26 @@ export function Mark({ agent, name = '', large = false }) {
   return html`<span class=${kind} aria-hidden="true" data-initials=${initialsOf(known?.title ?? name)}></span>`;
 }
 
-/** @param {string} name */
-function slug(name) {
+/** The owl of Pallas, which is a shield as well: the gateway's own mark. */
+/** @param {{asleep?: boolean}} props */
+export function Owl({ asleep = false }) {
+  const eyes = asleep
+    ? html`<path class="lid" d="M14.5 31q7 5.5 14 0M35.5 31q7 5.5 14 0" />`
+    : [21.5, 42.5].map((x) => html`<circle class="eye" cx=${x} cy="30" r="8" /><circle class="pupil" cx=${x} cy="30" r="3.5" />`);
+  return html`
+    <svg class="owl" viewBox="0 0 64 64" aria-hidden="true">
+      <path class="shield" d="M9 5c6 6 14 8 23 6 9 2 17 0 23-6 4 13 4 27-3 38-5 8-12 13-20 17-8-4-15-9-20-17C5 32 5 18 9 5Z" />
+      ${eyes}
+      <path class="beak" d="m32 34 4 5-4 7-4-7Z" />
+    </svg>
+  `;
+}
+
+/**
+ * Return a name as it is compared: an agent's name in a URL and in a call may be written in two ways.
+ * @param {string} name
+ */
+export function slug(name) {
   return name.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, '-');
 }
 

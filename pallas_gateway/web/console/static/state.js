@@ -38,6 +38,10 @@ export const registryError = signal(null);
 export const health = signal(/** @type {Record<string, Health>} */ ({}));
 /** True if the caller may make agents. */
 export const mayCreate = signal(false);
+/** True if the caller may list calls. */
+export const mayListCalls = signal(false);
+/** The names of this gateway's agents that the caller may run; null before they are known. */
+export const runnable = signal(/** @type {string[] | null} */ (null));
 /** True during a round. */
 export const checking = signal(false);
 /** The time of the last complete round that the gateway answered. */
@@ -107,6 +111,8 @@ export function setToken(value, { keep = false, of = null } = {}) {
     health.value = {};
     registryError.value = null;
     mayCreate.value = false;
+    mayListCalls.value = false;
+    runnable.value = null;
   });
   return refresh();
 }
@@ -162,6 +168,15 @@ export function tokenFor(agent) {
   if (agent.registry === '') return token.value;
   const registry = registries.value.find(({ url }) => url === agent.registry);
   return registry && new URL(agent.url).origin === new URL(registry.url).origin ? registry.token : '';
+}
+
+/**
+ * The sentence for a caller that may not run an agent.
+ *
+ * @param {Agent} agent
+ */
+export function refusalFor(agent) {
+  return tokenFor(agent) ? `This token may not run the agent: it has no grant run:agents:${agent.name}.` : `Callers without a token may not run this agent. ${howToBeKnown()}`;
 }
 
 /** @param {string} id */
@@ -288,13 +303,18 @@ async function readOffer() {
 }
 
 /**
- * Ask whether the caller may make agents; without an answer it stays as it was.
+ * Ask what the caller may do; without an answer it stays as it was.
  *
  * @param {() => boolean} current
  */
 async function checkRights(current) {
   const rights = await getJson('../api/rights', { token: token.value }).catch(() => null);
-  if (rights && current()) mayCreate.value = rights.create_agents === true;
+  if (!rights || !current()) return;
+  batch(() => {
+    mayCreate.value = rights.create_agents === true;
+    mayListCalls.value = rights.list_calls === true;
+    runnable.value = Array.isArray(rights.run) ? rights.run : null;
+  });
 }
 
 /**

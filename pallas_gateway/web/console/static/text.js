@@ -103,6 +103,17 @@ export function duration(seconds) {
 }
 
 /**
+ * Return how long ago something was, in its largest unit.
+ * @param {number} milliseconds
+ */
+export function ago(milliseconds) {
+  const minutes = Math.floor(milliseconds / 60_000);
+  if (minutes < 1) return 'just now';
+  if (minutes < 60) return `${minutes} min ago`;
+  return minutes < 48 * 60 ? `${Math.floor(minutes / 60)} h ago` : `${Math.floor(minutes / 60 / 24)} days ago`;
+}
+
+/**
  * Return a number of characters as a short text.
  * @param {number} count
  * @returns {string}

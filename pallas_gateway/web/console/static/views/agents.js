@@ -1,7 +1,7 @@
-/** All agents as cards: state, reason, model, downstreams. */
+/** The first page: its head, and all agents with their states; those with problems first. */
 
-import { html, signal, useRef, useSignal } from '../html.js';
-import { Mark } from '../marks.js';
+import { html, signal, useEffect, useMemo, useRef, useSignal } from '../html.js';
+import { Mark, slug } from '../marks.js';
 import { address } from '../route.js';
 import { agents, checkedAt, checking, downstreamsOf, health, howToBeKnown, isLost, mayCreate, reasonOf, refresh, registryError, statusOf, token } from '../state.js';
 import { registries } from '../registries.js';
@@ -10,18 +10,38 @@ import { registries } from '../registries.js';
 /** @type {import('../vendor/preact-signals.js').Signal<any>} the list of other registries, once it is opened */
 const Registries = signal(null);
 
+/** When the last call of each agent ended that the caller may see, by the agent's name. */
+export const lastCalls = signal(/** @type {Record<string, {text: string, at: Date}>} */ ({}));
+
+/** @type {Record<string, number>} states that need a person come first */
+const RANKS = { error: -2, degraded: -1 };
+/** @type {Record<string, string>} */
+const ADVICE = {
+  error: 'It takes no messages. The gateway tries again by itself; its log has the whole error.',
+  degraded: 'It takes messages, and its answers may lack what cannot be reached.',
+};
 const NO_WRONG_TOKEN = 'The gateway does not accept this token: ';
 
-export function Agents() {
+/** @param {{front: any, onDrawn: () => void}} props `front`: the head, once it is loaded; `onDrawn`: the states are drawn */
+export function Agents({ front, onDrawn }) {
   const search = useSignal('');
   const list = useRef(/** @type {HTMLElement | null} */ (null));
-  const found = (agents.value ?? []).filter((agent) => matches(agent, search.value));
+  // In one step at the end of a round, so that no agent moves while the states arrive.
+  const ordered = useMemo(() => (agents.value ?? []).toSorted((a, b) => rankOf(a) - rankOf(b)), [agents.value, checkedAt.value]);
+  const found = ordered.filter((agent) => matches(agent, search.value));
+  const isDrawn = checkedAt.value !== null;
+  useEffect(() => {
+    if (!isDrawn) return;
+    performance.mark('agents drawn');
+    onDrawn();
+  }, [isDrawn]);
   return html`
+    ${agents.value?.length !== 0 && !registryError.value && html`<div class="front">${front}</div>`}
     <div class="heading">
       <h1>Agents</h1>
       <span class="round" role="status">${roundText()}</span>
-      ${mayCreate.value && html`<a class="button" href=${address('new-agent')}>New agent</a>`}
       <button class="quiet" onClick=${refresh} disabled=${checking.value}>Check now</button>
+      ${mayCreate.value && html`<a class="button" href=${address('new-agent')}>New agent</a>`}
       <input
         type="search"
         aria-label="Search agents"
@@ -32,14 +52,19 @@ export function Agents() {
       />
     </div>
     <${Notice} found=${found.length} search=${search.value} />
-    <ul class="cards" ref=${list} onKeyDown=${(/** @type {KeyboardEvent} */ event) => arrows(event, list.current)}>
-      ${found.map((agent) => html`<${Card} key=${agent.id} agent=${agent} />`)}
+    <ul class="agents" ref=${list} onKeyDown=${(/** @type {KeyboardEvent} */ event) => arrows(event, list.current)}>
+      ${found.map((agent) => html`<${Row} key=${agent.id} agent=${agent} />`)}
     </ul>
     <details class="registries" onToggle=${openRegistries}>
       <summary>Other registries${registries.value.length > 0 && ` (${registries.value.length})`}</summary>
       ${Registries.value && html`<${Registries.value} />`}
     </details>
   `;
+}
+
+/** @param {Agent} agent */
+function rankOf(agent) {
+  return RANKS[statusOf(agent.id)] ?? 0;
 }
 
 /** An agent's state as text. */
@@ -77,22 +102,28 @@ function roundText() {
 }
 
 /** @param {{agent: Agent}} props */
-function Card({ agent }) {
+function Row({ agent }) {
   const known = health.value[agent.id];
   const [status, reason] = [statusOf(agent.id), reasonOf(agent.id)];
+  const last = agent.registry === '' ? lastCalls.value[slug(agent.name)] : undefined;
   return html`
-    <li class="card">
-      <div class="card-head">
-        <${Mark} agent=${agent} />
+    <li class="agent">
+      <${Mark} agent=${agent} large />
+      <div class="what">
         <h2><a href=${address('agents', agent.id)}>${agent.title}</a></h2>
+        ${agent.registry && html`<p class="hint">${new URL(agent.registry).host}</p>`}
+        ${agent.description !== agent.title && html`<p class="purpose">${agent.description}</p>`}
+        ${reason && html`<p class=${`problem ${status}`}>${reason} ${ADVICE[status] && html`<span class="hint">${ADVICE[status]}</span>`}</p>`}
+        ${status === 'unknown' && known?.at && html`<p class="hint">Last answer at ${known.at.toLocaleTimeString()}</p>`}
+      </div>
+      <div class="state">
         <${Badge} id=${agent.id} />
         <a class="more" href=${address('agents', agent.id, 'details')} aria-label=${`Details of ${agent.title}`}>Details</a>
       </div>
-      ${agent.registry && html`<p class="hint">${new URL(agent.registry).host}</p>`}
-      ${agent.description !== agent.title && html`<p>${agent.description}</p>`}
-      ${reason && html`<p class=${`notice ${status}`}>${reason}</p>`}
-      ${status === 'unknown' && known?.at && html`<p class="hint">Last answer at ${known.at.toLocaleTimeString()}</p>`}
-      <${Facts} agent=${agent} known=${known?.answer} />
+      <dl class="used">
+        <div><dt>Model</dt><dd>${known?.answer?.agent?.model ?? agent.model}</dd></div>
+        ${last && html`<div><dt>Last call</dt><dd title=${last.at.toLocaleString()}>${last.text}</dd></div>`}
+      </dl>
       <${Downstreams} rows=${downstreamsOf(agent.id)} />
     </li>
   `;

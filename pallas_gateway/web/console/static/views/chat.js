@@ -8,7 +8,7 @@ import { Mark } from '../marks.js';
 import { McpError, getJson } from '../mcp.js';
 import { address } from '../route.js';
 import { EMPTY, sessionOf } from '../session.js';
-import { callerOf, checkAgent, checkedAt, howToBeKnown, isLost, reasonOf, statusOf, tokenFor } from '../state.js';
+import { callerOf, checkAgent, checkedAt, isLost, reasonOf, refusalFor, statusOf, tokenFor } from '../state.js';
 import { cut, harmless } from '../text.js';
 import { Badge } from './agents.js';
 import { Composer } from './composer.js';
@@ -179,11 +179,6 @@ function useDetails(agent) {
     };
   }, [agent.id, asking, checkedAt.value]);
   return details.value;
-}
-
-/** @param {import('../state.js').Agent} agent */
-function refusalFor(agent) {
-  return tokenFor(agent) ? `This token may not run the agent: it has no grant run:agents:${agent.name}.` : `Callers without a token may not run this agent. ${howToBeKnown()}`;
 }
 
 /** @param {import('../state.js').Agent} agent */
