@@ -135,7 +135,7 @@ def test_the_page_requests_the_modules_of_its_first_view_at_once() -> None:
     assert sorted([*preloaded, "app.js"]) == sorted(modules_of("app.js"))
     script = (STATIC / "app.js").read_text()
     views = re.findall(r"files: \[([^\]]*)\],\s*load: async \(\) => \(await import\('\./([^']+)'", script)
-    assert len(views) == 10
+    assert len(views) == 11
     for files, module in views:
         listed = {f"{name}.js" for name in re.findall("'([^']+)'", files)}
         assert listed == modules_of(module) - modules_of("app.js") - {module}, module

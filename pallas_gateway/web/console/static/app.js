@@ -53,7 +53,7 @@ const LATER = {
     load: async () => (await import('./views/versions.js')).Versions,
   },
   Details: {
-    files: ['clients', 'definitions', 'dialog', 'gateway_api', 'inlines', 'markdown', 'text', 'views/copy', 'views/definition_card', 'views/text'],
+    files: ['definitions', 'dialog', 'gateway_api', 'inlines', 'markdown', 'text', 'views/copy', 'views/definition_card', 'views/text'],
     load: async () => (await import('./views/details.js')).Details,
   },
   Front: {
