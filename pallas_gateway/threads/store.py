@@ -447,7 +447,7 @@ async def _first_replaced(connection: AsyncConnection, thread_id: str, latest: i
     its_first = func.coalesce(turns.c.replaces, turns.c.number)
     first = await connection.scalar(select(its_first).where(turns.c.thread_id == thread_id, turns.c.number == latest))
     if first is None or not first <= replaced <= latest:
-        raise NotLatestTurnError(f"Turn {replaced} is not the latest one of this thread; read its messages.")
+        raise NotLatestTurnError(f"Another message was sent in this thread after turn {replaced}. Read its messages.")
     return int(first)
 
 

@@ -158,3 +158,71 @@ async def test_a_link_opens_after_its_owner_has_set_a_token(tmp_path: Path, page
         await enter(other, "ada")
         await answered(other, "heard one")
         await expect(other).to_have_url(first)
+
+
+# --- another answer, and another message -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_gateway", [False, True])
+async def test_retry_gives_another_answer_and_the_one_before_stays(
+    talk: Talking, kept: Talking, pages: Pages, *, on_gateway: bool
+) -> None:
+    one = kept if on_gateway else talk
+    page = await chat(pages, one, "right", "one")
+    await answered(page, "right told one")
+    await page.get_by_role("button", name="Retry").click()
+    answers = log(page).get_by_role("group", name="Answers")
+    await expect(answers).to_contain_text("Answer 2 of 2")
+    await answered(page, "right told one")
+    assert [text for text in one.llm.requests[-1].user_texts if not text.startswith("one.")] == ["one"]
+    await answers.get_by_role("button", name="Previous answer").click()
+    await expect(answers).to_contain_text("Answer 1 of 2")
+    await expect(answers).to_contain_text("The conversation goes on from answer 2.")
+    await expect(answers.get_by_role("button", name="Previous answer")).to_be_focused()
+    assert await findings(page) == []
+    await send(page, "two")
+    await answered(page, "right told two")
+    assert [text for text in one.llm.requests[-1].user_texts if "." not in text] == ["one", "two"]
+    await expect(page.get_by_role("button", name="Retry")).to_have_count(1)
+    await page.reload()
+    await answered(page, "right told two")
+    await expect(answers).to_contain_text("Answer 2 of 2")
+    await page.get_by_text("More", exact=True).click()
+    async with page.expect_download() as export:
+        await page.get_by_role("button", name="Export JSON").click()
+    exported = await (await export.value).path()
+    await page.locator("input[type=file][accept*=json]").set_input_files(exported)
+    await expect(page.get_by_role("button", name="one", exact=True)).to_have_count(2)
+    await expect(answers).to_contain_text("Answer 2 of 2")
+
+
+async def test_a_retry_after_a_message_of_another_tab_is_refused_and_loses_nothing(kept: Talking, pages: Pages) -> None:
+    page = await chat(pages, kept, "leaf", "first")
+    await answered(page, "leaf heard first")
+    other = await pages.another(page.context, kept.base_url, page.url.partition("/console/")[2])
+    await answered(other, "leaf heard first")
+    await send(other, "second")
+    await answered(other, "leaf heard second")
+    pages.expected.append("status of 409")
+    await page.get_by_role("button", name="Retry").click()
+    await expect(log(page).get_by_role("alert")).to_contain_text("Another message was sent in this thread")
+    await page.evaluate("window.dispatchEvent(new Event('focus'))")
+    await expect(log(page)).to_contain_text("leaf heard second")
+
+
+async def test_an_edited_message_of_the_browser_goes_on_in_a_copy(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "leaf", "alpha")
+    await answered(page, "leaf heard alpha")
+    await send(page, "beta")
+    await answered(page, "leaf heard beta")
+    address = page.url
+    await page.get_by_role("button", name="Edit").last.click()
+    await expect(page.get_by_text("This one stays as it is.")).to_be_visible()
+    await send(page, "gamma")
+    await answered(page, "leaf heard gamma")
+    await expect(log(page)).to_contain_text("leaf heard alpha")
+    await expect(log(page)).not_to_contain_text("beta")
+    await expect(page).not_to_have_url(address)
+    await page.go_back()
+    await answered(page, "leaf heard beta")
+    await expect(log(page)).not_to_contain_text("gamma")

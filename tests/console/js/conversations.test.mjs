@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { asJson, asMarkdown, fromJson, historyOf, keepEvent, newConversation, newTurn, titleOf } from '../../../pallas_gateway/web/console/static/conversations.js';
+import { asJson, asMarkdown, copyOf, fromJson, historyOf, placesOf, keepEvent, newConversation, newTurn, titleOf } from '../../../pallas_gateway/web/console/static/conversations.js';
 
 function answered(message, text, state = 'complete') {
   return { ...newTurn(message), state, result: { content: [{ type: 'text', text }] } };
@@ -56,4 +56,33 @@ test('live text is kept joined until the whole text follows, and of a long call 
   turn.events = [];
   for (let at = 0; at < 2010; at += 1) keepEvent(turn, { at, message: { method: 'notifications/progress' } });
   assert.deepEqual([turn.events.length, turn.leftOut], [2000, 10]);
+});
+
+function retried() {
+  const first = answered('one', 'A');
+  const again = (text, state) => ({ ...answered('one', text, state), replaces: first.id });
+  return conversation(first, again('B'), again('', 'error'), answered('two', 'C'));
+}
+
+test('of the answers to a message, the latest complete one is history, and none for another answer', () => {
+  const kept = retried();
+  assert.deepEqual(placesOf(kept.turns), [[0, 1, 2], [3]]);
+  assert.deepEqual(historyOf(kept, 3).map(({ content }) => content), ['one', 'B']);
+  assert.deepEqual(historyOf(kept, 1), []);
+  assert.deepEqual(historyOf(kept, 2), []);
+});
+
+test('answers of the gateway belong to the message by its number', () => {
+  const kept = conversation({ ...answered('one', 'A'), number: 1 }, { ...answered('one', 'B'), number: 2, replaces: 1 });
+  assert.deepEqual(placesOf(kept.turns), [[0, 1]]);
+  assert.deepEqual(placesOf(fromJson(asJson(kept), 'x').turns), [[0, 1]]);
+});
+
+test('a copy and an export have all answers', () => {
+  const kept = retried();
+  const copy = copyOf(kept, 3);
+  assert.deepEqual(placesOf(copy.turns), [[0, 1, 2]]);
+  assert.notEqual(copy.id, kept.id);
+  assert.notEqual(copy.turns[0].id, kept.turns[0].id);
+  assert.match(asMarkdown(kept), /## You\n\none\n\n## Agent \(answer 1 of 3\)\n\nA\n\n## Agent \(answer 2 of 3\)\n\nB/);
 });

@@ -28,7 +28,7 @@ const LATER = {
     files: [
       'asked', 'attachments', 'browser_keeper', 'call_nodes', 'calls', 'cases', 'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper',
       'conversation_address', 'inlines', 'markdown', 'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
-      'views/activity', 'views/cases', 'views/composer', 'views/conversation_list', 'views/copy', 'views/feedback', 'views/fields', 'views/inspect',
+      'views/activity', 'views/cases', 'views/composer', 'views/conversation_list', 'views/copy', 'views/feedback', 'views/fields', 'views/inspect', 'views/place',
       'views/question', 'views/text', 'views/turn', 'views/waterfall',
     ],
     load: async () => (await import('./views/chat.js')).Chat,

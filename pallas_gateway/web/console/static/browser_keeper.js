@@ -3,7 +3,7 @@
  * and ends with its page.
  */
 
-import { Conversations, historyOf, newConversation } from './conversations.js';
+import { Conversations, copyOf, historyOf, newConversation } from './conversations.js';
 import { RunningCall } from './running_call.js';
 import { tokenFor } from './state.js';
 import { heldTurns, whileHeld, whenFree } from './tabs.js';
@@ -45,12 +45,15 @@ export class BrowserKeeper {
   }
 
   /**
-   * Return a conversation with the turns before the one at `at` alone.
+   * Return a copy of a conversation with the turns before the one at `at` alone, or the conversation itself if nothing
+   * came of those that follow.
    * @param {Conversation} conversation
    * @param {number} at
    */
   async before(conversation, at) {
-    return Object.assign(conversation, { turns: conversation.turns.slice(0, at) });
+    const isKept = (/** @type {Turn} */ { state, events }) => state !== 'error' || events.length > 0;
+    if (!conversation.turns.slice(at).some(isKept)) return Object.assign(conversation, { turns: conversation.turns.slice(0, at) });
+    return copyOf(conversation, at);
   }
 
   /** @param {Turn} turn */

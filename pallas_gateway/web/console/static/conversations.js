@@ -11,8 +11,8 @@ import { cut } from './text.js';
  * @typedef {{at: number, message: any}} Event one notification or answer of the caller, and the milliseconds since the call began
  * @typedef {'running' | 'complete' | 'error' | 'stopped' | 'interrupted' | 'elsewhere'} TurnState `elsewhere`: another tab runs it
  * @typedef {{id: string, message: string, images: Image[], params: Record<string, any>, began: number, state: TurnState,
- *   error: string, result: any, events: Event[], leftOut: number, number?: number, isTimeless?: boolean, model?: string | null,
- *   feedback?: Feedback}} Turn `number` in a thread of the gateway; `isTimeless`: the times of its events are not known
+ *   error: string, result: any, events: Event[], leftOut: number, number?: number, replaces?: number | string, isTimeless?: boolean, model?: string | null,
+ *   feedback?: Feedback}} Turn `number` in a thread of the gateway; `replaces`: the first turn with its message, by number or else id; `isTimeless`: the times of its events are not known
  * @typedef {{rating: 'good' | 'bad', note: string, ratedAt: string}} Feedback what the reader thinks of the answer
  * @typedef {{id: string, agent: string, title: string, created: number, changed: number, turns: Turn[],
  *   isOnGateway?: boolean, threadId?: string}} Conversation `threadId`: of the gateway's, once the gateway has it
@@ -100,11 +100,32 @@ export function titleOf(conversation) {
 }
 
 /**
- * Return the turns before `end` as `history`: those that were answered.
+ * Return the number or id of the first turn with the message of a turn: a message that was retried has several turns.
+ * @param {{replaces?: number | string, number?: number, id: string}} turn
+ */
+export function firstOf({ replaces, number, id }) {
+  return replaces ?? number ?? id;
+}
+
+/**
+ * Return the indexes of the turns of each message, in order.
+ * @param {Turn[]} turns
+ */
+export function placesOf(turns) {
+  /** @type {Map<unknown, number[]>} */
+  const places = new Map();
+  turns.forEach((turn, index) => places.set(firstOf(turn), [...(places.get(firstOf(turn)) ?? []), index]));
+  return [...places.values()];
+}
+
+/**
+ * Return the turns before `end` as `history`: of each message the latest answer, but none of the message at `end`.
  * @param {Conversation} conversation
  */
 export function historyOf(conversation, end = conversation.turns.length) {
-  const answered = conversation.turns.slice(0, end).filter((turn) => turn.state === 'complete');
+  const asked = conversation.turns[end] && firstOf(conversation.turns[end]);
+  const places = placesOf(conversation.turns.slice(0, end)).filter(([index]) => firstOf(conversation.turns[index]) !== asked);
+  const answered = places.flatMap((place) => place.map((index) => conversation.turns[index]).findLast(({ state }) => state === 'complete') ?? []);
   return answered.flatMap((turn) => {
     const images = turn.images.length ? { images: turn.images } : {};
     return [
@@ -129,11 +150,16 @@ export function answerOf(turn) {
  * @param {Conversation} conversation
  */
 export function asMarkdown(conversation) {
-  const turns = conversation.turns.map((turn) => {
+  const turns = placesOf(conversation.turns).map((place) => {
+    const answers = place.map((index, at) => {
+      const turn = conversation.turns[index];
+      const answer = turn.state === 'complete' ? answerOf(turn) : `(${turn.state}${turn.error ? `: ${turn.error}` : ''})`;
+      const given = answersOf(turn).map((text) => `${text}\n\n`).join('');
+      return `${given}## Agent${place.length > 1 ? ` (answer ${at + 1} of ${place.length})` : ''}\n\n${answer}\n`;
+    });
+    const turn = conversation.turns[place[0]];
     const images = turn.images.length ? `\n\n(${turn.images.length} images)` : '';
-    const answer = turn.state === 'complete' ? answerOf(turn) : `(${turn.state}${turn.error ? `: ${turn.error}` : ''})`;
-    const given = answersOf(turn).map((text) => `${text}\n\n`).join('');
-    return `## You\n\n${folded(turn.message)}${images}\n\n${given}## Agent\n\n${answer}\n`;
+    return `## You\n\n${folded(turn.message)}${images}\n\n${answers.join('\n')}`;
   });
   return `# ${titleOf(conversation)}\n\n${turns.join('\n')}`;
 }
@@ -163,7 +189,22 @@ export function fromJson(text, agent) {
   const found = document?.format === FORMAT ? document.conversation : null;
   if (!Array.isArray(found?.turns)) throw new Error('The file holds no conversation. Choose a file that was exported as JSON.');
   const title = typeof found.title === 'string' ? found.title : '';
-  return { ...newConversation(agent), title, turns: found.turns.filter(isTurn).map(turnOf) };
+  const ids = new Map(); // by what the others name them
+  const turns = found.turns.filter(isTurn).map((/** @type {any} */ one) => {
+    const turn = turnOf(one);
+    ids.set(one.number ?? one.id, turn.id);
+    return one.replaces === undefined ? turn : { ...turn, replaces: ids.get(one.replaces) };
+  });
+  return { ...newConversation(agent), title, turns };
+}
+
+/**
+ * Return a copy of the turns before the one at `end`, as a conversation of the browser.
+ * @param {Conversation} conversation
+ * @param {number} end
+ */
+export function copyOf(conversation, end) {
+  return fromJson(asJson({ ...conversation, turns: conversation.turns.slice(0, end) }), conversation.agent);
 }
 
 /** @param {any} turn */

@@ -6,7 +6,7 @@
 
 import { batch, signal } from './html.js';
 import { BrowserKeeper, argumentsOf } from './browser_keeper.js';
-import { newTurn } from './conversations.js';
+import { firstOf, newTurn } from './conversations.js';
 import { DELETED, GatewayKeeper } from './gateway_keeper.js';
 import { McpError } from './mcp.js';
 import { caller, callerOf, checkedAt, refresh } from './state.js';
@@ -261,13 +261,35 @@ export class Session {
     let conversation = open;
     const shorten = async () => (conversation = await this._keeper(open).before(open, at));
     if (at < open.turns.length && !(await this.attempt(shorten))) return false;
-    conversation.turns = [...conversation.turns, newTurn(message, images, params)];
+    await this._add(conversation, newTurn(message, images, params));
+    return true;
+  }
+
+  /**
+   * Ask for another answer to the message of the turn at `index`, the last one.
+   * @param {number} index
+   */
+  async retry(index) {
+    const conversation = this.open.value;
+    const turn = conversation.turns[index];
+    const again = newTurn(turn.message, turn.images, turn.params);
+    const isUnsent = conversation.isOnGateway && firstOf(turn) === turn.id; // the gateway has no turn to be replaced
+    if (isUnsent) conversation.turns = conversation.turns.toSpliced(index, 1);
+    await this._add(conversation, isUnsent ? again : { ...again, replaces: firstOf(turn) });
+  }
+
+  /**
+   * Add a turn, open its conversation, and make its call.
+   * @param {Conversation} conversation
+   * @param {import('./conversations.js').Turn} turn
+   */
+  async _add(conversation, turn) {
+    conversation.turns = [...conversation.turns, turn];
     batch(() => {
       this.open.value = conversation;
       this._draw(conversation);
     });
     await this._follow(conversation, conversation.turns.length - 1);
-    return true;
   }
 
   /**

@@ -127,13 +127,14 @@ export class ThreadCall extends ShownCall {
   }
 
   _events() {
-    const { message, images, params, number } = this.turn;
+    const { message, images, params, number, replaces } = this.turn;
     const { threadId } = this._conversation;
     const [token, stopped] = [this._gateway.token(), this._controller.signal];
     if (number !== undefined) return callEvents(`threads/${threadId}/answers`, { answers: {} }, token, stopped);
     const body = {
       message,
       ...(threadId ? { threadId } : {}),
+      ...(replaces ? { replaces } : {}),
       ...(images.length ? { images } : {}),
       ...(Object.keys(params).length ? { params } : {}),
     };

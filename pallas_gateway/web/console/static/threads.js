@@ -226,7 +226,7 @@ function namesOf(toolName) {
  */
 function turnOf(id, asked, answer) {
   const began = Date.parse(asked.createdAt);
-  const begun = { ...newTurn(String(asked.content ?? ''), asked.images ?? [], asked.params ?? {}), id: `${id}/${asked.turnIndex}`, number: asked.turnIndex, began };
+  const begun = { ...newTurn(String(asked.content ?? ''), asked.images ?? [], asked.params ?? {}), id: `${id}/${asked.turnIndex}`, number: asked.turnIndex, began, replaces: asked.replaces };
   const turn = { ...begun, model: answer?.model ?? null, feedback: answer?.feedback };
   if (answer?.status === 'complete') {
     const seconds = (Date.parse(answer.createdAt) - began) / 1000;

@@ -3,7 +3,7 @@
 import { html, useEffect, useLayoutEffect, useRef, useSignal } from '../html.js';
 import { apart, bytesOf, withFiles } from '../attachments.js';
 import { useConversationAddress } from '../conversation_address.js';
-import { historyOf } from '../conversations.js';
+import { historyOf, placesOf } from '../conversations.js';
 import { Mark } from '../marks.js';
 import { McpError, getJson } from '../mcp.js';
 import { address } from '../route.js';
@@ -13,6 +13,7 @@ import { cut, harmless } from '../text.js';
 import { Badge } from './agents.js';
 import { Composer } from './composer.js';
 import { ConversationActions, ConversationList } from './conversation_list.js';
+import { Place } from './place.js';
 import { TurnView } from './turn.js';
 
 const NEAR_END_PIXELS = 48;
@@ -21,8 +22,7 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
 const LONGEST_RULE = 100;
 const RECENT = 10; // turns whose stored steps are shown at once
 const UNKNOWN = { mayRun: true, examples: /** @type {string[]} */ ([]), maxBodyBytes: 33_554_432 };
-const IN_PLACE = 'Sending replaces the message and all that follows it.';
-const IN_A_COPY = 'Sending begins a copy of the conversation, without the message and all that follows it.';
+const IN_A_COPY = 'Sending begins a copy of the conversation, without the message and all that follows it. This one stays as it is.';
 const MISSING = 'The conversation of this link is not here: it was deleted, is kept in another browser, or belongs to another caller.';
 const LOST = 'The gateway cannot be reached.';
 
@@ -60,14 +60,21 @@ export function Chat({ agent, wanted }) {
     editing.value = index;
     draft.value = { ...apart(message), images, params };
   };
-  const retry = (/** @type {number} */ index) => {
-    const { message, images, params } = calls[index].turn;
-    session.send(message, { images, params, at: conversation.isOnGateway ? calls.length : index });
-  };
   const room = () => details.maxBodyBytes - (conversation.isOnGateway ? 0 : bytesOf(historyOf(conversation, editing.value ?? calls.length)));
   const mayChange = !running && blocked === '';
-  const mayRetry = (/** @type {number} */ index) =>
-    mayChange && index === calls.length - 1 && (!conversation.isOnGateway || calls[index].state.value !== 'complete');
+  const places = placesOf(calls.map((/** @type {any} */ { turn }) => turn));
+  const viewOf = (/** @type {number[]} */ place, /** @type {number} */ index) => html`
+    <${TurnView}
+      key=${calls[index].turn.id}
+      call=${calls[index]}
+      agent=${agent}
+      args=${() => session.argumentsOf(index)}
+      isRecent=${index >= calls.length - RECENT}
+      onEdit=${mayChange ? () => edit(place[0]) : null}
+      onRate=${(/** @type {any} */ feedback) => session.rate(calls[index].turn, feedback)}
+      onRetry=${mayChange && place === places.at(-1) ? () => session.retry(/** @type {number} */ (place.at(-1))) : null}
+    />
+  `;
   return html`
     <div class="chat">
       <${ConversationList} session=${session} />
@@ -82,17 +89,12 @@ export function Chat({ agent, wanted }) {
         <${HealthNotice} agent=${agent} blocked=${blocked} />
         <${Log} key=${conversation.id} empty=${calls.length === 0} missing=${session.missing.value !== ''} reading=${session.isReading.value} agent=${agent} examples=${details.examples}
           onExample=${(/** @type {string} */ message) => (draft.value = { ...draft.value, message })}>
-          ${calls.map(
-            (/** @type {any} */ call, /** @type {number} */ index) => html`
-              <${TurnView}
-                key=${call.turn.id}
-                call=${call}
-                agent=${agent}
-                args=${() => session.argumentsOf(index)}
-                isRecent=${index >= calls.length - RECENT}
-                onEdit=${mayChange ? () => edit(index) : null}
-                onRate=${(/** @type {any} */ feedback) => session.rate(call.turn, feedback)}
-                onRetry=${mayRetry(index) ? () => retry(index) : null}
+          ${places.map(
+            (place) => html`
+              <${Place}
+                key=${calls[place[0]].turn.id}
+                calls=${place.map((index) => calls[index])}
+                turnOf=${(/** @type {number} */ answer) => viewOf(place, place[answer])}
               />
             `,
           )}
@@ -105,7 +107,7 @@ export function Chat({ agent, wanted }) {
           agent=${agent}
           blocked=${blocked}
           running=${running}
-          editing=${editing.value === null ? '' : conversation.isOnGateway ? IN_A_COPY : IN_PLACE}
+          editing=${editing.value === null ? '' : IN_A_COPY}
           onSend=${send}
           onStop=${() => session.stop()}
           onCancelEdit=${() => ((editing.value = null), (draft.value = EMPTY))}
