@@ -35,7 +35,7 @@ _SCENARIOS_OF: dict[str, Mapping[str, object]] = {
     "full": scenarios.SCENARIOS,
     "growth": growth.CURVES,
     "providers": {"providers": providers.measure},
-    "console": {"console": console.measure},
+    "console": console.SCENARIOS,
     "counts": {"counts": counts.measure},
     "fast-paths": {"fast-paths": fast_paths.measure},
 }

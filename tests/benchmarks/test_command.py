@@ -81,6 +81,7 @@ def test_scenario_of_another_part_is_refused(
         (["soak"], {"soak": []}),
         (["--only", "providers", "--short"], {"providers": []}),
         (["--only", "fast-paths"], {"fast-paths": []}),
+        (["--only", "console-list", "--only", "console"], {"console": ["console-list", "console"]}),
         (["--only", "workers", "--only", "providers"], {"full": ["workers"], "providers": []}),
     ],
 )

@@ -313,3 +313,8 @@ def test_the_console_is_sent_as_many_events_as_the_row_says() -> None:
     told = list(islice(console._payloads(), console.EVENTS))
     assert {one["kind"] for one in told} == {"assistant_delta", "assistant_chunk", "assistant_chunk_results"}
     assert len(told) == 1000
+    agents_own = {one["iteration"] for one in told if "call_path" not in one}
+    assert len(agents_own) == console._TURNS_OF_EVENTS
+    text = list(islice(console._pieces(), console.EVENTS))
+    assert {one["kind"] for one in text} == {"assistant_delta"}
+    assert len(text) == 1000

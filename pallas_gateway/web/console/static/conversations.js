@@ -81,7 +81,7 @@ function isText(data) {
  * @param {Conversation} conversation
  */
 export function nameOf(conversation) {
-  const first = conversation.turns[0]?.message.trim().split('\n')[0];
+  const first = /\S[^\n]*/.exec(conversation.turns[0]?.message ?? '')?.[0].trimEnd();
   const text = conversation.title || first || (conversation.threadId ? unnamed(conversation) : 'New conversation');
   return cut(text, LONGEST_NAME);
 }
@@ -253,7 +253,7 @@ export class Conversations {
   async list(agent) {
     const database = await this._open();
     const found = database
-      ? await done(database.transaction('conversations').objectStore('conversations').index('agent').getAll(agent))
+      ? await readEach(database, agent)
       : [...this._memory.values()].filter((one) => agent === undefined || one.agent === agent);
     return found.toSorted((/** @type {Conversation} */ a, /** @type {Conversation} */ b) => b.changed - a.changed);
   }
@@ -277,6 +277,18 @@ export class Conversations {
     this._opened ??= opened(this._name).catch(() => null);
     return this._opened;
   }
+}
+
+/**
+ * Read the conversations with an agent, or with all, one by one: all at once, hundreds of them take longer than a frame.
+ * @param {IDBDatabase} database
+ * @param {string} [agent]
+ * @returns {Promise<Conversation[]>}
+ */
+async function readEach(database, agent) {
+  const store = database.transaction('conversations').objectStore('conversations');
+  const keys = await done(store.index('agent').getAllKeys(agent));
+  return Promise.all(keys.map((/** @type {IDBValidKey} */ key) => done(store.get(key))));
 }
 
 /**

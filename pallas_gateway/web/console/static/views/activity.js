@@ -3,7 +3,7 @@
  * peer that answers it. Each card is drawn again only when its own node of the tree changes.
  */
 
-import { html, useSignal } from '../html.js';
+import { html, useEffect, useSignal } from '../html.js';
 import { nameOf } from '../calls.js';
 import { Mark, hueOf } from '../marks.js';
 import { versionOf } from '../shown_call.js';
@@ -20,6 +20,7 @@ import { Markdown, Plain } from './text.js';
 const LONGEST_PREVIEW = 100;
 const LONGEST_RAW = 4000;
 const ENTRIES_OF_A_PAGE = 200;
+const ENTRIES_OF_A_FRAME = 10;
 
 /** @type {WeakMap<object, any>} */
 const drawn = new WeakMap();
@@ -36,14 +37,21 @@ function once(node, make) {
 }
 
 /**
- * The entries of a call or a tool call. Of a stored call, a long list is shown in parts.
+ * The entries of a call or a tool call, a few more in each frame. Of a stored call, a long list is shown in parts.
  * @param {{place: Root | Tool, whole?: boolean}} props
  */
 export function Entries({ place, whole = true }) {
   void versionOf(place).value;
   const most = useSignal(whole ? Infinity : ENTRIES_OF_A_PAGE);
   const rest = place.entries.length - most.value;
-  const entries = rest > 0 ? place.entries.slice(0, most.value) : place.entries;
+  const drawnNow = useSignal(ENTRIES_OF_A_FRAME);
+  const isBehind = drawnNow.value < Math.min(place.entries.length, most.value);
+  useEffect(() => {
+    if (!isBehind) return undefined;
+    const next = requestAnimationFrame(() => (drawnNow.value += ENTRIES_OF_A_FRAME));
+    return () => cancelAnimationFrame(next);
+  }, [isBehind, drawnNow.value]);
+  const entries = place.entries.slice(0, Math.min(drawnNow.value, most.value));
   return html`<div class="entries">
     ${entries.map((entry) =>
       once(entry, () =>

@@ -64,9 +64,27 @@ function Kept({ session, conversations = [], title }) {
   return html`
     ${title && html`<h2>${title}</h2>`}
     <ul aria-label=${title || 'Conversations'}>
-      ${conversations.map((one) => html`<li key=${one.id}><button type="button" class="conversation" title=${nameOf(one)} aria-current=${one.id === session.open.value.id ? 'true' : undefined} onClick=${() => session.show(one)}>${nameOf(one)}</button></li>`)}
+      ${conversations.map((one) => entry(session, one))}
     </ul>
   `;
+}
+
+/** @type {WeakMap<Conversation, {name: string, isOpen: boolean, element: any}>} */
+const drawn = new WeakMap();
+
+/**
+ * Return the element of a conversation, the same one for as long as nothing of it changes: Preact leaves that alone.
+ * @param {import('../session.js').Session} session
+ * @param {Conversation} one
+ */
+function entry(session, one) {
+  const name = nameOf(one);
+  const isOpen = one.id === session.open.value.id;
+  const known = drawn.get(one);
+  if (known?.name === name && known.isOpen === isOpen) return known.element;
+  const element = html`<li key=${one.id}><button type="button" class="conversation" title=${name} aria-current=${isOpen ? 'true' : undefined} onClick=${() => session.show(one)}>${name}</button></li>`;
+  drawn.set(one, { name, isOpen, element });
+  return element;
 }
 
 /** @param {{session: import('../session.js').Session}} props */
