@@ -57,7 +57,7 @@ const LATER = {
     load: async () => (await import('./views/details.js')).Details,
   },
   Front: {
-    files: ['ask', 'asked', 'call_list', 'call_nodes', 'calls', 'gateway_api', 'outcome', 'polling', 'text'],
+    files: ['ask', 'asked', 'call_list', 'call_nodes', 'calls', 'forms', 'gateway_api', 'outcome', 'polling', 'text'],
     load: async () => (await import('./views/front.js')).Front,
   },
   Gateway: { files: ['metrics', 'text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },
