@@ -102,7 +102,7 @@ def _check_transport(base_url: str) -> None:
     if parts.scheme not in ("http", "https"):
         raise UsageError(f"--url must begin with http:// or https://, got '{base_url}'.")
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        raise UsageError(f"{base_url} is no HTTPS: others could read the token on the way, so nobody signs in there.")
+        raise UsageError(f"{base_url} is not HTTPS: others could read the token on the way. Give an https:// URL.")
 
 
 def _offer(base_url: str, document: dict[str, Any] | None) -> Offer:
