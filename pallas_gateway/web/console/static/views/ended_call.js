@@ -31,7 +31,7 @@ export function EndedCall({ call, calls, onClose }) {
       </dl>
       <${Waterfall} place=${tree} none="" />
       <div class="whole-call" role="group" aria-label="Steps"><${Entries} place=${tree} whole=${false} /></div>
-      ${call.toolsLeftOut && html`<p class="hint">${call.toolsLeftOut} further tool calls are not listed.</p>`}
+      ${Number(call.toolsLeftOut) > 0 && html`<p class="hint">${call.toolsLeftOut} further tool calls are not listed.</p>`}
       <div class="actions"><button type="button" class="primary" onClick=${onClose}>Close</button></div>
     <//>
   `;
