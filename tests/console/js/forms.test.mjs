@@ -18,6 +18,12 @@ test('each type has its field', () => {
   assert.deepEqual(formOf({ a: { anyOf: [{ type: 'string' }, { type: 'array' }, { type: 'null' }] } })[0].kind, 'json');
 });
 
+test('a value whose schema is a reference or a union is written as JSON', () => {
+  const kinds = [{ $ref: '#/$defs/Shape' }, { allOf: [{ $ref: '#/$defs/Shape' }] }, { oneOf: [{ type: 'integer' }, { type: 'string' }] }, { properties: {} }];
+  for (const schema of kinds) assert.equal(formOf({ a: schema })[0].kind, 'json', JSON.stringify(schema));
+  assert.equal(formOf({ a: {} })[0].kind, 'text');
+});
+
 test('titles, choices and defaults', () => {
   const [size, on, count] = formOf({
     size: { type: 'string', title: 'Size', oneOf: [{ const: 's', title: 'Small' }, { const: 'm' }], default: 'm' },

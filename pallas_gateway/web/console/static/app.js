@@ -26,7 +26,7 @@ const VIEWS = [
 const LATER = {
   Chat: {
     files: [
-      'asked', 'attachments', 'browser_keeper', 'call_nodes', 'calls', 'cases', 'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper',
+      'asked', 'attachments', 'browser_keeper', 'calls', 'cases', 'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper',
       'conversation_address', 'inlines', 'markdown', 'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
       'views/activity', 'views/cases', 'views/composer', 'views/conversation_list', 'views/copy', 'views/feedback', 'views/fields', 'views/inspect', 'views/place',
       'views/question', 'views/text', 'views/turn', 'views/waterfall',
@@ -35,7 +35,7 @@ const LATER = {
   },
   Calls: {
     files: [
-      'asked', 'attachments', 'call_list', 'call_nodes', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling', 'shown_call',
+      'asked', 'attachments', 'call_list', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling', 'shown_call',
       'text', 'waterfall', 'views/activity', 'views/copy', 'views/ended_call', 'views/text', 'views/waterfall',
     ],
     load: async () => (await import('./views/calls.js')).Calls,
@@ -53,14 +53,17 @@ const LATER = {
     load: async () => (await import('./views/versions.js')).Versions,
   },
   Details: {
-    files: ['definitions', 'dialog', 'gateway_api', 'inlines', 'markdown', 'text', 'views/copy', 'views/definition_card', 'views/text'],
+    files: [
+      'asked', 'attachments', 'calls', 'conversations', 'definitions', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome',
+      'shown_call', 'text', 'views/activity', 'views/copy', 'views/definition_card', 'views/fields', 'views/question', 'views/run_tool', 'views/text',
+    ],
     load: async () => (await import('./views/details.js')).Details,
   },
   Front: {
-    files: ['ask', 'asked', 'call_list', 'call_nodes', 'calls', 'forms', 'gateway_api', 'outcome', 'polling', 'text'],
+    files: ['ask', 'asked', 'call_list', 'calls', 'forms', 'gateway_api', 'outcome', 'polling', 'text'],
     load: async () => (await import('./views/front.js')).Front,
   },
-  Gateway: { files: ['metrics', 'text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },
+  Gateway: { files: ['text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },
   Usage: { files: ['gateway_api', 'polling', 'text', 'usage'], load: async () => (await import('./views/usage.js')).Usage },
   SignIn: { files: ['dialog', 'sign_in', 'text'], load: async () => (await import('./views/sign_in.js')).SignIn },
   TokenDialog: { files: ['dialog'], load: async () => (await import('./views/token.js')).TokenDialog },

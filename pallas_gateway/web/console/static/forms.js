@@ -15,6 +15,7 @@ import { harmless } from './text.js';
  */
 
 const SECRET = /pass(word|phrase)|secret|token|api[_-]?key|credential/i;
+const COMPOSED = ['$ref', 'allOf', 'anyOf', 'oneOf', 'not', 'properties', 'items'];
 const EMAIL = /^[^\s@]+@[^\s@.]+(?:\.[^\s@.]+)+$/;
 
 /**
@@ -80,7 +81,7 @@ function kindOf(schema, choices) {
   if (choices.length) return 'choice';
   if (schema.type === 'number' || schema.type === 'integer') return schema.type;
   if (schema.type === 'string') return (number(schema.maxLength) ?? 0) > 200 ? 'lines' : 'text';
-  return schema.type === undefined ? 'text' : 'json';
+  return schema.type === undefined && !COMPOSED.some((key) => key in schema) ? 'text' : 'json';
 }
 
 /**
@@ -93,7 +94,7 @@ function choicesOf(schema) {
     return schema.enum.map((/** @type {any} */ value, /** @type {number} */ index) => ({ value, label: harmless(names[index] ?? value) }));
   }
   const titled = schema.oneOf ?? schema.anyOf;
-  if (!Array.isArray(titled)) return null;
+  if (!Array.isArray(titled) || !titled.every((one) => 'const' in object(one))) return null;
   return titled.map(object).map((one) => ({ value: one.const, label: harmless(one.title ?? one.const) }));
 }
 

@@ -88,8 +88,8 @@ function TurnCard({ turn }) {
 const STATES = { running: 'starting', completed: 'ok', failed: 'error', unknown: 'unknown' };
 const WORDS = { running: 'running', completed: 'completed', failed: 'failed', unknown: 'no result' };
 
-/** @param {{tool: Tool}} props */
-function ToolCard({ tool }) {
+/** @param {{tool: Tool, open?: boolean}} props `open`: its result is shown at once */
+export function ToolCard({ tool, open = false }) {
   void versionOf(tool).value;
   const name = harmless(nameOf(tool));
   const args = shown(tool.args);
@@ -109,7 +109,7 @@ function ToolCard({ tool }) {
       </details>`}
       ${tool.entries.length > 0 && html`<${Entries} place=${tool} />`}
       ${tool.result !== null &&
-      html`<details open=${tool.state === 'failed'}>
+      html`<details open=${open || tool.state === 'failed'}>
         <summary>Result <span class="preview">${preview(tool.result)}</span></summary>
         <div class="code"><${Plain} text=${tool.result} label="Result" /><${Copy} text=${tool.result} what=${`the result of ${name}`} /></div>
         ${tool.truncated && html`<p class="hint">The gateway has cut this text; the agent has all of it.</p>`}

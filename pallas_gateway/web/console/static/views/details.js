@@ -9,6 +9,7 @@ import { harmless, shown } from '../text.js';
 import { Badge, DownstreamTable, Facts } from './agents.js';
 import { Copy } from './copy.js';
 import { DefinitionCard } from './definition_card.js';
+import { RunTool } from './run_tool.js';
 import { Plain } from './text.js';
 
 const AGAIN_SECONDS = 3;
@@ -51,12 +52,12 @@ export function Details({ agent }) {
       <section class="card" aria-labelledby="details-downstreams">
         <h2 id="details-downstreams">Downstreams</h2>
         ${rows.length > 0 && html`<${DownstreamTable} rows=${rows} />`}
-        ${inside.value && html`<${Servers} servers=${inside.value.servers} />`}
+        ${inside.value && html`<${Servers} servers=${inside.value.servers} agent=${inside.value.may_run_tools ? agent : null} />`}
       </section>
       <section class="card" aria-labelledby="details-tools">
         <h2 id="details-tools">Tools, as clients see them</h2>
         <${Loaded} what=${tools} name="the tools">
-          ${(/** @type {any} */ found) => html`<${Tools} tools=${found} />`}
+          ${(/** @type {any} */ found) => html`<${Tools} tools=${found} agent=${inside.value?.may_run === false ? null : agent} />`}
         <//>
       </section>
     </div>
@@ -106,34 +107,35 @@ function Instruction({ found }) {
   return html`<${Plain} text=${String(found.instruction)} label="Instruction" />`;
 }
 
-/** @param {{servers: any}} props */
-function Servers({ servers }) {
+/** @param {{servers: any, agent: import('../state.js').Agent | null}} props `agent`: whose tools the caller may run */
+function Servers({ servers, agent }) {
   if (!Array.isArray(servers)) return html`<p class="hint">${LATER}</p>`;
   if (servers.length === 0) return html`<p class="hint">This agent has no downstream.</p>`;
   return servers.map(
     ({ name, tools, reason }) => html`
       <section class="server" key=${name} aria-label=${`Tools of ${harmless(name)}`}>
         <h3>${harmless(name)}</h3>
-        ${Array.isArray(tools) ? html`<${Tools} tools=${tools} />` : html`<p class="hint">Its tools are not shown. ${harmless(reason)}</p>`}
+        ${Array.isArray(tools) ? html`<${Tools} tools=${tools} agent=${agent} server=${name} />` : html`<p class="hint">Its tools are not shown. ${harmless(reason)}</p>`}
       </section>
     `,
   );
 }
 
-/** @param {{tools: any}} props */
-function Tools({ tools }) {
+/** @param {{tools: any, agent: import('../state.js').Agent | null, server?: string | null}} props */
+function Tools({ tools, agent, server = null }) {
   if (!Array.isArray(tools) || tools.length === 0) return html`<p class="hint">No tools.</p>`;
-  return html`<div class="tool-list">${tools.map((tool) => html`<${Tool} key=${tool.name} tool=${tool} />`)}</div>`;
+  return html`<div class="tool-list">${tools.map((tool) => html`<${Tool} key=${tool.name} tool=${tool} agent=${agent} server=${server} />`)}</div>`;
 }
 
-/** @param {{tool: any}} props */
-function Tool({ tool }) {
+/** @param {{tool: any, agent: import('../state.js').Agent | null, server: string | null}} props */
+function Tool({ tool, agent, server }) {
   const opened = useSignal(false);
   const parameters = Object.keys(tool.inputSchema?.properties ?? {}).join(', ');
   return html`
     <details onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)}>
       <summary><code>${harmless(tool.name)}</code> <span class="hint">${harmless(parameters)}</span></summary>
       ${tool.description && html`<p class="described">${harmless(tool.description)}</p>`}
+      ${opened.value && agent && html`<${RunTool} agent=${agent} server=${server} tool=${tool} />`}
       ${opened.value && html`<${Plain} text=${shown(tool.inputSchema)} label=${`Input schema of ${harmless(tool.name)}`} />`}
     </details>
   `;

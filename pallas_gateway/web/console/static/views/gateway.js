@@ -2,13 +2,16 @@
 
 import { html, signal, useEffect } from '../html.js';
 import { getJson, getText } from '../mcp.js';
-import { samplesOf, sumOf } from '../metrics.js';
 import { agents, checkedAt, isLost, token } from '../state.js';
 import { harmless } from '../text.js';
 import { Graph } from './graph.js';
 
-/** @typedef {import('../metrics.js').Sample} Sample */
+/** @typedef {{name: string, labels: Record<string, string>, value: number}} Sample of `/metrics` */
 
+const SAMPLE = /^([A-Za-z_:][\w:]*)(?:\{(.*)\})? (\S+)/;
+const LABEL = /(?<!\w)([A-Za-z_]\w*)="((?:[^"\\]|\\.)*)"/g;
+/** @type {Record<string, string>} */
+const ESCAPES = { n: '\n' };
 const WORDS = /** @type {Record<string, string>} */ ({ ready: 'ok', draining: 'degraded', starting: 'starting' });
 const SENTENCES = /** @type {Record<string, string>} */ ({
   ready: 'The gateway takes calls.',
@@ -18,7 +21,7 @@ const SENTENCES = /** @type {Record<string, string>} */ ({
 });
 
 const DOCUMENTS = [
-  'agents-as-data', 'console', 'clients', 'connect', 'chat', 'openai-api', 'threads', 'asking', 'parameters', 'configuration', 'declared-agents', 'providers', 'security',
+  'agents-as-data', 'console', 'clients', 'connect', 'chat', 'openai-api', 'threads', 'cases', 'asking', 'parameters', 'configuration', 'declared-agents', 'providers', 'security', 'sign-in',
   'calls', 'limits', 'audit', 'token-exchange', 'deploy', 'company', 'operating', 'performance', 'upgrading', 'architecture', 'upstream',
 ];
 
@@ -125,4 +128,38 @@ async function load() {
     samples.value = null;
     refused.value = `The figures are not shown: ${/** @type {Error} */ (error).message.replace(/\.$/, '')}.`;
   }
+}
+
+/**
+ * All samples of a text; other lines are left out.
+ *
+ * @param {string} text
+ * @returns {Sample[]}
+ */
+function samplesOf(text) {
+  return text.split('\n').flatMap((line) => {
+    const found = SAMPLE.exec(line);
+    if (!found) return [];
+    const [, name, labels = '', value] = found;
+    const pairs = [...labels.matchAll(LABEL)].map(([, key, quoted]) => [key, unescaped(quoted)]);
+    return [{ name, labels: Object.fromEntries(pairs), value: Number(value) }];
+  });
+}
+
+/**
+ * The sum of all samples of a name; null without any.
+ *
+ * @param {Sample[]} samples
+ * @param {string} name
+ * @param {Record<string, string>} [labels] that the samples must have
+ */
+function sumOf(samples, name, labels = {}) {
+  const wanted = Object.entries(labels);
+  const found = samples.filter((one) => one.name === name && wanted.every(([key, value]) => one.labels[key] === value));
+  return found.length > 0 ? found.reduce((sum, one) => sum + one.value, 0) : null;
+}
+
+/** @param {string} quoted */
+function unescaped(quoted) {
+  return quoted.replace(/\\(.)/g, (_, one) => ESCAPES[one] ?? one);
 }

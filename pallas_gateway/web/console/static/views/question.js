@@ -97,18 +97,18 @@ function PageBody({ params, message, answer, sent }) {
   `;
 }
 
-/** @param {BodyProps} props */
-function ApprovalBody({ approval, answer, sent }) {
+/** @param {Pick<BodyProps, 'approval' | 'answer' | 'sent'> & {once?: boolean}} props `once`: there is no rest of a call to allow */
+export function ApprovalBody({ approval, answer, sent, once = false }) {
   const decide = (/** @type {string} */ decision) => answer({ action: 'accept', content: { decision } });
   return html`
     <p class="asked">May <strong>${visible(approval.agent)}</strong> run the tool <code>${visible(approval.tool)}</code>?</p>
     <${Plain} text=${visible(approval.args)} label="Arguments" />
     <div class="actions">
       <button type="button" class="primary" disabled=${sent} onClick=${() => decide('once')}>Allow once</button>
-      <button type="button" disabled=${sent} onClick=${() => decide('call')}>Allow for this call</button>
+      ${!once && html`<button type="button" disabled=${sent} onClick=${() => decide('call')}>Allow for this call</button>`}
       <${Decline} answer=${answer} sent=${sent} />
     </div>
-    <p class="hint">“Allow for this call” allows this and every other tool that needs approval, until the call ends.</p>
+    ${!once && html`<p class="hint">“Allow for this call” allows this and every other tool that needs approval, until the call ends.</p>`}
   `;
 }
 
