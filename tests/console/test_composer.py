@@ -81,7 +81,7 @@ async def test_the_box_is_one_line_that_grows_with_the_text(talk: Talking, pages
 
 async def test_the_views_are_one_row_of_a_phone_that_shows_where_one_is(talk: Talking, pages: Pages) -> None:
     page = await pages.open(talk.base_url, "#/usage", narrow=True)
-    await expect(page.get_by_role("heading", name="Usage")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Usage", exact=True)).to_be_visible()
     await expect(page.get_by_role("link", name="Usage", exact=True)).to_be_in_viewport(ratio=1)
     await page.get_by_role("link", name="Gateway", exact=True).click()
     await expect(page.get_by_role("heading", name="Gateway", exact=True)).to_be_visible()

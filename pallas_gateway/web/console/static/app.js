@@ -33,6 +33,7 @@ const LATER = {
     ],
     load: async () => (await import('./views/chat.js')).Chat,
   },
+  Compare: { files: [], load: async () => (await import('./views/compare.js')).Compare },
   Calls: {
     files: [
       'asked', 'attachments', 'call_list', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling', 'shown_call',
@@ -73,7 +74,8 @@ const PARTS = { details: 'Details', edit: 'AgentForm', versions: 'Versions' };
 /** @param {string} part */
 const partOf = (part) => (Object.hasOwn(PARTS, part) ? PARTS[part] : undefined);
 /** @type {Record<string, string>} views without a part, by their paths */
-const PLAIN = Object.fromEntries(VIEWS.slice(1).map(({ path, title }) => [path, title]));
+const PLAIN = { ...Object.fromEntries(VIEWS.slice(1).map(({ path, title }) => [path, title])), compare: 'Compare' };
+LATER.Compare.files = [...LATER.Chat.files, 'comparison', 'usage', 'views/chat'];
 const loaded = signal(/** @type {Record<string, any>} */ ({}));
 
 /**
@@ -250,6 +252,7 @@ function skip(event) {
 function titleOf() {
   const [view, id] = route.value;
   if (view === 'new-agent') return 'New agent - Pallas Gateway';
+  if (view === 'compare') return 'Compare - Pallas Gateway';
   const name = id ? (agentById(id)?.title ?? id) : VIEWS.find(({ path }) => path === view)?.title;
   return name ? `${name} - Pallas Gateway` : 'Pallas Gateway';
 }

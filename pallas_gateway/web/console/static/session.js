@@ -52,6 +52,14 @@ export function agentKey(agent) {
  * @typedef {import('./shown_call.js').ShownCall} ShownCall
  */
 
+/**
+ * Read the conversations of an agent again, if they were shown.
+ * @param {import('./state.js').Agent} agent
+ */
+export function reload(agent) {
+  sessions.get(agentKey(agent))?.load();
+}
+
 export class Session {
   /** @param {import('./state.js').Agent} agent */
   constructor(agent) {

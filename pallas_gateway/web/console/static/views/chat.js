@@ -24,7 +24,7 @@ const RECENT = 10; // turns whose stored steps are shown at once
 const UNKNOWN = { mayRun: true, examples: /** @type {string[]} */ ([]), maxBodyBytes: 33_554_432 };
 const IN_A_COPY = 'Sending begins a copy of the conversation, without the message and all that follows it. This one stays as it is.';
 const MISSING = 'The conversation of this link is not here: it was deleted, is kept in another browser, or belongs to another caller.';
-const LOST = 'The gateway cannot be reached.';
+export const LOST = 'The gateway cannot be reached.';
 
 /** @param {{agent: import('../state.js').Agent, wanted?: string}} props `wanted`: the conversation that the address names */
 export function Chat({ agent, wanted }) {
@@ -131,7 +131,7 @@ function HealthNotice({ agent, blocked }) {
  * @param {import('../state.js').Agent} agent
  * @param {boolean} mayRun
  */
-function useBlock(agent, mayRun) {
+export function useBlock(agent, mayRun) {
   const status = statusOf(agent.id);
   const isBlocked = status === 'error' || status === 'starting';
   useEffect(() => {
@@ -149,7 +149,7 @@ function useBlock(agent, mayRun) {
  * Return which limit refuses calls now, and until when; an empty text if none does.
  * @param {import('../session.js').Session} session
  */
-function useLimit(session) {
+export function useLimit(session) {
   const limit = session.limited.value;
   useEffect(() => {
     if (!limit) return undefined;
@@ -167,7 +167,7 @@ function useLimit(session) {
  * @param {import('../state.js').Agent} agent
  * @returns {{mayRun: boolean, examples: string[], maxBodyBytes: number}} `maxBodyBytes`: of a request
  */
-function useDetails(agent) {
+export function useDetails(agent) {
   const details = useSignal(UNKNOWN);
   const asking = callerOf(agent);
   useEffect(() => {
@@ -197,9 +197,9 @@ async function detailsOf(agent) {
 
 /**
  * The turns in a region that scrolls: it follows the end for as long as the reader is there.
- * @param {{empty: boolean, missing: boolean, reading: boolean, agent: import('../state.js').Agent, examples: string[], onExample: (message: string) => void, children?: any}} props
+ * @param {{empty: boolean, missing?: boolean, reading: boolean, agent: import('../state.js').Agent, examples: string[], onExample: (message: string) => void, children?: any}} props
  */
-function Log({ empty, missing, reading, agent, examples, onExample, children }) {
+export function Log({ empty, missing = false, reading, agent, examples, onExample, children }) {
   const region = useRef(/** @type {HTMLElement | null} */ (null));
   const content = useRef(/** @type {HTMLElement | null} */ (null));
   const follows = useRef(true);

@@ -1,6 +1,6 @@
 /** Where a message is written: text, files by paste, drop and picker, and the parameters of the call. */
 
-import { html, useEffect, useId, useLayoutEffect, useRef, useSignal } from '../html.js';
+import { html, signal, useEffect, useId, useLayoutEffect, useMemo, useRef, useSignal } from '../html.js';
 import { IMAGE_TYPES, attached, bytesOf } from '../attachments.js';
 import { fieldsOf, read } from '../forms.js';
 import { parametersOf } from '../parameters.js';
@@ -13,12 +13,12 @@ const MORE = 'Files and parameters';
 /**
  * @typedef {{message: string, files: import('../attachments.js').TextFile[], images: import('../conversations.js').Image[], params: Record<string, any>}} Draft
  * @typedef {{draft: any, place: string, room: () => number, most: number, agent: import('../state.js').Agent, blocked: string,
- *   running: boolean, editing: string,
+ *   running: boolean, editing: string, hasParameters?: boolean,
  *   onSend: (draft: Draft) => void, onStop: () => void, onCancelEdit: () => void}} Props `place`: the conversation; `room`: the bytes of a request that are left, of `most`
  */
 
 /** @param {Props} props */
-export function Composer({ draft, place, room, most, agent, blocked, running, editing, onSend, onStop, onCancelEdit }) {
+export function Composer({ draft, place, room, most, agent, blocked, running, editing, hasParameters = true, onSend, onStop, onCancelEdit }) {
   const box = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
   const problem = useSignal('');
   const params = useParameters(agent);
@@ -84,7 +84,7 @@ export function Composer({ draft, place, room, most, agent, blocked, running, ed
           Add files
           <input class="hidden" type="file" multiple onChange=${(/** @type {any} */ event) => (add([...event.target.files]), (event.target.value = ''))} />
         </label>
-        ${params.form}
+        ${hasParameters && params.form}
       </div>
       ${!more.value && params.set > 0 && html`<p class="hint">${params.set === 1 ? '1 parameter is set.' : `${params.set} parameters are set.`}</p>`}
       <div class="line">
@@ -192,16 +192,25 @@ export function Thumbnails({ images, onRemove }) {
   `;
 }
 
+/** Return the state of a form of parameters. */
+export function newParameters() {
+  return {
+    fields: signal(/** @type {import('../forms.js').Field[] | null} */ (null)),
+    values: signal(/** @type {Record<string, any>} */ ({})),
+    errors: signal(/** @type {Record<string, string>} */ ({})),
+    problem: signal(''),
+  };
+}
+
 /**
  * The form of the parameters that callers of an agent may set.
  * @param {import('../state.js').Agent} agent
+ * @param {ReturnType<typeof newParameters>} [kept] the state of the form, if it outlives its view
  * @returns {{form: any, set: number, read: () => Record<string, any> | null}}
  */
-function useParameters(agent) {
-  const fields = useSignal(/** @type {import('../forms.js').Field[] | null} */ (null));
-  const values = useSignal(/** @type {Record<string, any>} */ ({}));
-  const errors = useSignal(/** @type {Record<string, string>} */ ({}));
-  const problem = useSignal('');
+export function useParameters(agent, kept) {
+  const own = useMemo(newParameters, []);
+  const { fields, values, errors, problem } = kept ?? own;
   const open = async (/** @type {any} */ event) => {
     if (!event.target.open || fields.value) return;
     problem.value = '';

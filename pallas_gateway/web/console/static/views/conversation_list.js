@@ -6,6 +6,7 @@ import { linkTo } from '../conversation_address.js';
 import { asJson, asMarkdown, fromJson, nameOf, titleOf } from '../conversations.js';
 import { download } from '../download.js';
 import { hueOf } from '../marks.js';
+import { address } from '../route.js';
 import { isLost } from '../state.js';
 import { Cases } from './cases.js';
 import { Copy } from './copy.js';
@@ -105,19 +106,20 @@ export function ConversationActions({ session }) {
     menu.current?.querySelector('summary')?.focus(); // a dialog returns the focus to it
   };
   void session.calls.value;
-  if (conversation.turns.length === 0) return null;
+  const hasTurns = conversation.turns.length > 0;
   const name = titleOf(conversation).replace(/[^\p{L}\p{N} _-]/gu, '').trim() || 'conversation';
   return html`
     <details class="menu" ref=${menu}>
       <summary>More</summary>
       <div class="actions" onClick=${close}>
-        <button type="button" class="quiet" onClick=${() => (asking.value = 'rename')}>Rename</button>
+        <a class="button quiet" href=${address('compare', session.agent.id)}>Compare</a>
+        <button type="button" class="quiet" onClick=${() => (asking.value = 'cases')}>Rated answers…</button>
+        ${hasTurns && html`<button type="button" class="quiet" onClick=${() => (asking.value = 'rename')}>Rename</button>
         <span class="link-copy" onClick=${(/** @type {Event} */ event) => event.stopPropagation()}><${Copy} text=${() => linkTo(session.agent.id, conversation)} what="link" label="Copy link" small=${false} /></span>
         ${!conversation.isOnGateway && html`<p class="hint">The link opens it in this browser.</p>`}
         <button type="button" class="quiet" onClick=${() => download(`${name}.md`, 'text/markdown', asMarkdown(conversation))}>Export Markdown</button>
         <button type="button" class="quiet" onClick=${() => download(`${name}.json`, 'application/json', asJson(conversation))}>Export JSON</button>
-        <button type="button" class="quiet" onClick=${() => (asking.value = 'cases')}>Rated answers…</button>
-        <button type="button" class="quiet" onClick=${() => (asking.value = 'delete')}>Delete</button>
+        <button type="button" class="quiet" onClick=${() => (asking.value = 'delete')}>Delete</button>`}
       </div>
     </details>
     ${asking.value === 'rename' && html`<${Rename} session=${session} onClose=${() => (asking.value = '')} />`}

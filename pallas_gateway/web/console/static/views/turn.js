@@ -20,7 +20,7 @@ const LONGEST_NOW = 160;
 /**
  * @typedef {import('../shown_call.js').ShownCall} ShownCall
  * @typedef {{call: ShownCall, agent: import('../state.js').Agent, args: () => Record<string, any>,
- *   onEdit: (() => void) | null, onRetry: (() => void) | null, onRate: import('./feedback.js').Rate, isRecent: boolean}} Props `isRecent`: one of the last turns
+ *   onEdit?: (() => void) | null, onRetry: (() => void) | null, onRate: import('./feedback.js').Rate, isRecent: boolean}} Props `isRecent`: one of the last turns
  */
 
 /** @param {Props} props */
@@ -32,7 +32,7 @@ export function TurnView({ call, agent, args, onEdit, onRetry, onRate, isRecent 
   return html`
     <article class="turn">
       <div class="said">
-        <button type="button" class="quiet small" disabled=${!onEdit} onClick=${onEdit}>Edit</button>
+        ${onEdit !== undefined && html`<button type="button" class="quiet small" disabled=${!onEdit} onClick=${onEdit}>Edit</button>`}
         <div class="by-you">
           <h2 class="hidden">You</h2>
           ${message && html`<p class="message">${harmless(message)}</p>`}
