@@ -226,3 +226,79 @@ async def test_an_edited_message_of_the_browser_goes_on_in_a_copy(talk: Talking,
     await page.go_back()
     await answered(page, "leaf heard beta")
     await expect(log(page)).not_to_contain_text("gamma")
+
+
+# --- search ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_gateway", [False, True])
+async def test_conversations_are_found_by_what_was_said(
+    talk: Talking, kept: Talking, pages: Pages, *, on_gateway: bool
+) -> None:
+    one = kept if on_gateway else talk
+    page = await chat(pages, one, "user", "tell <b>apples</b> and (pears")
+    await answered(page, "as number 1")
+    await page.get_by_role("button", name="New conversation").click()
+    await send(page, "plums")
+    await answered(page, "user heard plums")
+    box = page.get_by_role("searchbox", name="Search conversations")
+    found = page.get_by_role("list", name="Found conversations").get_by_role("button")
+    await box.fill("(PEARS")
+    await expect(found).to_have_count(1)
+    await expect(found).to_contain_text("tell <b>apples</b> and (pears")
+    await expect(found.locator("mark").first).to_have_text("(pears")
+    assert await findings(page) == []
+    await box.press("ArrowDown")
+    await expect(found).to_be_focused()
+    await page.keyboard.press("ArrowUp")
+    await expect(box).to_be_focused()
+    await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+    await expect(log(page)).to_contain_text("apples")
+    await box.fill("cherries")
+    await expect(page.get_by_text("No conversation matches “cherries”.")).to_be_visible()
+    await box.press("Escape")
+    await expect(page.get_by_role("button", name="plums", exact=True)).to_be_visible()
+
+
+async def test_a_search_that_the_gateway_refuses_says_so_and_may_be_repeated(kept: Talking, pages: Pages) -> None:
+    page = await chat(pages, kept, "left", "oranges")
+    await answered(page, "left told oranges")
+    pages.expected.append("status of 503")
+    refusal = '{"error": "threads_unavailable", "error_description": "The database cannot be used now."}'
+    await page.route(
+        "**/threads?*search*",
+        lambda route: route.fulfill(status=503, content_type="application/json", body=refusal),
+    )
+    box = page.get_by_role("searchbox", name="Search conversations")
+    await box.fill("orange")
+    await expect(page.get_by_role("alert")).to_contain_text("cannot be searched: The database cannot be used now.")
+    await page.unroute("**/threads?*search*")
+    await box.fill("oranges")
+    await expect(page.get_by_role("list", name="Found conversations").get_by_role("button")).to_have_count(1)
+    await expect(page.get_by_role("alert")).to_have_count(0)
+
+
+FILL = """(agent) => new Promise((resolve) => {
+  indexedDB.open('pallas-gateway-console').onsuccess = ({target: {result: database}}) => {
+    const transaction = database.transaction('conversations', 'readwrite');
+    for (let number = 0; number < 500; number += 1) {
+      const turn = {id: `t${number}`, message: `message ${number}`, images: [], params: {}, began: 0, state: 'stopped',
+        error: '', result: null, events: [], leftOut: 0};
+      const one = {id: `c${number}`, agent, title: '', created: 0, changed: number, turns: [turn]};
+      transaction.objectStore('conversations').put(one);
+    }
+    transaction.oncomplete = () => { database.close(); resolve(); };
+  };
+})"""
+
+
+async def test_500_conversations_are_searched(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "right")
+    await expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+    await page.evaluate(FILL, f"{talk.base_url}/agents/right/mcp")
+    await page.reload()
+    entries = page.get_by_role("list", name="Conversations").get_by_role("button")
+    await expect(entries).to_have_count(500)
+    await page.get_by_role("searchbox", name="Search conversations").fill("message 17")
+    await expect(page.get_by_role("list", name="Found conversations").get_by_role("button")).to_have_count(11)

@@ -27,8 +27,8 @@ const LATER = {
   Chat: {
     files: [
       'asked', 'attachments', 'browser_keeper', 'calls', 'cases', 'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper',
-      'conversation_address', 'inlines', 'markdown', 'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
-      'views/activity', 'views/cases', 'views/composer', 'views/conversation_list', 'views/copy', 'views/feedback', 'views/fields', 'views/inspect', 'views/place',
+      'conversation_address', 'conversation_search', 'inlines', 'markdown', 'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
+      'views/activity', 'views/cases', 'views/composer', 'views/conversation_list', 'views/conversation_search', 'views/copy', 'views/feedback', 'views/fields', 'views/inspect', 'views/place',
       'views/question', 'views/text', 'views/turn', 'views/waterfall',
     ],
     load: async () => (await import('./views/chat.js')).Chat,

@@ -169,6 +169,17 @@ export class Session {
   }
 
   /**
+   * Return conversations of the gateway that have a text, a page at a time.
+   * @param {string} text
+   * @param {string | null} cursor
+   * @param {AbortSignal} signal
+   * @returns {Promise<{found: Conversation[], next: string | null}>}
+   */
+  async search(text, cursor, signal) {
+    return this.isOnGateway ? this._gateway.search(text, cursor, signal) : { found: [], next: null };
+  }
+
+  /**
    * True if a conversation is in the list.
    * @param {Conversation} conversation
    */

@@ -45,6 +45,18 @@ function threadsAt(path, token) {
 }
 
 /**
+ * Return one page of the threads that have a text, and where the next page begins; null on the last.
+ * @param {{agent: string, text: string, cursor: string | null}} wanted
+ * @param {string} token
+ * @param {AbortSignal} signal
+ * @returns {Promise<{threads: Thread[], nextCursor: string | null}>}
+ */
+export async function searchThreads({ agent, text, cursor }, token, signal) {
+  const query = new URLSearchParams({ limit: '50', search: text, ...(cursor ? { cursor } : {}) });
+  return jsonOf(await request(`agents/${encodeURIComponent(agent)}/threads?${query}`, { token, signal }));
+}
+
+/**
  * Return the turns of a thread with an agent, with their tool calls.
  * @param {{id: string, agent: string, after?: number}} thread `after`: the number of the turn before the first one
  * @param {string} token

@@ -10,6 +10,7 @@ import { address } from '../route.js';
 import { isLost } from '../state.js';
 import { Cases } from './cases.js';
 import { Copy } from './copy.js';
+import { Found, SearchBox, moveByArrows } from './conversation_search.js';
 
 /** @typedef {import('../conversations.js').Conversation} Conversation */
 
@@ -27,6 +28,8 @@ export function ConversationList({ session }) {
   useEffect(() => {
     if (!wide.matches) opened.value = false; // it covers the conversation that was chosen
   }, [session.open.value]);
+  const query = useSignal('');
+  const isSearching = query.value.trim() !== '';
   const problem = useSignal('');
   useEffect(() => {
     problem.value = '';
@@ -43,18 +46,23 @@ export function ConversationList({ session }) {
     }
   };
   return html`
-    <details class=${`conversations ${hueOf(session.agent.name)}`} open=${opened.value} onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)}>
+    <details class=${`conversations ${hueOf(session.agent.name)}`} open=${opened.value} onToggle=${(/** @type {any} */ event) => (opened.value = event.target.open)} onKeyDown=${moveByArrows}>
       <summary title="Conversations"><span class="name">Conversations${kept?.length > 0 && ` (${kept.length})`}</span></summary>
       <div class="actions">
         <button type="button" onClick=${() => session.begin()}>New conversation</button>
         <label class="button quiet">Import<input class="hidden" type="file" accept="application/json,.json" onChange=${choose} /></label>
       </div>
+      ${kept?.length > 0 && html`<${SearchBox} query=${query} />`}
       ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
       ${session.problem.value && !isLost.value && html`<p class="notice error" role="alert">${session.problem.value}</p>`}
       ${kept === null && html`<p class="hint" role="status">Reading the conversations…</p>`}
       ${kept?.length === 0 && html`<p class="hint">None yet. ${session.isOnGateway ? 'The gateway keeps them.' : 'They are kept in this browser only.'}</p>`}
-      <${Kept} session=${session} conversations=${kept?.filter((/** @type {Conversation} */ one) => one.isOnGateway)} title="On the gateway" />
-      <${Kept} session=${session} conversations=${kept?.filter((/** @type {Conversation} */ one) => !one.isOnGateway)} title=${session.isOnGateway ? 'In this browser' : ''} />
+      ${isSearching
+        ? html`<${Found} session=${session} query=${query.value.trim()} />`
+        : html`
+            <${Kept} session=${session} conversations=${kept?.filter((/** @type {Conversation} */ one) => one.isOnGateway)} title="On the gateway" />
+            <${Kept} session=${session} conversations=${kept?.filter((/** @type {Conversation} */ one) => !one.isOnGateway)} title=${session.isOnGateway ? 'In this browser' : ''} />
+          `}
     </details>
   `;
 }
