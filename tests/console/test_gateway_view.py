@@ -6,6 +6,7 @@ import re
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 import pytest_asyncio
 from opentelemetry.sdk.trace import TracerProvider
@@ -15,10 +16,12 @@ from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry import traces
 from pallas_gateway.web.front_page import documents
 from tests.console.pages import enter, findings
+from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, running, write_project
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
+    from pathlib import Path
 
     from tests.console.pages import Pages
 
@@ -82,12 +85,36 @@ async def test_a_failed_reload_is_shown(served: Running, pages: Pages) -> None:
 async def test_the_graph_leads_from_agents_to_their_peers(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url, "#/gateway")
     graph = page.get_by_role("region", name="Agents and downstreams")
-    await expect(graph.get_by_text("Lead calls Echo.")).to_be_attached()
-    assert await graph.locator("path").count() == 1
+    await expect(graph.get_by_text("Lead calls Echo (not used in the last hour).")).to_be_attached()
+    assert await graph.get_by_role("group", name="Graph").locator("path").count() == 1
     await graph.get_by_role("link", name="Lead ok").focus()
     await page.keyboard.press("Enter")
     await expect(page.get_by_role("heading", name="Lead")).to_be_visible()
     assert page.url.endswith("#/agents/lead/details")
+
+
+async def test_the_graph_shows_which_downstreams_worked_in_the_last_hour(tmp_path: Path, pages: Pages) -> None:
+    async with stateless_downstream() as notes:
+        servers = {"notes": {"url": notes.url}}
+        agents = {name: Agent(["notes"], settings={"title": name.title()}) for name in ("good", "bad", "idle")}
+        async with running(write_project(tmp_path, agents, servers=servers)) as served:
+            async with httpx.AsyncClient(trust_env=False, base_url=f"{served.base_url}/api/agents") as http:
+                runs = [
+                    await http.post("/good/tools/notes/fail", json={"arguments": {"message": "earlier"}}),
+                    await http.post("/good/tools/notes/add", json={"arguments": {"a": 1, "b": 1}}),
+                    await http.post("/bad/tools/notes/fail", json={"arguments": {"message": "now"}}),
+                ]
+                assert [one.json()["isError"] for one in runs] == [True, False, True]
+            page = await pages.open(served.base_url, "#/gateway", narrow=True)
+            graph = page.get_by_role("region", name="Agents and downstreams")
+            await expect(graph.get_by_text("Good calls notes (worked in the last hour).")).to_be_attached()
+            await expect(graph.get_by_text("Bad calls notes (failed in the last hour).")).to_be_attached()
+            await expect(graph.get_by_text("Idle calls notes (not used in the last hour).")).to_be_attached()
+            drawn = graph.get_by_role("group", name="Graph").locator("path")
+            assert [await one.get_attribute("class") for one in await drawn.all()] == ["worked", "failed", "unused"]
+            await expect(graph.get_by_role("group", name="Legend")).to_contain_text("failed in the last hour")
+            assert await findings(page) == []
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
 async def test_the_details_are_the_tools_and_downstreams_that_a_client_sees(served: Running, pages: Pages) -> None:

@@ -37,7 +37,7 @@ const LATER = {
   Calls: {
     files: [
       'asked', 'attachments', 'call_list', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling', 'shown_call',
-      'text', 'waterfall', 'views/activity', 'views/copy', 'views/ended_call', 'views/text', 'views/waterfall',
+      'text', 'waterfall', 'views/activity', 'views/copy', 'views/text', 'views/waterfall',
     ],
     load: async () => (await import('./views/calls.js')).Calls,
   },
@@ -56,7 +56,7 @@ const LATER = {
   Details: {
     files: [
       'asked', 'attachments', 'calls', 'conversations', 'definitions', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome',
-      'shown_call', 'text', 'views/activity', 'views/copy', 'views/definition_card', 'views/fields', 'views/question', 'views/run_tool', 'views/text',
+      'shown_call', 'text', 'views/activity', 'views/copy', 'views/fields', 'views/question', 'views/run_tool', 'views/text',
     ],
     load: async () => (await import('./views/details.js')).Details,
   },
@@ -64,7 +64,7 @@ const LATER = {
     files: ['ask', 'asked', 'call_list', 'calls', 'forms', 'gateway_api', 'outcome', 'polling', 'text'],
     load: async () => (await import('./views/front.js')).Front,
   },
-  Gateway: { files: ['text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },
+  Gateway: { files: ['asked', 'call_list', 'calls', 'forms', 'gateway_api', 'outcome', 'text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },
   Usage: { files: ['gateway_api', 'polling', 'text', 'usage'], load: async () => (await import('./views/usage.js')).Usage },
   SignIn: { files: ['dialog', 'sign_in', 'text'], load: async () => (await import('./views/sign_in.js')).SignIn },
   TokenDialog: { files: ['dialog'], load: async () => (await import('./views/token.js')).TokenDialog },

@@ -1,20 +1,22 @@
 /** The calls of the gateway: those that run, which one may end, and those that ended last. */
 
+import { endCall, endedCalls, nested, runningCalls, treeOf } from '../call_list.js';
 import { Dialog } from '../dialog.js';
-import { endCall, endedCalls, nested, runningCalls } from '../call_list.js';
-import { html, useEffect, useSignal } from '../html.js';
+import { html, useEffect, useMemo, useSignal } from '../html.js';
 import { Mark, hueOf } from '../marks.js';
 import { poll, sentence } from '../polling.js';
 import { caller, isLost, token } from '../state.js';
 import { cut, duration, harmless } from '../text.js';
-import { EndedCall } from './ended_call.js';
+import { Entries } from './activity.js';
+import { Waterfall } from './waterfall.js';
 
+const LONGEST_FACT = 200;
 const EVERY_MS = 2000;
 const ENDED_MS = 10_000; // ended calls are read less often, unless one of the running calls is gone
 const MOST_ENDED = 50;
 const LONGEST_NAME = 80;
 /** @type {Record<string, string>} */
-const APIS = { mcp: 'MCP', openai: 'OpenAI', threads: 'Threads' };
+const APIS = { mcp: 'MCP', openai: 'OpenAI', threads: 'Threads', console: 'Console' };
 
 /**
  * @typedef {import('../call_list.js').Call} Call
@@ -176,4 +178,32 @@ function Confirmation({ call, onEnd, onClose }) {
 /** @param {unknown} text */
 function nameOf(text) {
   return harmless(cut(String(text ?? ''), LONGEST_NAME));
+}
+
+/** @param {{call: import('../call_list.js').EndedCall, calls: import('../call_list.js').EndedCall[], onClose: () => void}} props */
+function EndedCall({ call, calls, onClose }) {
+  const tree = useMemo(() => treeOf(call, calls), [call]);
+  const facts = {
+    Agent: call.agent,
+    Caller: call.caller,
+    Began: new Date(call.startedAt).toLocaleString(),
+    'Call id': call.id,
+    Outcome: call.outcome,
+    'Stop reason': call.stopReason,
+    Duration: duration(call.seconds),
+    Tokens: call.tokens.toLocaleString(),
+  };
+  return html`
+    <${Dialog} title="Call" onClose=${onClose} wide>
+      <dl class="facts">
+        ${Object.entries(facts)
+          .filter(([, value]) => value !== null && value !== '')
+          .map(([name, value]) => html`<div><dt>${name}</dt><dd>${harmless(cut(String(value), LONGEST_FACT))}</dd></div>`)}
+      </dl>
+      <${Waterfall} place=${tree} none="" />
+      <div class="whole-call" role="group" aria-label="Steps"><${Entries} place=${tree} whole=${false} /></div>
+      ${Number(call.toolsLeftOut) > 0 && html`<p class="hint">${call.toolsLeftOut} further tool calls are not listed.</p>`}
+      <div class="actions"><button type="button" class="primary" onClick=${onClose}>Close</button></div>
+    <//>
+  `;
 }

@@ -1,8 +1,9 @@
 /** Agents and their downstreams as a graph: callers at the left, what they call at the right. */
 
-import { html, useId } from '../html.js';
+import { endedCalls } from '../call_list.js';
+import { html, signal, useEffect, useId } from '../html.js';
 import { address } from '../route.js';
-import { agents, downstreamsOf, statusOf } from '../state.js';
+import { agents, checkedAt, downstreamsOf, statusOf, token } from '../state.js';
 
 /** @typedef {{id: string, title: string, status: string, isAgent: boolean, column: number, row: number}} Node */
 
@@ -10,9 +11,35 @@ const WIDTH = 200;
 const HEIGHT = 44;
 const GAP_X = 80;
 const GAP_Y = 16;
+const MOST_CALLS = 1000; // that the gateway lists
+const HOUR_MS = 3600 * 1000;
+const USES = { worked: 'worked in the last hour', failed: 'failed in the last hour', unused: 'not used in the last hour' };
+
+/** @typedef {import('../call_list.js').EndedCall} EndedCall */
+const ended = signal(/** @type {EndedCall[]} */ ([]));
+
+/**
+ * Return how the latest use of a downstream by an agent ended, in the calls that the caller may see.
+ * @param {string} agent
+ * @param {string} server
+ * @returns {keyof typeof USES}
+ */
+function useOf(agent, server) {
+  const since = Date.now() - HOUR_MS;
+  const uses = ended.value
+    .filter((call) => call.agent === agent && Date.parse(call.endedAt) >= since)
+    .flatMap((call) => call.tools.filter(({ name }) => name.startsWith(`${server}/`)).map(({ start, ok }) => ({ at: Date.parse(call.startedAt) + start * 1000, ok })));
+  const latest = uses.sort((a, b) => b.at - a.at)[0];
+  return latest ? (latest.ok ? 'worked' : 'failed') : 'unused';
+}
 
 export function Graph() {
   const heading = useId();
+  useEffect(() => {
+    const leaving = new AbortController();
+    endedCalls(MOST_CALLS, token.value, leaving.signal).then(({ calls }) => (ended.value = calls), () => (ended.value = [])); // without a token that may
+    return () => leaving.abort();
+  }, [checkedAt.value]);
   const { nodes, edges } = layout(links());
   if (edges.length === 0) return null;
   const columns = Math.max(...nodes.map((node) => node.column)) + 1;
@@ -20,14 +47,15 @@ export function Graph() {
   const width = columns * (WIDTH + GAP_X) - GAP_X + 2;
   const height = rows * (HEIGHT + GAP_Y) - GAP_Y + 2;
   const byId = new Map(nodes.map((node) => [node.id, node]));
-  const calls = edges.map(([from, to]) => `${byId.get(from)?.title} calls ${byId.get(to)?.title}`).join('. ');
+  const calls = edges.map(([from, to, use]) => `${byId.get(from)?.title} calls ${byId.get(to)?.title} (${USES[use]})`).join('. ');
   return html`
     <section class="card" aria-labelledby=${heading}>
       <h2 id=${heading}>Agents and downstreams</h2>
       <p class="unseen">${calls}.</p>
+      <p class="legend" role="group" aria-label="Legend">${Object.entries(USES).map(([use, words]) => html`<span><svg class="graph" width="36" height="8" aria-hidden="true"><path class=${use} d="M0 4H36" /></svg> ${words}</span>`)}</p>
       <div class="scroll" tabindex="0" role="group" aria-label="Graph">
         <svg class="graph" width=${width} height=${height} viewBox=${`-1 -1 ${width} ${height}`}>
-          ${edges.map(([from, to]) => html`<path d=${curve(byId.get(from), byId.get(to))} />`)}
+          ${edges.map(([from, to, use]) => html`<path class=${use} d=${curve(byId.get(from), byId.get(to))} />`)}
           ${nodes.map((node) => html`<${Box} key=${node.id} node=${node} />`)}
         </svg>
       </div>
@@ -58,7 +86,8 @@ function links() {
   return known.map((agent) => {
     const targets = downstreamsOf(agent.id).map((row) => {
       const peer = known.find((one) => one.name === row.name && one.registry === agent.registry);
-      return peer ? { id: peer.id } : { id: `downstream ${agent.registry} ${row.name}`, title: String(row.name), status: row.status };
+      const use = agent.registry ? 'unused' : useOf(agent.name, String(row.name));
+      return peer ? { id: peer.id, use } : { use, id: `downstream ${agent.registry} ${row.name}`, title: String(row.name), status: row.status };
     });
     return { agent, targets };
   });
@@ -68,7 +97,7 @@ function links() {
  * A column for each length of the longest way to a node, a row for each node in it.
  *
  * @param {ReturnType<typeof links>} found
- * @returns {{nodes: Node[], edges: [string, string][]}}
+ * @returns {{nodes: Node[], edges: [string, string, keyof typeof USES][]}}
  */
 function layout(found) {
   /** @type {Map<string, Node>} */
@@ -76,7 +105,7 @@ function layout(found) {
   for (const { agent } of found) {
     nodes.set(agent.id, { id: agent.id, title: agent.title, status: statusOf(agent.id), isAgent: true, column: 0, row: 0 });
   }
-  /** @type {[string, string][]} */
+  /** @type {[string, string, keyof typeof USES][]} */
   const edges = [];
   for (const { agent, targets } of found) {
     for (const target of targets) {
@@ -84,7 +113,7 @@ function layout(found) {
         const { id, title = '', status = 'unknown' } = target;
         nodes.set(id, { id, title, status, isAgent: false, column: 0, row: 0 });
       }
-      edges.push([agent.id, target.id]);
+      edges.push([agent.id, target.id, target.use]);
     }
   }
   // A circle of peers would never settle; no way is longer than the number of nodes.
