@@ -14,7 +14,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.web.console.files import STATIC, version
+from pallas_gateway.web.console.files import STATIC, served_content, version
 from tests.console import vendor
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
@@ -70,7 +70,7 @@ async def test_the_page_and_its_files_have_the_headers_of_the_contract(tmp_path:
     assert (page.headers["content-type"], page.headers["cache-control"]) == ("text/html; charset=utf-8", "no-cache")
     assert (known.status_code, known.content) == (304, b"")
     for name, answer in zip(files, answers[1:], strict=True):
-        assert answer.content == (STATIC / name).read_bytes()
+        assert answer.content == served_content((STATIC / name).read_bytes(), Path(name).suffix)
         assert answer.headers["content-type"].startswith(TYPES[Path(name).suffix])
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
 
@@ -135,7 +135,7 @@ def test_the_page_requests_the_modules_of_its_first_view_at_once() -> None:
     assert sorted([*preloaded, "app.js"]) == sorted(modules_of("app.js"))
     script = (STATIC / "app.js").read_text()
     views = re.findall(r"files: \[([^\]]*)\],\s*load: async \(\) => \(await import\('\./([^']+)'", script)
-    assert len(views) == 11
+    assert len(views) == 12
     for files, module in views:
         listed = {f"{name}.js" for name in re.findall("'([^']+)'", files)}
         assert listed == modules_of(module) - modules_of("app.js") - {module}, module
@@ -243,7 +243,16 @@ def test_bare_specifiers_become_file_names() -> None:
 
 def test_all_scripts_and_styles_are_at_most_180_kilobytes_compressed() -> None:
     served = [path for path in STATIC.rglob("*") if path.suffix in (".js", ".css", ".json", ".html", ".svg")]
-    assert sum(len(gzip.compress(path.read_bytes())) for path in served) <= 180_000
+    sizes = [len(gzip.compress(served_content(path.read_bytes(), path.suffix))) for path in served]
+    assert sum(sizes) <= 180_000
+
+
+def test_scripts_are_served_without_their_documentation_and_with_all_their_code() -> None:
+    documented = b"/** Adds.\n * @param {number} one\n */\n"
+    code = b"export const add = (/** @type {any} */ one) => one;\n/** @type {any} */ (window).a = '/** b';\n"
+    script = documented + code
+    assert served_content(script, ".js") == code
+    assert served_content(script, ".css") == script
 
 
 def test_a_wheel_holds_the_files(tmp_path: Path) -> None:

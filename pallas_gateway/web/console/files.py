@@ -2,12 +2,14 @@
 
 The pages (`/console/` and `/console/signed-in`) are revalidated at each visit. They name their scripts and styles below
 a path with the version of all files (`/console/{version}/…`), so that these can be cached without limit.
+Scripts are served without their documentation, which is a fifth of their compressed size.
 """
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -43,6 +45,8 @@ _TYPES = {
     ".txt": "text/plain; charset=utf-8",
 }
 _YEAR_SECONDS = 365 * 24 * 3600
+_DOCUMENTATION = re.compile(rb"^[ \t]*/\*\*(?:(?!\*/).)*\*/[ \t]*\n", re.DOTALL | re.MULTILINE)
+"""A comment on lines of its own; licenses in vendored files begin with `/*!`, or are in files of their own."""
 
 
 def security_headers(configuration: Configuration) -> dict[str, str]:
@@ -110,7 +114,13 @@ def _page(path: str) -> _File:
     return _file(content, ".html")
 
 
+def served_content(content: bytes, suffix: str) -> bytes:
+    """Return what clients get of a file."""
+    return _DOCUMENTATION.sub(b"", content) if suffix == ".js" else content
+
+
 def _file(content: bytes, suffix: str) -> _File:
+    content = served_content(content, suffix)
     etag = f'W/"{hashlib.sha256(content).hexdigest()[:32]}"'  # weak: of both encodings
     return _File(content, gzip.compress(content, mtime=0), _TYPES[suffix], etag)
 
