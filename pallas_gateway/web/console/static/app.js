@@ -18,6 +18,15 @@ const VIEWS = [
   { path: 'gateway', title: 'Gateway' },
 ];
 
+const OF_CHAT = [
+  'asked', 'attachments', 'browser_keeper', 'calls', 'cases', 'conversation_address', 'conversation_search',
+  'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper', 'inlines', 'markdown', 'outcome',
+  'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads',
+  'waterfall', 'views/activity', 'views/cases', 'views/composer', 'views/conversation_list',
+  'views/conversation_search', 'views/copy', 'views/feedback', 'views/fields', 'views/inspect', 'views/place',
+  'views/question', 'views/text', 'views/turn', 'views/waterfall',
+];
+
 /**
  * The other views are loaded when they are opened, each with all its files at once: names that are not listed here would be
  * requested one after the other.
@@ -25,15 +34,10 @@ const VIEWS = [
  */
 const LATER = {
   Chat: {
-    files: [
-      'asked', 'attachments', 'browser_keeper', 'calls', 'cases', 'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper',
-      'conversation_address', 'conversation_search', 'inlines', 'markdown', 'outcome', 'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads', 'waterfall',
-      'views/activity', 'views/cases', 'views/composer', 'views/conversation_list', 'views/conversation_search', 'views/copy', 'views/feedback', 'views/fields', 'views/inspect', 'views/place',
-      'views/question', 'views/text', 'views/turn', 'views/waterfall',
-    ],
+    files: [...OF_CHAT],
     load: async () => (await import('./views/chat.js')).Chat,
   },
-  Compare: { files: [], load: async () => (await import('./views/compare.js')).Compare },
+  Compare: { files: [...OF_CHAT, 'comparison', 'usage', 'views/chat'], load: async () => (await import('./views/compare.js')).Compare },
   Calls: {
     files: [
       'asked', 'attachments', 'call_list', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling', 'shown_call',
@@ -75,7 +79,6 @@ const PARTS = { details: 'Details', edit: 'AgentForm', versions: 'Versions' };
 const partOf = (part) => (Object.hasOwn(PARTS, part) ? PARTS[part] : undefined);
 /** @type {Record<string, string>} views without a part, by their paths */
 const PLAIN = { ...Object.fromEntries(VIEWS.slice(1).map(({ path, title }) => [path, title])), compare: 'Compare' };
-LATER.Compare.files = [...LATER.Chat.files, 'comparison', 'usage', 'views/chat'];
 const loaded = signal(/** @type {Record<string, any>} */ ({}));
 
 /**
