@@ -154,6 +154,18 @@ async def test_the_guards_of_calls_hold(tmp_path: Path) -> None:
     assert "'arguments'" in bad[0]["error_description"]
 
 
+@pytest.mark.parametrize("approved", [True, False])
+async def test_arguments_that_nobody_can_be_sent_are_refused(approved: bool, tmp_path: Path) -> None:
+    body = json.dumps({"arguments": {"text": ["\ud800"]}, "approved": approved})
+    async with serving(tmp_path, settings={"approve": ["notes/echo"]}) as tools, tools.client() as http:
+        answer = await http.post(
+            "/api/agents/lead/tools/notes/echo", content=body, headers={"Content-Type": "application/json"}
+        )
+        assert tools.notes.recorder.calls() == []
+    assert (answer.status_code, answer.json()["error"]) == (400, "bad_input")
+    assert "half a surrogate pair" in answer.json()["error_description"]
+
+
 @pytest.mark.parametrize("pattern", ["asking/wi*", "destructive"])
 @pytest.mark.parametrize("unasked", ["deny", "allow"])
 async def test_a_tool_under_approval_runs_only_when_the_request_says_so(

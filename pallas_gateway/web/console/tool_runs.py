@@ -7,6 +7,7 @@ a tool that requires approval; without it such a tool is answered by 409 with th
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -16,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.calls.call import ToolRequest
 from pallas_gateway.calls.cancellation import cut_off
+from pallas_gateway.calls.conversation import is_text
 from pallas_gateway.calls.questions import Answer
 from pallas_gateway.errors import STOPPING, CallRefusedError, GatewayError
 from pallas_gateway.hosting.answering import IncomingCall, serve_call
@@ -115,6 +117,8 @@ class _ToolRun:
             raise _bad(f"Unknown key {quoted(unknown[0])}. Known are: {', '.join(_KEYS)}.")
         if not isinstance(arguments := self.body.get("arguments", {}), dict):
             raise _bad("'arguments' must be an object.")
+        if not _is_text(arguments):
+            raise _bad("'arguments' holds half a surrogate pair, or is nested too deeply; send whole text.")
         is_approved = requests.flag(self.body, "approved")
         given = {"approval": _APPROVED} if is_approved else {}
         return replace(asked, tool=ToolRequest(*self._server_and_tool(), arguments), given=given)
@@ -174,6 +178,14 @@ def _result(reply: Reply) -> dict[str, Any]:
     whole: dict[str, Any] = found.model_dump(mode="json", by_alias=True, exclude_none=True) if found else {}
     shown = {key: whole[key] for key in ("content", "structuredContent") if key in whole}
     return {**cleaned_data(shown), "isError": bool(whole.get("isError"))}
+
+
+def _is_text(arguments: Mapping[str, Any]) -> bool:
+    """Return True if all texts are Unicode, which servers and clients can be sent."""
+    try:
+        return is_text(json.dumps(arguments, ensure_ascii=False))
+    except RecursionError:
+        return False
 
 
 def _bad(message: str) -> CallRefusedError:

@@ -17,6 +17,11 @@ test('text files are code blocks below their names, and are found again', () => 
   }
 });
 
+test('a file of nothing but fences is sent', () => {
+  const files = [{ name: 'fences.md', text: '```\n'.repeat(240_000) }];
+  assert.deepEqual(apart(withFiles('Look', files)), { message: 'Look', files });
+});
+
 test('other messages are left as they are', () => {
   const texts = ['hello', 'Attached file: x', 'a\n\nAttached file: x\n```\nopen', `${withFiles('a', [csv])}\nand more`, '', withFiles('  kept ', [])];
   for (const text of texts) assert.deepEqual(apart(text), { message: text, files: [] });

@@ -92,8 +92,8 @@ function filesFrom(whole, from) {
  * @param {string} text
  */
 function fenced(name, text) {
-  const longest = Math.max(2, ...(text.match(/`{3,}/g) ?? []).map((run) => run.length));
-  const fence = '`'.repeat(longest + 1);
+  let fence = '```';
+  for (const [run] of text.matchAll(/`{3,}/g)) if (run.length >= fence.length) fence = `${run}\``;
   return `${fence}${/\.([\w+#-]{1,12})$/.exec(name)?.[1] ?? ''}\n${text}\n${fence}`;
 }
 
