@@ -35,7 +35,7 @@ def back_up(source: Path, backup: Path) -> TableVersions:
     Raises:
         BackupError: with the reason.
     """
-    if backup.exists():
+    if _exists(backup):
         raise BackupError(f"{backup} is there already; name another file, or move it away")
     _copy(source, backup)
     return examine(backup)
@@ -49,7 +49,7 @@ def restore(backup: Path, target: Path) -> TableVersions:
     """
     found = examine(backup)
     for file in (target, *(target.with_name(target.name + ending) for ending in _OTHER_FILES)):
-        if file.exists():
+        if _exists(file):
             raise BackupError(f"{file} is there already; stop the gateway, and move the file away")
     _copy(backup, target)
     return found
@@ -66,12 +66,32 @@ def examine(backup: Path) -> TableVersions:
             raise BackupError(f"{backup} is damaged or incomplete: {found}")
         if not opened.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (VERSION_TABLE,)).fetchone():
             raise BackupError(f"{backup} is not a database of a gateway: it has no table {VERSION_TABLE}")
-        [version] = opened.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()  # noqa: S608  a constant
+        found = opened.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchall()  # noqa: S608  a constant
+    match found:
+        case [(str(version),)]:
+            pass
+        case _:
+            raise BackupError(f"{backup} is not a database of a gateway: {VERSION_TABLE} has no version, or several")
     versions = versions_of(version)
     if versions.is_newer:
         why = f"its tables are at version {version}, this program knows up to {versions.required}"
         raise BackupError(f"{backup} is of a newer release: {why}; use a program of that release")
     return versions
+
+
+def _exists(file: Path) -> bool:
+    """Return True if a file is there, also a symbolic link to nothing.
+
+    Raises:
+        BackupError: that cannot be found out.
+    """
+    try:
+        file.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise BackupError(f"{file} cannot be used: {error.strerror}") from error
+    return True
 
 
 @contextmanager
@@ -81,7 +101,7 @@ def _opened(file: Path) -> Iterator[sqlite3.Connection]:
     Raises:
         BackupError: it cannot be read.
     """
-    if not file.is_file():
+    if not _exists(file) or not file.is_file():
         raise BackupError(f"no file {file}")
     try:
         # Not `mode=ro`: only a connection that may write can use the log of a database that no gateway has open.

@@ -267,6 +267,9 @@ def test_a_backup_is_one_file_for_its_user_that_is_put_back_where_none_is(run: C
     [
         ("UPDATE pallas_threads_version SET version_num = '9999'", "is of a newer release: its tables are at version"),
         ("DROP TABLE pallas_threads_version", "is not a database of a gateway: it has no table"),
+        ("DELETE FROM pallas_threads_version", "is not a database of a gateway: pallas_threads_version has no version"),
+        ("INSERT INTO pallas_threads_version VALUES ('0001')", "pallas_threads_version has no version, or several"),
+        ("UPDATE pallas_threads_version SET version_num = x'ff'", "pallas_threads_version has no version"),
     ],
 )
 def test_a_file_of_others_is_not_restored(run: Command, stored: Path, statement: str, why: str) -> None:
@@ -279,8 +282,12 @@ def test_a_file_of_others_is_not_restored(run: Command, stored: Path, statement:
 
 
 def test_what_cannot_be_read_or_written_is_named(run: Command, stored: Path) -> None:
+    Path("dangling.db").symlink_to("nothing.db")
     for arguments, why in {
         ("backup", "missing/kept.db"): "missing/kept.db cannot be written: No such file or directory",
+        ("backup", "dangling.db"): "dangling.db is there already",
+        ("backup", "x" * 300): "xxx cannot be used: File name too long",
+        ("restore", "x" * 300): "xxx cannot be used: File name too long",
         ("restore", "missing.db"): "no file missing.db",
         ("restore", "agents.yaml"): "agents.yaml is damaged, incomplete or no database: file is not a database",
     }.items():
