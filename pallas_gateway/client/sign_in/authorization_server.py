@@ -209,11 +209,14 @@ def _end_of(token: str, expires_in: object, now: float) -> float | None:
     if isinstance(expires_in, (int, float, str)) and not isinstance(expires_in, bool):
         try:
             return now + float(expires_in)
-        except ValueError:
+        except (ValueError, OverflowError):
             pass
     claims = unverified_claims(token)
     end = claims.get("exp") if isinstance(claims, dict) else None
-    return float(end) if isinstance(end, (int, float)) else None
+    try:
+        return float(end) if isinstance(end, (int, float)) else None
+    except OverflowError:
+        return None
 
 
 def _metadata_urls(issuer: str) -> tuple[str, ...]:
