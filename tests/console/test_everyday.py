@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from playwright.async_api import Page
+    from playwright.async_api import Page, Route
 
     from tests.console.pages import Pages
 
@@ -140,6 +142,29 @@ async def test_the_address_follows_the_open_conversation(
     await answered(other, "heard three")
     await expect(other.get_by_role("alert")).to_have_count(0)
     await expect(other).not_to_have_url(link)
+
+
+async def test_a_conversation_that_is_begun_while_the_list_is_read_stays_open(kept: Talking, pages: Pages) -> None:
+    page = await chat(pages, kept, "left", "before")
+    await answered(page, "before")
+    asked, go = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        asked.set()
+        await go.wait()
+        await route.fallback()
+
+    listing = re.compile(r"/agents/left/threads\?")
+    await page.route(listing, hold)
+    await page.reload()
+    await asyncio.wait_for(asked.wait(), 15)
+    await page.get_by_role("button", name="New conversation").click()
+    go.set()
+    await expect(page.get_by_role("button", name="before", exact=True)).to_be_visible()
+    await page.unroute(listing)
+    await send(page, "after")
+    await answered(page, "after")
+    await expect(log(page)).not_to_contain_text("before")
 
 
 async def test_a_link_opens_after_its_owner_has_set_a_token(tmp_path: Path, pages: Pages) -> None:

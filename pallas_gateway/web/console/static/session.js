@@ -128,6 +128,7 @@ export class Session {
   async load(first = false) {
     /** @type {string[]} */
     const problems = [];
+    const before = this.open.value;
     const [kept, ours] = await Promise.all([this._listOf(this._gateway, problems), this._listOf(this._browser, problems)]);
     this.conversations.value = [...kept, ...ours];
     this.problem.value = problems.join(' ');
@@ -139,7 +140,8 @@ export class Session {
     if (listed?.isOnGateway) await this.show(listed);
     else if (listed && listed.changed > open.changed && !this.isRunning) await this.show(listed);
     else if (!listed && open.threadId && !this.isRunning && !this.problem.value) this._deletedElsewhere();
-    else if (first && newest && open.turns.length === 0 && !this.missing.value) await this.show(newest);
+    // `before`: a person may have begun another one while the list was read.
+    else if (first && newest && open === before && open.turns.length === 0 && !this.missing.value) await this.show(newest);
   }
 
   /**
