@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
     from pathlib import Path
 
-    from playwright.async_api import BrowserContext, Locator, Page, Request, Response
+    from playwright.async_api import BrowserContext, Locator, Page, Request, Response, Route
 
     from tests.console.pages import Pages
     from tests.console.talking import Talking
@@ -241,6 +241,41 @@ async def test_a_renewal_without_a_network_is_tried_again(provider: OidcProvider
         await page.clock.fast_forward("01:00")
         await expect(page.get_by_text("Your sign-in")).to_have_count(0)
         await expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+        await page.close()
+
+
+async def test_a_token_that_the_gateway_refuses_before_its_end_is_renewed_once(
+    provider: OidcProvider, tmp_path: Path, pages: Pages
+) -> None:
+    async with talking_to(tmp_path, provider) as talk:
+        page = await pages.open(talk.base_url, "#/agents/user")
+        traffic, state = Traffic(page.context), page.locator(".talk-head .badge")
+        refused: list[str] = []
+        await sign_in(page)
+        await expect(state).to_have_text("ok")
+
+        async def refuse(route: Route) -> None:
+            sent = route.request.headers.get("authorization", "")
+            if any(one in sent for one in refused):
+                await route.fulfill(status=401, json={"error_description": "The key was replaced."})
+            else:
+                await route.fallback()
+
+        await page.route(f"{talk.base_url}/**", refuse)
+        refused.append(traffic.tokens[0]["access_token"])
+        async with page.expect_response(f"{provider.issuer}/token") as renewing:
+            await page.evaluate("setInterval(() => window.dispatchEvent(new Event('focus')), 500)")  # rounds go on
+        renewed = (await (await renewing.value).json())["access_token"]
+        async with page.expect_request(lambda one: renewed in one.headers.get("authorization", "")):
+            pass
+        await expect(state).to_have_text("ok")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await send(page, "hello")
+        await answered(page, "user heard hello as number 1")
+
+        refused.append("Bearer ")
+        await asked_for(page)
+        assert [form["grant_type"] for form in traffic.forms("/token")][1:] == [["refresh_token"], ["refresh_token"]]
         await page.close()
 
 

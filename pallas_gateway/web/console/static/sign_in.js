@@ -251,6 +251,13 @@ export class SignedIn {
     this._timer = setTimeout(() => this.check(), this._untilNext(now));
   }
 
+  /** Renew a token that the gateway has refused before its end; return false if it is not renewed. */
+  async renew() {
+    if (!this._tokens.refresh || this._gone.signal.aborted) return false;
+    await (this._renewing ??= this._renew());
+    return !this._hasFailed;
+  }
+
   /** Forget the tokens, and revoke them where the server offers it. Returns why they are not revoked; an empty text if they are. */
   leave() {
     this._left ??= this._leave();

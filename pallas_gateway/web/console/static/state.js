@@ -52,6 +52,8 @@ export const isLost = computed(() => isUnreachable(registryError.value));
 export const isAskingForToken = signal(false);
 /** @type {string | null} the token that was refused when the page last asked for another one */
 let refusedToken = null;
+/** @type {import('./sign_in.js').SignedIn | null} whose token was renewed because it was refused; null when one is accepted */
+let renewedFor = null;
 /** The time of the next attempt to reach it, in milliseconds. */
 export const nextAttempt = signal(0);
 const pauses = new Pauses();
@@ -83,8 +85,14 @@ export function tokenRefusal() {
   return problems.find((problem) => problem?.status === 401) ?? null;
 }
 
-/** Ask for a token once for each that is refused, or for none. */
-function askForToken() {
+/** Ask for a token once for each that is refused, or for none; that of a sign-in is renewed before. */
+async function askForToken() {
+  const person = signedIn.value;
+  if (!tokenRefusal()) renewedFor = null;
+  else if (person && renewedFor !== person) {
+    renewedFor = person;
+    if (await person.renew()) return;
+  }
   if (refusedToken === token.value || !tokenRefusal() || signedIn.value?.hasEnded || signInShown.value) return;
   refusedToken = token.value;
   isAskingForToken.value = true;
