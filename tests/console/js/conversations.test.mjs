@@ -30,6 +30,17 @@ test('an export comes back as a new conversation', () => {
   assert.match(asMarkdown(kept), /# one\n\n## You\n\none\n\n## Agent\n\n1/);
 });
 
+test('an import keeps the ratings of answers and the models, and a copy no rating', () => {
+  const feedback = { rating: 'bad', note: 'wrong', ratedAt: '2026-01-01T00:00:00.000Z' };
+  const malformed = [{ ...feedback, rating: 'fair' }, { ...feedback, note: 7 }, { ...feedback, ratedAt: 'then' }, null];
+  const kept = conversation(...[feedback, ...malformed].map((one) => ({ ...answered('one', '1'), model: 'm', feedback: one })));
+  const back = fromJson(asJson(kept), 'other').turns;
+  assert.deepEqual(back.map((turn) => turn.feedback), [feedback, undefined, undefined, undefined, undefined]);
+  assert.equal(back[0].model, 'm');
+  const [copy] = copyOf(kept, 1).turns;
+  assert.deepEqual([copy.feedback, copy.model], [undefined, 'm']);
+});
+
 test('a file that holds no conversation is refused, and a malformed turn is left out', () => {
   assert.throws(() => fromJson('{', 'a'), /not JSON/);
   for (const text of ["null", "{}", '{"format": "pallas-gateway-conversation", "conversation": {"turns": 7}}']) {

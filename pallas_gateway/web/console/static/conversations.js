@@ -204,7 +204,8 @@ export function fromJson(text, agent) {
  * @param {number} end
  */
 export function copyOf(conversation, end) {
-  return fromJson(asJson({ ...conversation, turns: conversation.turns.slice(0, end) }), conversation.agent);
+  const turns = conversation.turns.slice(0, end).map((turn) => ({ ...turn, feedback: undefined })); // ratings are not copied
+  return fromJson(asJson({ ...conversation, turns }), conversation.agent);
 }
 
 /** @param {any} turn */
@@ -226,7 +227,15 @@ function turnOf(turn) {
     result: typeof turn.result === 'object' ? turn.result : null,
     events: (Array.isArray(turn.events) ? turn.events : []).filter((/** @type {any} */ one) => typeof one?.at === 'number'),
     leftOut: Number.isInteger(turn.leftOut) ? turn.leftOut : 0,
+    ...(typeof turn.model === 'string' && { model: turn.model }),
+    ...(isFeedback(turn.feedback) && { feedback: turn.feedback }),
   };
+}
+
+/** @param {any} feedback */
+function isFeedback(feedback) {
+  const { rating, note, ratedAt } = feedback ?? {};
+  return ['good', 'bad'].includes(rating) && typeof note === 'string' && !Number.isNaN(Date.parse(ratedAt));
 }
 
 /** @param {any} image */
