@@ -2,10 +2,11 @@
 
 import { endedCalls } from '../call_list.js';
 import { html, signal, useEffect, useId } from '../html.js';
+import { hueOf, slug } from '../marks.js';
 import { address } from '../route.js';
 import { agents, checkedAt, downstreamsOf, statusOf, token } from '../state.js';
 
-/** @typedef {{id: string, title: string, status: string, isAgent: boolean, column: number, row: number}} Node */
+/** @typedef {{id: string, title: string, status: string, name: string, isAgent: boolean, column: number, row: number}} Node */
 
 const WIDTH = 200;
 const HEIGHT = 44;
@@ -16,6 +17,7 @@ const HOUR_MS = 3600 * 1000;
 const USES = { worked: 'worked in the last hour', failed: 'failed in the last hour', unused: 'not used in the last hour' };
 
 /** @typedef {import('../call_list.js').EndedCall} EndedCall */
+/** With the names of agents as `slug` returns them. */
 const ended = signal(/** @type {EndedCall[]} */ ([]));
 
 /**
@@ -25,9 +27,9 @@ const ended = signal(/** @type {EndedCall[]} */ ([]));
  * @returns {keyof typeof USES}
  */
 function useOf(agent, server) {
-  const since = Date.now() - HOUR_MS;
+  const [since, name] = [Date.now() - HOUR_MS, slug(agent)];
   const uses = ended.value
-    .filter((call) => call.agent === agent && Date.parse(call.endedAt) >= since)
+    .filter((call) => call.agent === name && Date.parse(call.endedAt) >= since)
     .flatMap((call) => call.tools.filter(({ name }) => name.startsWith(`${server}/`)).map(({ start, ok }) => ({ at: Date.parse(call.startedAt) + start * 1000, ok })));
   const latest = uses.sort((a, b) => b.at - a.at)[0];
   return latest ? (latest.ok ? 'worked' : 'failed') : 'unused';
@@ -37,7 +39,7 @@ export function Graph() {
   const heading = useId();
   useEffect(() => {
     const leaving = new AbortController();
-    endedCalls(MOST_CALLS, token.value, leaving.signal).then(({ calls }) => (ended.value = calls), () => (ended.value = [])); // without a token that may
+    endedCalls(MOST_CALLS, token.value, leaving.signal).then(({ calls }) => (ended.value = calls.map((call) => ({ ...call, agent: slug(call.agent) }))), () => (ended.value = [])); // without a token that may
     return () => leaving.abort();
   }, [checkedAt.value]);
   const { nodes, edges } = layout(links());
@@ -66,7 +68,7 @@ export function Graph() {
 /** @param {{node: Node}} props */
 function Box({ node }) {
   const content = html`
-    <rect width=${WIDTH} height=${HEIGHT} rx="6" class=${node.isAgent ? 'agent' : ''} />
+    <rect width=${WIDTH} height=${HEIGHT} rx="6" class=${node.isAgent ? `agent ${hueOf(node.name)}` : ''} />
     <text x="10" y="18">${`${shortened(node.title)} `}</text>
     <text x="10" y="35" class=${`state ${node.status}`}>${node.status}</text>
   `;
@@ -103,7 +105,7 @@ function layout(found) {
   /** @type {Map<string, Node>} */
   const nodes = new Map();
   for (const { agent } of found) {
-    nodes.set(agent.id, { id: agent.id, title: agent.title, status: statusOf(agent.id), isAgent: true, column: 0, row: 0 });
+    nodes.set(agent.id, { id: agent.id, title: agent.title, status: statusOf(agent.id), name: agent.name, isAgent: true, column: 0, row: 0 });
   }
   /** @type {[string, string, keyof typeof USES][]} */
   const edges = [];
@@ -111,7 +113,7 @@ function layout(found) {
     for (const target of targets) {
       if (!nodes.has(target.id)) {
         const { id, title = '', status = 'unknown' } = target;
-        nodes.set(id, { id, title, status, isAgent: false, column: 0, row: 0 });
+        nodes.set(id, { id, title, status, name: '', isAgent: false, column: 0, row: 0 });
       }
       edges.push([agent.id, target.id, target.use]);
     }
