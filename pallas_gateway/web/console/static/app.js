@@ -37,19 +37,26 @@ const LATER = {
     files: [...OF_CHAT],
     load: async () => (await import('./views/chat.js')).Chat,
   },
-  Compare: { files: [...OF_CHAT, 'comparison', 'usage', 'views/chat'], load: async () => (await import('./views/compare.js')).Compare },
+  Compare: {
+    files: [...OF_CHAT, 'comparison', 'usage', 'views/chat'],
+    load: async () => (await import('./views/compare.js')).Compare,
+  },
   Calls: {
     files: [
-      'asked', 'attachments', 'call_list', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome', 'polling', 'shown_call',
-      'text', 'waterfall', 'views/activity', 'views/copy', 'views/text', 'views/waterfall',
+      'asked', 'attachments', 'call_list', 'calls', 'conversations', 'dialog', 'forms', 'gateway_api', 'inlines',
+      'markdown', 'outcome', 'polling', 'shown_call', 'text', 'waterfall', 'views/activity', 'views/copy', 'views/text',
+      'views/waterfall',
     ],
     load: async () => (await import('./views/calls.js')).Calls,
   },
-  Connect: { files: ['clients', 'views/copy'], load: async () => (await import('./views/connect.js')).Connect },
+  Connect: {
+    files: ['clients', 'views/copy'],
+    load: async () => (await import('./views/connect.js')).Connect,
+  },
   AgentForm: {
     files: [
-      'definition', 'definitions', 'forms', 'gateway_api', 'inlines', 'line_diff', 'markdown', 'parameters', 'text', 'views/agent_fields', 'views/copy',
-      'views/difference', 'views/fields', 'views/text',
+      'definition', 'definitions', 'forms', 'gateway_api', 'inlines', 'line_diff', 'markdown', 'parameters', 'text',
+      'views/agent_fields', 'views/copy', 'views/difference', 'views/fields', 'views/text',
     ],
     load: async () => (await import('./views/agent_form.js')).AgentForm,
   },
@@ -59,8 +66,9 @@ const LATER = {
   },
   Details: {
     files: [
-      'asked', 'attachments', 'calls', 'conversations', 'definitions', 'dialog', 'forms', 'gateway_api', 'inlines', 'markdown', 'outcome',
-      'shown_call', 'text', 'views/activity', 'views/copy', 'views/fields', 'views/question', 'views/run_tool', 'views/text',
+      'asked', 'attachments', 'calls', 'conversations', 'definitions', 'dialog', 'forms', 'gateway_api', 'inlines',
+      'markdown', 'outcome', 'shown_call', 'text', 'views/activity', 'views/copy', 'views/fields', 'views/question',
+      'views/run_tool', 'views/text',
     ],
     load: async () => (await import('./views/details.js')).Details,
   },
@@ -68,10 +76,22 @@ const LATER = {
     files: ['ask', 'asked', 'call_list', 'calls', 'forms', 'gateway_api', 'outcome', 'polling', 'text'],
     load: async () => (await import('./views/front.js')).Front,
   },
-  Gateway: { files: ['asked', 'call_list', 'calls', 'forms', 'gateway_api', 'outcome', 'text', 'views/graph'], load: async () => (await import('./views/gateway.js')).Gateway },
-  Usage: { files: ['gateway_api', 'polling', 'text', 'usage'], load: async () => (await import('./views/usage.js')).Usage },
-  SignIn: { files: ['dialog', 'sign_in', 'text'], load: async () => (await import('./views/sign_in.js')).SignIn },
-  TokenDialog: { files: ['dialog'], load: async () => (await import('./views/token.js')).TokenDialog },
+  Gateway: {
+    files: ['asked', 'call_list', 'calls', 'forms', 'gateway_api', 'outcome', 'text', 'views/graph'],
+    load: async () => (await import('./views/gateway.js')).Gateway,
+  },
+  Usage: {
+    files: ['gateway_api', 'polling', 'text', 'usage'],
+    load: async () => (await import('./views/usage.js')).Usage,
+  },
+  SignIn: {
+    files: ['dialog', 'sign_in', 'text'],
+    load: async () => (await import('./views/sign_in.js')).SignIn,
+  },
+  TokenDialog: {
+    files: ['dialog'],
+    load: async () => (await import('./views/token.js')).TokenDialog,
+  },
 };
 /** @type {Record<string, string>} views of one agent, by the parts of their paths */
 const PARTS = { details: 'Details', edit: 'AgentForm', versions: 'Versions' };
