@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pallas_gateway.cli.check_project import Findings, inspect
 from pallas_gateway.cli.project import ConfigOption, make_ready, read_project
 from pallas_gateway.client.output import problem, result
 from pallas_gateway.config.loading.loader import Overrides
@@ -31,6 +30,8 @@ def check(
     ] = False,
 ) -> None:
     """Load everything that serve loads and print all problems; exit 0 or 2. Warnings do not count."""
+    from pallas_gateway.cli.check_project import Findings, inspect  # noqa: PLC0415  other commands need none of it
+
     loaded = read_project(config, Overrides(per_port=per_port or None))
     configuration, found = loaded.configuration, Findings()
     if configuration is not None:

@@ -17,7 +17,6 @@ from pallas_gateway.client.output import counted, result
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.identity.secret import Secret
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.database.connections import Database
     from pallas_gateway.database.migrating import TableVersions
+    from pallas_gateway.identity.secret import Secret
 
 PENDING = 3
 """Exit code of `status` if an upgrade is pending."""
@@ -148,6 +148,8 @@ def place_of(config: Path | None) -> Place:
     from pallas_gateway.database.connections import sqlite_file  # noqa: PLC0415  packages of an extra
 
     folder = configuration.path.resolve().parent
+    from pallas_gateway.identity.secret import Secret  # noqa: PLC0415  `--help` does not load it
+
     return Place(Secret(url), folder, sqlite_file(url, folder))
 
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pallas_gateway.cli.check_exposure import warn_of_exposure
 from pallas_gateway.cli.project import ConfigOption, load_project
 from pallas_gateway.client.address import DEFAULT_URL
 from pallas_gateway.client.output import print_announcement, print_stop_hint, stdout_for_results_only, table_lines
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.serving import certificates, process
+from pallas_gateway.serving import process
 from pallas_gateway.telemetry import logs
 from pallas_gateway.urls import CONSOLE, WELL_KNOWN, for_this_machine
 
@@ -108,6 +107,9 @@ def _warn(configuration: Configuration) -> None:
         if ".headers." in f".{unset.path}.":
             extra = {"variable": unset.variable, "key": unset.path, "file": unset.file, "line": unset.line}
             _log.warning("downstream header variable not set", extra=extra)
+    from pallas_gateway.cli.check_exposure import warn_of_exposure  # noqa: PLC0415  `--help` does not load it
+    from pallas_gateway.serving import certificates  # noqa: PLC0415
+
     warn_of_exposure(configuration)
     certificates.warn_of_end(configuration)
 

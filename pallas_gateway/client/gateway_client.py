@@ -13,7 +13,6 @@ from urllib.parse import quote, urlsplit
 import typer
 
 from pallas_gateway.client.address import DEFAULT_URL, URL_VARIABLE
-from pallas_gateway.client.sign_in.stored_tokens import is_signed_in, stored_token
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.cross_checks import slug
 from pallas_gateway.config.model.values import authority
@@ -353,7 +352,14 @@ async def authorization(base_url: str, bearer: str | None) -> dict[str, str]:
     Raises:
         GatewayError: as `stored_token`.
     """
-    token = bearer or (await stored_token(base_url) if base_url else None)
+    if bearer:
+        return _bearing(bearer)
+    from pallas_gateway.client.sign_in.stored_tokens import stored_token  # noqa: PLC0415  --help needs none
+
+    return _bearing(await stored_token(base_url) if base_url else None)
+
+
+def _bearing(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
@@ -380,6 +386,8 @@ async def fetch_sign_in(base_url: str) -> dict[str, Any] | None:
 
 async def _how_to_get_in(base_url: str) -> str:
     """Return what to do about a missing or rejected token."""
+    from pallas_gateway.client.sign_in.stored_tokens import is_signed_in  # noqa: PLC0415  as above
+
     if base_url and is_signed_in(base_url):
         return f"Sign in again: pallas-gateway login --url {base_url}"
     give = "with --bearer or PALLAS_BEARER."

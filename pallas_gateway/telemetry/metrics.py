@@ -52,6 +52,7 @@ OUTCOMES = ("ok", "error")
 HALTS = ("repeat", "oscillation", "deadline", "budget", "limited")
 REFUSALS = (
     "agent_unavailable",
+    "approval_required",
     "audit_unavailable",
     "bad_image",
     "bad_input",
@@ -63,6 +64,7 @@ REFUSALS = (
     "insufficient_scope",
     "limited",
     "nesting_too_deep",
+    "no_tool",
 )
 AUTH_REFUSALS = ("no_token", "invalid_token", "no_grant", "insufficient_scope", "verification_unavailable")
 QUESTION_KINDS = ("form", "url", "approval", "human_input")

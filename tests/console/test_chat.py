@@ -286,6 +286,28 @@ async def test_a_call_of_another_tab_is_shown_as_such_and_goes_on_here_when_it_h
     await answered(other, "user heard more")
 
 
+async def test_what_another_tab_has_added_to_a_conversation_is_shown_before_anything_is_sent_or_changed(
+    talk: Talking, pages: Pages
+) -> None:
+    page = await chat(pages, talk, "user", "one")
+    await answered(page, "user heard one as number 1")
+    other = await pages.another(page.context, talk.base_url, "#/agents/user")
+    await answered(other, "user heard one as number 1")
+    await send(other, "two")
+    await answered(other, "user heard two as number 2")
+    await send(page, "three")
+    await expect(page.get_by_role("alert")).to_contain_text("Another tab has continued this conversation.")
+    await answered(page, "user heard two as number 2")
+    await expect(page.get_by_role("textbox", name="Message")).to_have_value("three")
+    await page.get_by_role("button", name="Send").click()
+    await answered(page, "user heard three as number 3")
+    await other.get_by_role("button", name="Retry").click()
+    await expect(other.get_by_role("alert")).to_contain_text("Another tab has continued this conversation.")
+    await other.reload()
+    for text in ("one", "two", "three"):
+        await expect(log(other)).to_contain_text(f"user heard {text} as")
+
+
 async def test_a_conversation_is_kept_and_sent_as_history(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "user", "one")
     await answered(page, "user heard one as number 1")

@@ -61,7 +61,9 @@ async def test_per_port_it_is_on_the_registrys_port(tmp_path: Path, pages: Pages
         project = write_project(tmp_path, agents, gateway={"host": "127.0.0.1"}, deployment=deployment)
         pages.origins = {f"http://localhost:{one}"}
         async with running(project, overrides=Overrides(per_port=True)) as served:
-            await shows_echo(await pages.open(served.base_url))
+            page = await pages.open(served.base_url)
+            await shows_echo(page)
+            await page.close()  # it asks for states, which it does not get from a gateway that stops
 
 
 async def test_several_workers_find_and_stop_a_call_of_the_page_that_was_reloaded(tmp_path: Path, pages: Pages) -> None:

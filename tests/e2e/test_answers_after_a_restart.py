@@ -144,7 +144,11 @@ async def test_an_answer_reaches_the_agent_after_a_restart_that_asks_callers_no_
 async def test_the_model_reads_after_a_restart_which_questions_the_caller_could_not_be_asked(tmp_path: Path) -> None:
     def script(request: LlmRequest) -> Turn:
         results = request.tool_results
-        return say(" | ".join(results.values())) if results else call_tools([("asking__pay", {}), ("asking__name", {})])
+        if len(results) == 2:
+            return say(" | ".join(results.values()))
+        return call_tools(
+            [("asking__name", {}) if results else ("asking__pay", {})]
+        )  # the first has ended at the restart
 
     forms_only: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
     async with (

@@ -22,7 +22,6 @@ from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
 from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.telemetry.redaction import quoted
-from pallas_gateway.threads.records import ThreadNotFoundError, WantedThreads
 from pallas_gateway.web import bodies
 from pallas_gateway.web.threads.errors import ThreadsApiError
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Message
     from pallas_gateway.calls.questions import Outcome
     from pallas_gateway.config.model.agents import AgentSettings
-    from pallas_gateway.threads.records import Rating
+    from pallas_gateway.threads.records import Rating, WantedThreads
 
 THREAD_ID = re.compile(r"[0-9a-f]{32}")
 CURSOR = re.compile(r"[0-9]{1,15}\.[0-9a-f]{32}")
@@ -187,6 +186,8 @@ def turn_number(given: str) -> int:
     Raises:
         ThreadNotFoundError: no turn can have it.
     """
+    from pallas_gateway.threads.records import ThreadNotFoundError  # noqa: PLC0415  the console needs no threads
+
     if not _NUMBER.fullmatch(given) or int(given) > LAST_TURN:
         raise ThreadNotFoundError("no such turn")
     return int(given)
@@ -235,6 +236,8 @@ def after_turn(request: Request) -> int:
 
 def wanted_threads(request: Request) -> WantedThreads:
     """The page of threads that a query asks for; raises as `page`."""
+    from pallas_gateway.threads.records import WantedThreads  # noqa: PLC0415  as above
+
     limit, search = page(request, "cursor", "search", "rated"), request.query_params.get("search") or None
     if search is not None and len(_text("search", search)) > LONGEST_SEARCH:
         raise _bad(f"'search' must have at most {LONGEST_SEARCH} characters.")

@@ -18,6 +18,7 @@ import pallas_gateway
 from pallas_gateway import __version__
 from pallas_gateway.calls.parameters import BadParametersError
 from pallas_gateway.errors import AgentUnavailableError, CallLimitedError
+from pallas_gateway.questions.approvals import ApprovalRequiredError
 from pallas_gateway.questions.used_states import StatesUnavailableError
 from pallas_gateway.telemetry.audit_state import AuditState
 from pallas_gateway.telemetry.exposition import SAMPLES_AT_ONCE
@@ -176,6 +177,7 @@ def test_every_reason_a_call_is_refused_for_begins_at_0() -> None:
     }
     of_their_own = {
         AgentUnavailableError.reason,
+        ApprovalRequiredError.reason,
         BadParametersError.reason,
         CallLimitedError.reason,
         StatesUnavailableError.reason,

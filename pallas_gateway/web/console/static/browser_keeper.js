@@ -45,6 +45,16 @@ export class BrowserKeeper {
   }
 
   /**
+   * Return a conversation as another tab has stored it with turns that this one does not have; null if there are none.
+   * @param {Conversation} conversation
+   */
+  async continued(conversation) {
+    const known = new Set(conversation.turns.map(({ id }) => id));
+    const stored = await store.get(conversation.id);
+    return stored?.turns.some(({ id }) => !known.has(id)) ? stored : null;
+  }
+
+  /**
    * Return a copy of a conversation with the turns before the one at `at` alone, or the conversation itself if nothing
    * came of those that follow.
    * @param {Conversation} conversation

@@ -267,6 +267,15 @@ export class Conversations {
     return found.toSorted((/** @type {Conversation} */ a, /** @type {Conversation} */ b) => b.changed - a.changed);
   }
 
+  /**
+   * @param {string} id
+   * @returns {Promise<Conversation | undefined>}
+   */
+  async get(id) {
+    const database = await this._open();
+    return database ? done(database.transaction('conversations').objectStore('conversations').get(id)) : this._memory.get(id);
+  }
+
   /** @param {Conversation} conversation */
   async put(conversation) {
     const database = await this._open();

@@ -59,6 +59,7 @@ export function agentKey(agent) {
 export function reload(agent) {
   sessions.get(agentKey(agent))?.load();
 }
+const CONTINUED = 'Another tab has continued this conversation. It is shown now, and nothing was changed here; please do it again.';
 
 export class Session {
   /** @param {import('./state.js').Agent} agent */
@@ -279,6 +280,7 @@ export class Session {
    */
   async send(message, { images = [], params = {}, at = this.open.value.turns.length } = {}) {
     const open = this.open.value;
+    if (await this._isContinued(open)) return false;
     let conversation = open;
     const shorten = async () => (conversation = await this._keeper(open).before(open, at));
     if (at < open.turns.length && !(await this.attempt(shorten))) return false;
@@ -292,11 +294,26 @@ export class Session {
    */
   async retry(index) {
     const conversation = this.open.value;
+    if (await this._isContinued(conversation)) return;
     const turn = conversation.turns[index];
     const again = newTurn(turn.message, turn.images, turn.params);
     const isUnsent = conversation.isOnGateway && firstOf(turn) === turn.id; // the gateway has no turn to be replaced
     if (isUnsent) conversation.turns = conversation.turns.toSpliced(index, 1);
     await this._add(conversation, isUnsent ? again : { ...again, replaces: firstOf(turn) });
+  }
+
+  /**
+   * Show what another tab has added to a conversation of this browser, which storing would lose; return false if that is
+   * nothing.
+   * @param {Conversation} conversation
+   */
+  async _isContinued(conversation) {
+    const continued = conversation.isOnGateway ? null : await this._browser.continued(conversation);
+    if (!continued) return false;
+    this.listed(continued);
+    await this.show(continued);
+    this.problem.value = CONTINUED;
+    return true;
   }
 
   /**
@@ -345,7 +362,8 @@ export class Session {
    * @param {Conversation} conversation
    * @param {string} title
    */
-  rename(conversation, title) {
+  async rename(conversation, title) {
+    if (await this._isContinued(conversation)) return false;
     return this.attempt(() => this._keeper(conversation).rename(conversation, title));
   }
 
@@ -355,7 +373,8 @@ export class Session {
    * @param {{rating: 'good' | 'bad', note: string} | null} feedback
    * @throws {Error} if it cannot be stored
    */
-  rate(turn, feedback) {
+  async rate(turn, feedback) {
+    if (await this._isContinued(this.open.value)) throw new Error(CONTINUED);
     return this._keeper(this.open.value).rate(this.open.value, turn, feedback);
   }
 

@@ -75,7 +75,7 @@ def _nothing() -> Any:
 
 def _routes(prefix: str, api: AgentsApi | ThreadsApi) -> Iterator[tuple[str, str]]:
     for pattern, by_method in api._routes:
-        path = f"{prefix}{pattern.pattern.replace('([^/]+)', '{}')}".replace("\\", "")
+        path = f"{prefix}{re.sub(r'[()]', '', pattern.pattern).replace('[^/]+', '{}')}".replace("\\", "")
         yield from ((path, method) for method in by_method)
 
 

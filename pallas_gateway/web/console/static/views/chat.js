@@ -48,11 +48,11 @@ export function Chat({ agent, wanted }) {
     return () => document.body.classList.remove('fills-window');
   }, []);
   const send = async (/** @type {any} */ written) => {
-    const at = editing.value ?? calls.length;
+    const edited = editing.value;
     editing.value = null;
     draft.value = EMPTY;
-    if (await session.send(withFiles(written.message, written.files), { ...written, at })) return;
-    editing.value = at;
+    if (await session.send(withFiles(written.message, written.files), { ...written, at: edited ?? calls.length })) return;
+    editing.value = edited;
     draft.value = written;
   };
   const edit = (/** @type {number} */ index) => {

@@ -22,7 +22,7 @@ const SENTENCES = /** @type {Record<string, string>} */ ({
 
 const DOCUMENTS = [
   'agents-as-data', 'console', 'clients', 'connect', 'chat', 'openai-api', 'threads', 'cases', 'asking', 'parameters', 'configuration', 'declared-agents', 'providers', 'security', 'sign-in',
-  'calls', 'limits', 'audit', 'token-exchange', 'deploy', 'company', 'operating', 'performance', 'upgrading', 'architecture', 'upstream',
+  'calls', 'limits', 'audit', 'token-exchange', 'deploy', 'company', 'from-one-machine-to-many', 'operating', 'performance', 'upgrading', 'architecture', 'upstream',
 ];
 
 const ready = signal(/** @type {any} */ (null));
