@@ -134,9 +134,20 @@ def announcement(gateway: Gateway) -> str:
         lines.append(f"Console:    {configuration.public_base_url}{CONSOLE}")
     ready = next((one.name for one in agents if one.status.state is State.READY), None)
     if ready is not None and configuration.only_agent is None:
-        url = for_this_machine(configuration)
-        options = "" if url == DEFAULT_URL else f" --url {url}"
-        options += " --bearer TOKEN" if gateway.authenticator is not None else ""
-        lines += [f"Talk:       pallas-gateway chat {ready}{options}"]
-        lines += [f"Try:        pallas-gateway call {ready} 'Hello'{options}"]
+        lines += _commands(gateway, ready)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _commands(gateway: Gateway, agent: str) -> list[str]:
+    """Return the lines with commands that reach the gateway from this machine."""
+    url, lines = for_this_machine(gateway.configuration), []
+    options = "" if url == DEFAULT_URL else f" --url {url}"
+    if gateway.configuration.signs_in:
+        lines.append(f"Sign in:    pallas-gateway login --url {url}")
+    elif gateway.authenticator is not None:
+        options += " --bearer TOKEN"
+    return [
+        *lines,
+        f"Talk:       pallas-gateway chat {agent}{options}",
+        f"Try:        pallas-gateway call {agent} 'Hello'{options}",
+    ]

@@ -85,6 +85,33 @@ def test_the_command_reaches_the_gateway_from_this_machine(
     ]
 
 
+@pytest.mark.parametrize(
+    ("client", "expected"),
+    [
+        (
+            {"console_client_id": "pallas"},
+            [
+                "Sign in:    pallas-gateway login --url http://localhost:24200",
+                "Talk:       pallas-gateway chat a",
+                "Try:        pallas-gateway call a 'Hello'",
+            ],
+        ),
+        (
+            {},
+            [
+                "Talk:       pallas-gateway chat a --bearer TOKEN",
+                "Try:        pallas-gateway call a 'Hello' --bearer TOKEN",
+            ],
+        ),
+    ],
+    ids=["sign-in", "token"],
+)
+def test_people_are_told_how_to_be_known(lines: Announced, client: dict[str, str], expected: list[str]) -> None:
+    jwt = {"issuer": "https://login.example.com", "jwks_uri": "https://login.example.com/jwks"}
+    printed = lines(gateway_of(up={"a": True}, auth={"jwt": jwt, **client}))
+    assert printed[printed.index("Console:    http://localhost:24200/console/") + 1 :] == expected
+
+
 def test_one_agent_alone_has_no_registry(lines: Announced) -> None:
     assert lines(gateway_of(up={"a": True, "b": True}, overrides=Overrides(agent="b"))) == [
         "AGENT   STATE   URL",

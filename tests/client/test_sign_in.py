@@ -448,7 +448,9 @@ def test_a_file_that_others_can_read_is_not_used(person: Person) -> None:
     assert person.agents().code == 0
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 2}', '{"format": 1, "logins": {"a": {"issuer": 1}}}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "{}", "[]", '{"format": 1}', '{"format": 2}', '{"format": 1, "logins": {"a": {"issuer": 1}}}']
+)
 def test_a_broken_file_is_left_as_it_is(content: str, person: Person) -> None:
     person.login()
     person.path.write_text(content)

@@ -196,6 +196,7 @@ async def test_retry_gives_another_answer_and_the_one_before_stays(
     page = await chat(pages, one, "right", "one")
     await answered(page, "right told one")
     await page.get_by_role("button", name="Retry").click()
+    await expect(page.get_by_role("textbox", name="Message")).to_be_focused()
     answers = log(page).get_by_role("group", name="Answers")
     await expect(answers).to_contain_text("Answer 2 of 2")
     await answered(page, "right told one")

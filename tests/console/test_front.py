@@ -211,6 +211,21 @@ async def test_who_may_list_no_calls_asks_for_none_and_who_may_run_nothing_is_to
         await page.close()
 
 
+async def test_who_is_not_known_is_told_how_to_be_known(tmp_path: Path, pages: Pages) -> None:
+    pages.expected.append("status of 401")
+    keys = [{"name": "runner", "sha256": hash_of("runner-secret"), "grants": ["run:agents"]}]
+    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"auth": {"tokens": keys}})) as served:
+        page = await pages.open(served.base_url)
+        await page.get_by_role("dialog", name="Token").get_by_role("button", name="Cancel").click()
+        await expect(page.get_by_text("The gateway has to know who you are. Set a token.")).to_be_visible()
+        await expect(box(page)).to_be_disabled()
+        await expect(chosen(page)).to_have_count(0)
+        await enter(page, "runner-secret")
+        await expect(box(page)).to_be_enabled()
+        await expect(chosen(page)).to_be_visible()
+        await page.close()
+
+
 async def test_without_agents_there_is_no_box(tmp_path: Path, pages: Pages) -> None:
     auth = {"tokens": [{"name": "idle", "sha256": hash_of("idle"), "grants": []}], "registry": "filtered"}
     async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"auth": auth})) as served:

@@ -1,6 +1,6 @@
 """The sign-ins of this user, by gateway, in one file that only its owner can read.
 
-Every client command imports this module. The file is replaced in one step, under a lock, so readers need none.
+The file is replaced in one step, under a lock, so readers need none.
 """
 
 from __future__ import annotations
@@ -99,15 +99,13 @@ class Logins:
         """Return all sign-ins by the URLs of their gateways. Raises as `find`."""
         try:
             content = self._content()
-        except FileNotFoundError:
-            return {}
-        except NotADirectoryError:
+        except (FileNotFoundError, NotADirectoryError):
             return {}
         except OSError as error:
             raise LoginsError(f"{self.path} cannot be read: {error.strerror}.") from error
         try:
             return dict(_logins_in(json.loads(content)))
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             # `from None`: the library's error quotes the content, which is tokens.
             left = "It is left as it is; move it away, and sign in again"
             raise LoginsError(f"{self.path} is not a file of sign-ins. {left}: pallas-gateway login.") from None
@@ -189,7 +187,7 @@ def _is_locked(handle: int) -> bool:
 
 
 def _logins_in(document: Any) -> Iterator[tuple[str, Login]]:
-    """Yield the sign-ins of a document; `ValueError`, `TypeError` or `AttributeError` for any other."""
+    """Yield the sign-ins of a document; `ValueError`, `TypeError`, `AttributeError` or `KeyError` for any other."""
     if document["format"] != _FORMAT:
         raise ValueError("another format")
     for key, values in document["logins"].items():

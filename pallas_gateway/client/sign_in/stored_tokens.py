@@ -1,6 +1,6 @@
 """The token of a sign-in for a request to its gateway, renewed before it ends.
 
-Every client command imports this module. A token is sent to the gateway alone for which it was stored.
+A token is sent to the gateway alone for which it was stored.
 """
 
 from __future__ import annotations

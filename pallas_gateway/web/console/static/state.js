@@ -184,6 +184,7 @@ export function tokenFor(agent) {
  * @param {Agent} agent
  */
 export function refusalFor(agent) {
+  if (agent.registry === '' && token.value && tokenRefusal()) return 'The gateway does not accept this token.';
   return tokenFor(agent) ? `This token may not run the agent: it has no grant run:agents:${agent.name}.` : `Callers without a token may not run this agent. ${howToBeKnown()}`;
 }
 

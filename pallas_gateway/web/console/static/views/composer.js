@@ -32,6 +32,9 @@ export function Composer({ draft, place, room, most, agent, blocked, running, ed
   useEffect(() => {
     if (mayTakeFocus()) box.current?.focus({ preventScroll: true });
   }, [place]);
+  useEffect(() => {
+    if (running && document.activeElement === document.body && mayTakeFocus()) box.current?.focus({ preventScroll: true }); // Retry, which is gone, had it
+  }, [running]);
   const change = (/** @type {Partial<Draft>} */ part) => (draft.value = { ...draft.value, ...part });
   const add = async (/** @type {Iterable<File>} */ files) => {
     const problems = [];

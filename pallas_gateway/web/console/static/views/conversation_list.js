@@ -56,7 +56,7 @@ export function ConversationList({ session }) {
       ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
       ${session.problem.value && !isLost.value && html`<p class="notice error" role="alert">${session.problem.value}</p>`}
       ${kept === null && html`<p class="hint" role="status">Reading the conversations…</p>`}
-      ${kept?.length === 0 && html`<p class="hint">None yet. ${session.isOnGateway ? 'The gateway keeps them.' : 'They are kept in this browser only.'}</p>`}
+      ${kept?.length === 0 && !session.problem.value && html`<p class="hint">None yet. ${session.isOnGateway ? 'The gateway keeps them.' : 'They are kept in this browser only.'}</p>`}
       ${isSearching
         ? html`<${Found} session=${session} query=${query.value.trim()} />`
         : html`

@@ -7,7 +7,7 @@ import { Mark, Owl, hueOf, slug } from '../marks.js';
 import { getJson } from '../mcp.js';
 import { poll } from '../polling.js';
 import { address } from '../route.js';
-import { agents, caller, isLost, mayListCalls, reasonOf, refusalFor, runnable, statusOf, token, tokenFor } from '../state.js';
+import { agents, caller, howToBeKnown, isLost, mayListCalls, reasonOf, refusalFor, runnable, statusOf, token, tokenFor, tokenRefusal } from '../state.js';
 import { ago, cut, duration, harmless } from '../text.js';
 import { lastCalls } from './agents.js';
 
@@ -49,7 +49,7 @@ function Ask({ prepare }) {
   const examples = useExamples(choice?.why === '' ? choice.agent : null);
   const mention = isClosed.value ? null : mentionOf(text.value);
   const suggested = mention === null ? [] : suggestionsOf(mention, choices);
-  const blocked = isLost.value ? 'The gateway cannot be reached.' : (choice?.why ?? 'No agent takes messages now.');
+  const blocked = isLost.value ? 'The gateway cannot be reached.' : (choice?.why ?? whyNone());
 
   const choose = (/** @type {import('../state.js').Agent} */ agent, rest = '') => {
     chosen.value = agent.id;
@@ -105,9 +105,7 @@ function Ask({ prepare }) {
         <${Suggested} id=${id} suggested=${suggested} active=${active.value} onChoose=${choose} />
         <div class="ask-foot">
           ${choice && html`<${Mark} agent=${choice.agent} />`}
-          <select aria-label="Agent" value=${choice?.agent.id} onChange=${(/** @type {any} */ event) => (chosen.value = event.target.value)}>
-            ${choices.map(({ agent, why }) => html`<option key=${agent.id} value=${agent.id} disabled=${why !== ''}>${why ? `${agent.title} (${harmless(why)})` : agent.title}</option>`)}
-          </select>
+          <${Choice} choices=${choices} choice=${choice} />
           <button type="submit" class="primary" disabled=${blocked !== '' || !text.value.trim()}>Ask</button>
         </div>
       </div>
@@ -117,6 +115,21 @@ function Ask({ prepare }) {
         ${!blocked && examples.map((example) => html`<button type="button" class="quiet small" key=${example} onClick=${() => ((text.value = example), box.current?.focus())}>${harmless(example)}</button>`)}
       </div>
     </form>
+  `;
+}
+
+/** Return why no agent takes messages. */
+function whyNone() {
+  return tokenRefusal() ? `The gateway has to know who you are. ${howToBeKnown()}` : 'No agent takes messages now.';
+}
+
+/** @param {{choices: import('../ask.js').Choice[], choice: import('../ask.js').Choice | null}} props */
+function Choice({ choices, choice }) {
+  if (!choice && tokenRefusal()) return null; // all would have the same reason
+  return html`
+    <select aria-label="Agent" value=${choice?.agent.id} onChange=${(/** @type {any} */ event) => (chosen.value = event.target.value)}>
+      ${choices.map(({ agent, why }) => html`<option key=${agent.id} value=${agent.id} disabled=${why !== ''}>${why ? `${agent.title} (${harmless(why)})` : agent.title}</option>`)}
+    </select>
   `;
 }
 
