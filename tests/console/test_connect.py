@@ -75,6 +75,7 @@ async def test_the_console_shows_the_texts_of_the_chosen_server(served: Running,
     copied = await page.evaluate("navigator.clipboard.readText()")
     await page.get_by_label("Connect to").select_option("Notes")
     await expect(page.get_by_text("/agents/tech_notes/mcp").first).to_be_visible()
+    await expect(page.get_by_text('call_tool("ask"')).to_be_visible()  # its tool is known a moment later
     of_notes = await shown(page)
 
     echo = Target("echo", f"{base}/agents/echo/mcp", base, "ask")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
+THREADS = re.compile(r"/api/v1/agents/leaf/threads\?")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -183,6 +184,38 @@ async def test_a_link_opens_after_its_owner_has_set_a_token(tmp_path: Path, page
         await enter(other, "ada")
         await answered(other, "heard one")
         await expect(other).to_have_url(first)
+
+
+async def test_a_list_of_an_earlier_caller_that_arrives_late_closes_no_conversation(
+    tmp_path: Path, pages: Pages
+) -> None:
+    keys = [{"name": name, "sha256": hash_of(name), "grants": ["run:agents"]} for name in ("ada", "ben")]
+    auth = {"tokens": keys, "anonymous": ["view:agents"]}
+    gate, held = asyncio.Event(), asyncio.Event()
+
+    async def hold_what_is_for_ben(route: Route) -> None:
+        if "ben" in route.request.headers.get("authorization", ""):
+            held.set()
+            await gate.wait()
+        await route.continue_()
+
+    async with talking(tmp_path, database="sqlite:///threads.db", auth=auth) as one:
+        pages.expected += ["status of 401", "status of 403"]
+        page = await chat(pages, one, "leaf")
+        await enter(page, "ada")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        first, _ = await two_conversations(page)
+        await page.route(THREADS, hold_what_is_for_ben)
+        await enter(page, "ben")
+        await asyncio.wait_for(held.wait(), 30)
+        await enter(page, "ada")
+        await page.get_by_role("button", name="one", exact=True).click()
+        await answered(page, "heard one")
+        async with page.expect_response(THREADS):
+            gate.set()
+        await page.evaluate("new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
+        await answered(page, "heard one")
+        await expect(page).to_have_url(first)
 
 
 # --- another answer, and another message -----------------------------------------------------------------------------

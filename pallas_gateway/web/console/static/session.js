@@ -129,8 +129,9 @@ export class Session {
   async load(first = false) {
     /** @type {string[]} */
     const problems = [];
-    const before = this.open.value;
-    const [kept, ours] = await Promise.all([this._listOf(this._gateway, problems), this._listOf(this._browser, problems)]);
+    const [before, gateway] = [this.open.value, this._gateway];
+    const [kept, ours] = await Promise.all([this._listOf(gateway, problems), this._listOf(this._browser, problems)]);
+    if (gateway !== this._gateway) return; // the list of an earlier caller; that of this one is being read
     this.conversations.value = [...kept, ...ours];
     this.problem.value = problems.join(' ');
     this.isUnread = problems.length > 0;
