@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 composition.use_changes()
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
 settings.load_profile("steady")  # the same examples on every run, however busy the machine
+
+# A shell starts a background job with SIGINT ignored. Programs that tests start would inherit that, and no Ctrl-C would
+# end them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CROWD_SECONDS = 600
 """A machine that does other work beside may need minutes for what takes half a minute."""
