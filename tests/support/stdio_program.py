@@ -143,9 +143,9 @@ class Program:
     def start_a_child(self) -> int:
         """Start a process that keeps the output open and ignores the end of the input; return its id."""
         if (pid := os.fork()) == 0:
-            self.note(event="started")
             time.sleep(600)
             os._exit(0)
+        self.note(event="started", pid=pid)  # by the parent: the child may run later than its id is used
         return pid
 
     def leave_a_daemon(self) -> int:
