@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from contextlib import AbstractContextManager
 
     type DuringDeadline = Callable[[asyncio.Timeout], AbstractContextManager[object]]
@@ -107,6 +107,9 @@ class DatabaseLimits:
         first_try_seconds: A start waits so long for the database; agents do not need it.
         try_again_seconds: Pause between further tries.
         busy_seconds: A writer waits so long for another one of the same SQLite file.
+        count_seconds: Longest wait for one transaction that counts calls, by kind of database; after that the database
+            is not asked until it has been tried out. Writers of SQLite have no queue: with several busy processes, one
+            of them may wait for seconds.
         expired_seconds: What calls of killed processes have left is deleted so long after it expired,
         clean_seconds: and looked for so often.
     """
@@ -114,6 +117,7 @@ class DatabaseLimits:
     first_try_seconds: float = 10.0
     try_again_seconds: float = 3.0
     busy_seconds: float = 10.0
+    count_seconds: Mapping[str, float] = field(default_factory=lambda: {"postgresql": 1.5, "sqlite": 5.0})
     expired_seconds: float = 600.0
     clean_seconds: float = 60.0
 

@@ -392,7 +392,7 @@ def _stored(gateway: Gateway, process: str) -> StoredServices | None:
     leases = LeaseTerms(settings.threads_lease_seconds, process)
     up, limits = gateway.metrics.threads_database_up, gateway.limits
     database = GatewayDatabase(url, folder, limits=limits.database, up=up, upgrades=settings.upgrade_database)
-    stored = StoredServices(database, leases, lambda: gateway.configuration, limits.threads)
+    stored = StoredServices(database, leases, lambda: gateway.configuration, limits)
     stored.definitions.check = gateway.problems_of_sources
     return stored
 

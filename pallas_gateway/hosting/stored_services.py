@@ -11,6 +11,7 @@ from pallas_gateway.hosting.dropped_threads import DroppedThreads
 from pallas_gateway.hosting.stored_load_times import StoredLoadTimes
 from pallas_gateway.ledger.stored_counters import StoredCounters
 from pallas_gateway.ledger.stored_ledger import StoredLedger
+from pallas_gateway.limits import GatewayLimits
 from pallas_gateway.questions.stored_states import StoredStates
 from pallas_gateway.threads.service import Threads
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pallas_gateway.database.leases import LeaseTerms
     from pallas_gateway.database.service import GatewayDatabase
     from pallas_gateway.ledger.protocol import Ledger
-    from pallas_gateway.limits import ThreadLimits
 
 
 class StoredServices:
@@ -32,14 +32,20 @@ class StoredServices:
         database: GatewayDatabase,
         leases: LeaseTerms,
         configuration: Callable[[], Configuration],
-        limits: ThreadLimits | None = None,
+        limits: GatewayLimits | None = None,
     ) -> None:
         """Take the database, which is not open yet, and what returns the present configuration."""
         self.database = database
+        limits = limits or GatewayLimits()
         connections, process = self.database.connections, leases.process or secrets.token_hex(4)
-        self.threads = Threads(database, leases, limits)
+        self.threads = Threads(database, leases, limits.threads)
         self.states = StoredStates(connections, process, is_open=lambda: self.database.is_open)
-        self.counters = StoredCounters(connections, leases.seconds, is_open=lambda: self.database.is_open)
+        self.counters = StoredCounters(
+            connections,
+            leases.seconds,
+            answer_seconds=limits.database.count_seconds[connections.kind],
+            is_open=lambda: self.database.is_open,
+        )
         self.definitions = Definitions(self.database, configuration)
         self.watch = AgentWatch(self.definitions)
         self.load_times = StoredLoadTimes(database)

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from pallas_gateway.ledger.protocol import CallEntry, Excess, UsedLimit
     from pallas_gateway.ledger.rules import Exceeded, Rule, Rules
 
-ANSWER_SECONDS = {"postgresql": 1.5, "sqlite": 5.0}
-"""Longest wait for one transaction; after that the database is not asked until it has been tried out. Writers of SQLite
-have no queue: with several busy processes, one of them may wait for seconds."""
 MOST_AT_ONCE = 64
 """Requests that one transaction decides."""
 MEASURE_SECONDS = 10.0
@@ -82,23 +79,26 @@ class StoredCounters:
     Args:
         database: of the threads.
         lease_seconds: leases of a killed process count so long.
+        answer_seconds: longest wait for one transaction.
         is_open: returns True once the tables are there.
         most: counters of one rule.
         release_seconds: A call without a free lease asks a second time after this pause, because the end of the
             caller's last call may still be on its way from another process.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the times are limits, and for tests
         self,
         database: Database,
         lease_seconds: float,
         *,
+        answer_seconds: float,
         is_open: Callable[[], bool],
         most: int = MOST_COUNTERS,
         release_seconds: float = 0.1,
     ) -> None:
         self._database = database
         self._lease_seconds = lease_seconds
+        self._answer_seconds = answer_seconds
         self._is_open = is_open
         self._most = most
         self._release_seconds = release_seconds
@@ -270,7 +270,7 @@ class StoredCounters:
     async def _decided(self, batch: Sequence[_Request]) -> Sequence[_Answer]:
         clock = asyncio.get_running_loop().time
         began = clock()
-        latest = began + ANSWER_SECONDS[self._database.kind]
+        latest = began + self._answer_seconds
         takes_lease = any(rule.settings.calls_at_once is not None for one in batch for rule in one.rules)
         renews = self._is_renewal_due or (takes_lease and began >= self._renew_at)
         ended, self._ended = self._ended, []

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.limits import ConnectionLimits, GatewayLimits, RuntimeLimits
+from pallas_gateway.limits import ConnectionLimits, DatabaseLimits, GatewayLimits, RuntimeLimits
 from pallas_gateway.mcp_server.endpoint import McpEndpoint
 from pallas_gateway.runtime.runtime import FastAgentRuntime
 from pallas_gateway.serving.reload import Reloads
@@ -49,12 +49,14 @@ OpenAiApi.__call__ = checked_openai(OpenAiApi.__call__)  # type: ignore[method-a
 class Limits:
     """Those of the gateways that a test serves; it may change them while one runs.
 
-    Their stops do not wait for late requests: thousands of gateways stop, few of them with clients.
+    Their stops do not wait for late requests: thousands of gateways stop, few of them with clients. On a busy machine
+    they wait for a slow database instead of counting calls alone.
     """
 
     gateway: GatewayLimits = field(
         default_factory=lambda: GatewayLimits(
-            connections=ConnectionLimits(last_answers_seconds=0, last_requests_seconds=0)
+            connections=ConnectionLimits(last_answers_seconds=0, last_requests_seconds=0),
+            database=DatabaseLimits(count_seconds={"postgresql": 60.0, "sqlite": 60.0}),
         )
     )
     runtime: RuntimeLimits = field(default_factory=RuntimeLimits)

@@ -11,7 +11,7 @@ from pallas_gateway.database.leases import LeaseTerms
 from pallas_gateway.database.service import GatewayDatabase
 from pallas_gateway.hosting.stored_services import StoredServices
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.limits import GatewayLimits
+from pallas_gateway.limits import DatabaseLimits, GatewayLimits
 from pallas_gateway.threads.records import TurnOutcome, WantedThreads
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ def services(
     **limits: Any,
 ) -> StoredServices:
     """Return everything that is in a database, not open yet; `limits` are those of the database and of threads."""
-    of_gateway = GatewayLimits()
+    of_gateway = GatewayLimits(database=DatabaseLimits(count_seconds={"postgresql": 60.0, "sqlite": 60.0}))
     for name, value in limits.items():
         setattr(of_gateway.database if hasattr(of_gateway.database, name) else of_gateway.threads, name, value)
     database = GatewayDatabase(Secret(url), folder, limits=of_gateway.database, up=up)
     leases = LeaseTerms(lease_seconds, process)
-    return StoredServices(database, leases, configuration or _unconfigured, of_gateway.threads)
+    return StoredServices(database, leases, configuration or _unconfigured, of_gateway)
 
 
 def _unconfigured() -> Configuration:

@@ -60,7 +60,7 @@ class Replica:
     def __init__(self, database: Database, of: Rules, lease_seconds: float, **options: Any) -> None:
         self.database = database
         self.rules = of
-        options = {"release_seconds": 0, **options}
+        options = {"release_seconds": 0, "answer_seconds": 60, **options}
         self.counters = StoredCounters(database, lease_seconds, is_open=lambda: True, **options)
 
     async def begin(self, asked: CallEntry) -> int | None:
@@ -223,7 +223,8 @@ async def test_what_a_process_holds_is_what_the_database_has_after_an_outage(dat
 
 
 async def test_a_transaction_that_hangs_is_given_up_and_never_counts(database_url: str) -> None:
-    async with replicas(database_url, 2, {"calls_per_minute": 5, "calls_at_once": 5}) as (one, two):
+    of = {"calls_per_minute": 5, "calls_at_once": 5}
+    async with replicas(database_url, 2, of, answer_seconds=2) as (one, two):
         await one.end(await one.begin(entry("key:bob")) or 0)
         locked, release = asyncio.Event(), asyncio.Event()
 
