@@ -143,8 +143,9 @@ async def send(page: Page, message: str) -> None:
 
 async def answered(page: Page, text: str) -> None:
     """Wait until a call has ended, and its answer shows the text."""
-    await expect(page.get_by_role("button", name="Inspect").last).to_be_visible()
-    await expect(log(page)).to_contain_text(text)
+    await expect(log(page)).to_contain_text(text)  # also of a call that runs
+    await expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
+    await expect(log(page).get_by_role("article").last.get_by_role("button", name="Inspect")).to_be_visible()
 
 
 def log(page: Page) -> Locator:
