@@ -1,8 +1,8 @@
 """`python -m benchmarks.resources [AGENTS …]`: memory and CPU of one process for so many agents, idle and under load.
 
-Prints the rows of docs/from-one-machine-to-many.md. Each agent has a model and an MCP server over HTTP; a call is two
-turns of the model with a tool call between. Calls go to all agents in turn, a number of them rather than for a time, so
-that memory after them does not depend on how busy the machine is; the CPU does. Models answer at once.
+Prints the rows of docs/operate/from-one-machine-to-many.md. Each agent has a model and an MCP server over HTTP; a call
+is two turns of the model with a tool call between. Calls go to all agents in turn, a number of them rather than for a
+time, so that memory after them does not depend on how busy the machine is; the CPU does. Models answer at once.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ Reckoned with calls of {TURNS} turns of the LLM and a tool call between, {PIECES
 | --- | --- | --- |
 {used_up}
 
-All but the core is a setting ([configuration.md](configuration.md): `max_in_flight` is of each worker, and calls above it
+All but the core is a setting ([configuration.md](operate/configuration.md): `max_in_flight` is of each worker, and calls above it
 wait `queue_seconds` and are refused as `busy` then); the memory is an example. The core is not, as a process has one event loop.
 Without much to stream a call without tools takes {one.bare_ms:.1f} ms of it, one with a tool call and two turns
 {one.tooled_ms:.1f} ms; every streamed piece takes {one.piece_ms:.3f} ms more, so such a call takes **{one.call_ms:.0f} ms**. Long histories and
@@ -129,10 +129,10 @@ places, but no more cores.
 
 One replica more than that lets one fail or restart. A machine with several cores takes one worker (`--workers`) for
 each instead of a replica for each. Calls share nothing, so any balancer that spreads requests will do, with
-one exception: where agents [ask their callers](asking.md), all replicas need the same `gateway.state_keys`, because two without them
+one exception: where agents [ask their callers](use/asking.md), all replicas need the same `gateway.state_keys`, because two without them
 refuse each other's answers (400), and clients of the initialize era need the same replica for their answers
-([A second replica](deploy.md#a-second-replica)). Count calls of peers as calls. How full a replica is, `pallas_calls_in_flight` and
-`pallas_calls_refused_total` say ([operating.md](operating.md)); [deploy.md](deploy.md) has a Kubernetes autoscaler."""  # noqa: E501  the figures are shorter than their names
+([A second replica](operate/deploy.md#a-second-replica)). Count calls of peers as calls. How full a replica is, `pallas_calls_in_flight` and
+`pallas_calls_refused_total` say ([observability.md](operate/observability.md)); [deploy.md](operate/deploy.md) has a Kubernetes autoscaler."""  # noqa: E501  the figures are shorter than their names
 
 
 def replica(full: Mapping[str, Any], pieces: Sequence[Mapping[str, float]]) -> Replica:

@@ -39,7 +39,7 @@ FIELDS = (
     "version",
     "threads",
 )
-"""Every field of a line, without `seq`, `prev` and `time`; docs/audit.md has the meaning of each."""
+"""Every field of a line, without `seq`, `prev` and `time`; docs/operate/audit.md has the meaning of each."""
 LONGEST_VALUE = 300
 """Bytes of a text as it is written; a longer one is cut, and ends with a part of its SHA-256."""
 LONGEST_LINE = 4095

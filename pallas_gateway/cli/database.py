@@ -192,7 +192,7 @@ async def _run_at[T](place: Place, work: Callable[[Connection], T], *, writes: b
 
 def _file_of(place: Place, *, instead: str) -> Path:
     if place.file is None:
-        raise UsageError(f"{place} is a database of PostgreSQL; see docs/upgrading.md: {instead}")
+        raise UsageError(f"{place} is a database of PostgreSQL; see docs/operate/upgrading.md: {instead}")
     return place.file
 
 

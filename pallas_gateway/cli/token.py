@@ -29,7 +29,9 @@ def new(
     name: Annotated[str, typer.Argument(help="Who will hold the key; shown in logs.")],
     grant: Annotated[
         list[str] | None,
-        typer.Option(help="What it may: run:agents[:NAME], edit:agents[:NAME], … (docs/security.md); may be repeated."),
+        typer.Option(
+            help="What it may: run:agents[:NAME], edit:agents[:NAME], … (docs/operate/security.md); may be repeated."
+        ),
     ] = None,
     not_after: Annotated[
         str | None,

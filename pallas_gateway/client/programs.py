@@ -1,7 +1,7 @@
 """Texts by which other programs connect to an agent: `web/console/static/clients.json`, filled in.
 
 The console (`clients.js` beside it) and `pallas-gateway connect` show the same texts. `make docs` writes them to
-docs/connect.md.
+docs/use/connect.md.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _word(name: str) -> str:
 
 
 def markdown() -> str:
-    """Return docs/connect.md."""
+    """Return docs/use/connect.md."""
     agent = Target("research", "http://localhost:24200/agents/research/mcp", "http://localhost:24200")
     remote = "https://agents.example.com"
     guarded = Target("research", f"{remote}/agents/research/mcp", remote, needs_token=True)

@@ -2,7 +2,7 @@
 
 Label values come from configuration and from the closed sets below, never from a path or a client. They are known
 before the first call, so an agent's series begin at 0: a counter that first appears with value 1 has not increased, and
-no alert would fire. docs/operating.md describes each metric.
+no alert would fire. docs/operate/observability.md describes each metric.
 
 Agents of the database have names and models from clients, in any number over time, and counters of deleted agents stay.
 So a counter or histogram has a largest number of series, beyond which further agents and models are counted together.

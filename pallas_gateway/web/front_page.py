@@ -9,10 +9,10 @@ import base64
 import hashlib
 from functools import cache
 from html import escape
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 
 from pallas_gateway.urls import WELL_KNOWN
 
@@ -76,6 +76,21 @@ def documents() -> dict[str, Path]:
     return {f"/docs/{file.relative_to(_DOCUMENTS)}": file for file in sorted(_DOCUMENTS.rglob("*.md"))}
 
 
+@cache
+def moved_documents() -> dict[str, str]:
+    """Return the paths of pages that had another one before pages were sorted by reader, by the earlier path."""
+    pages = {f"/docs/{path.rpartition('/')[2]}": path for path in documents() if "/decisions/" not in path}
+    decisions = {path.replace("/develop/", "/"): path for path in documents() if "/decisions/" in path}
+    moved = {"/docs/operating.md": "/docs/operate/README.md", **pages, **decisions}
+    return {earlier: path for earlier, path in moved.items() if earlier not in documents()}
+
+
+def respond_moved(path: str) -> Response:
+    """Return a redirect to a page that has moved, relative to the request: a proxy may add a prefix."""
+    target = PurePosixPath(moved_documents()[path])
+    return RedirectResponse(str(target.relative_to(PurePosixPath(path).parent, walk_up=True)), 308, headers=_HEADERS)
+
+
 def respond_document(path: str) -> Response:
     """Return a document as plain text."""
     return PlainTextResponse(documents()[path].read_text(encoding="utf-8"), headers=_HEADERS)
@@ -110,7 +125,7 @@ def _page(content: dict[str, Any]) -> str:
     addresses = "".join(
         f"<li>{label}: <code>{escape(content[key])}</code></li>" for key, label in labels.items() if content[key]
     )
-    pages = (path for path in documents() if "/decisions/" not in path)
+    pages = sorted((path for path in documents() if "/decisions/" not in path), key=lambda path: path.count("/"))
     links = "".join(f'<li><a href="{escape(path[1:])}">{escape(path[6:-3])}</a></li>' for path in pages)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Pallas Gateway</title>'

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def open_endpoints(gateway: Gateway, routes: PortRoutes) -> dict[str, Endpoint]:
     """Return the endpoints of one port, by path."""
-    documents = dict.fromkeys(front_page.documents(), _document)
+    documents = dict.fromkeys(front_page.documents(), _document) | dict.fromkeys(front_page.moved_documents(), _moved)
     endpoints = {**_ON_EVERY_PORT, **documents, **(_WITH_REGISTRY if routes.registry else {})}
     return {path: partial(endpoint, gateway, routes) for path, endpoint in endpoints.items()}
 
@@ -49,6 +49,10 @@ async def _front_page(gateway: Gateway, routes: PortRoutes, request: Request) ->
 
 async def _document(_gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
     return front_page.respond_document(request.scope["path"])
+
+
+async def _moved(_gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
+    return front_page.respond_moved(request.scope["path"])
 
 
 async def _live(_gateway: Gateway, _routes: PortRoutes, _request: Request) -> Response:

@@ -488,7 +488,7 @@ def test_a_model_without_its_key_is_reported_at_the_model_of_its_agent(
 def test_the_project_of_the_page_about_providers_is_sound(
     run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = (Path(__file__).parents[2] / "docs" / "providers.md").read_text()
+    document = (Path(__file__).parents[2] / "docs" / "operate" / "providers.md").read_text()
     for file in ("agents.yaml", "fastagent.config.yaml", ".env"):
         (text,) = re.findall(rf"^```\w+\n(# {re.escape(file)}\n.*?)^```$", document, re.MULTILINE | re.DOTALL)
         (folder / file).write_text(text.replace("…", "a-key-4711"))

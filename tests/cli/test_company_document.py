@@ -1,4 +1,4 @@
-"""The configurations of docs/company.md pass `check`, and its overlay is rendered."""
+"""The configurations of docs/operate/company.md pass `check`, and its overlay is rendered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.support.commands import Command
 
-TEXT = (ROOT / "docs" / "company.md").read_text()
+TEXT = (ROOT / "docs" / "operate" / "company.md").read_text()
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", TEXT, re.MULTILINE | re.DOTALL))
 CONFIGURED = [title for title, text in SECTIONS.items() if "# agents.yaml" in text]
 ENVIRON = {

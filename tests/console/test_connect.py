@@ -1,4 +1,4 @@
-"""Texts that connect other programs: in the console, at the terminal, and in docs/connect.md."""
+"""Texts that connect other programs: in the console, at the terminal, and in docs/use/connect.md."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tests.console.pages import Pages
 
-PAGE = Path(__file__).parents[2] / "docs" / "connect.md"
+PAGE = Path(__file__).parents[2] / "docs" / "use" / "connect.md"
 KEY = "pgw_key-of-notes"
 RUNS = {
     "python": (sys.executable, "program"),

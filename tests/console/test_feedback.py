@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 KINDS: dict[str, dict[str, Any]] = {"browser": {}, "gateway": {"database": "sqlite:///threads.db"}}
-CASES = (Path(__file__).parents[2] / "docs" / "cases.md").read_text(encoding="utf-8")
+CASES = (Path(__file__).parents[2] / "docs" / "use" / "cases.md").read_text(encoding="utf-8")
 [SCHEMA] = map(json.loads, re.findall(r"^```json\n(.*?)^```", CASES, re.MULTILINE | re.DOTALL))
 NOTHING_IS_STORED = "() => { IDBObjectStore.prototype.put = () => { throw new Error('the disk is full'); }; }"
 

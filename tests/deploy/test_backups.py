@@ -1,4 +1,4 @@
-"""The commands of docs/upgrading.md: backups of running gateways, their restoration, upgrades and the way back."""
+"""The commands of docs/operate/upgrading.md: backups of running gateways, restoration, upgrades and the way back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.support.postgresql import PostgreSql
 
 __all__ = ["server"]
-TEXT = (ROOT / "docs" / "upgrading.md").read_text()
+TEXT = (ROOT / "docs" / "operate" / "upgrading.md").read_text()
 BLOCKS = {
     name: re.findall(r"^\$ (.+?)(?: +#.*)?$", block, re.MULTILINE)
     for name, block in re.findall(r"<!-- run: ([a-z ]+) -->\n```console\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)

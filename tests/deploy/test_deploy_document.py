@@ -1,4 +1,4 @@
-"""docs/deploy.md shows what is in deploy/, and its steps for one box are run, with stand-ins for pip and systemctl."""
+"""docs/operate/deploy.md shows what is in deploy/, and its steps for one box run, with doubles of pip and systemctl."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support_programs import program
 if TYPE_CHECKING:
     from pathlib import Path
 
-TEXT = (ROOT / "docs" / "deploy.md").read_text()
+TEXT = (ROOT / "docs" / "operate" / "deploy.md").read_text()
 SNIPPETS = re.findall(r"^<!-- (\S+) -->\n```\w+\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 COMMANDS = re.findall(r"^\$ ([^#\n]+)", TEXT, re.MULTILINE)
 PYTHON = """#!/bin/sh
@@ -44,12 +44,12 @@ def test_every_snippet_but_the_first_names_its_file() -> None:
 
 @pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\((?!http)([^)#]+)", TEXT))))
 def test_what_the_document_links_to_is_there(link: str) -> None:
-    assert (ROOT / "docs" / link).exists()
+    assert (ROOT / "docs" / "operate" / link).exists()
 
 
 def test_everything_in_the_folder_is_told_of() -> None:
     for entry in DEPLOY.iterdir():
-        assert f"../deploy/{entry.name}" in TEXT
+        assert f"../../deploy/{entry.name}" in TEXT
 
 
 def test_the_overlay_is_rendered_as_the_document_says() -> None:

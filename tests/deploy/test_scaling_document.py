@@ -1,4 +1,4 @@
-"""docs/from-one-machine-to-many.md: its settings exist, its figures are measured, and its memory is what a pod gets."""
+"""docs/operate/from-one-machine-to-many.md: its settings exist, its figures are measured, its memory is a pod's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.deploy.adapting import ROOT, shipped
 if TYPE_CHECKING:
     from pathlib import Path
 
-TEXT = (ROOT / "docs" / "from-one-machine-to-many.md").read_text()
+TEXT = (ROOT / "docs" / "operate" / "from-one-machine-to-many.md").read_text()
 PERFORMANCE = (ROOT / "docs" / "performance.md").read_text()
 ROWS = [
     list(map(float, row)) for row in re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| ([\d.]+) % \|$", TEXT, re.MULTILINE)

@@ -51,7 +51,7 @@ def test_the_unit_is_exposed_to_little(unit: Path) -> None:
 
 
 def test_the_gateway_may_write_the_audit_log_of_the_document() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "operate" / "audit.md").read_text()
     [example] = re.findall(r"^  audit_log: (\S+)", page, re.MULTILINE)
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.read_string(shipped(UNIT))

@@ -1,6 +1,7 @@
 """`make drift`: installs the newest versions, and prints which names, tests and repairs no longer fit; 0 if all fit.
 
-The environment is `.venv/drift`; the gateway's own is not changed. docs/upgrading.md has what follows from the output.
+The environment is `.venv/drift`; the gateway's own is not changed. docs/operate/upgrading.md has what follows from the
+output.
 """
 
 from __future__ import annotations

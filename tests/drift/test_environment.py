@@ -36,7 +36,7 @@ def test_each_version_that_is_not_the_locked_one_is_a_line() -> None:
 
 
 def test_the_document_names_targets_that_exist() -> None:
-    named = re.findall(r"\bmake ([a-z]+)", (ROOT / "docs" / "upgrading.md").read_text())
+    named = re.findall(r"\bmake ([a-z]+)", (ROOT / "docs" / "operate" / "upgrading.md").read_text())
     targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert named
     assert set(named) <= set(targets)

@@ -1,4 +1,4 @@
-"""Writes docs/providers.md from the tables of `provider_matrix`: `python -m tests.e2e.provider_page`."""
+"""Writes docs/operate/providers.md from the tables of `provider_matrix`: `python -m tests.e2e.provider_page`."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _INTRODUCTION = """\
 # Providers of models
 
 How to use the models of each of fast-agent's providers, and the tested features of each. See also the
-[parameters](parameters.md) of a call that each provider accepts, the [checks](operating.md#llm-providers) of keys and
-models before agents start, and the [repairs](upstream.md) of fast-agent.
+[parameters](../use/parameters.md) of a call that each provider accepts, the
+[checks](providers-at-work.md#llm-providers) of keys and models before agents start, and the
+[repairs](../upstream.md) of fast-agent.
 
 ## Set up a provider
 
@@ -86,9 +87,10 @@ AZURE_API_KEY=…
   `google`, `azure` and `tensorzero` have no path.
 
 `pallas-gateway check` reports missing keys, packages and logins, and models that fast-agent does not know.
-`pallas-gateway check --online` also tests the key and the model at [most providers](operating.md#llm-providers),
-without a completion. The health of every agent includes the provider of `default_model`, even if the agent has another
-model. If a call fails, its message has [the reason](operating.md#why-a-model-could-not-answer).
+`pallas-gateway check --online` also tests the key and the model at
+[most providers](providers-at-work.md#llm-providers), without a completion. The health of every agent includes the
+provider of `default_model`, even if the agent has another model.
+If a call fails, its message has [the reason](providers-at-work.md#why-a-model-could-not-answer).
 
 ### Logins instead of keys
 

@@ -1,4 +1,4 @@
-"""The commands of docs/agents-as-data.md run as they stand there."""
+"""The commands of docs/use/agents-as-data.md run as they stand there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.agents_api import agents_api
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "agents-as-data.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "use" / "agents-as-data.md"
 [BLOCK] = [
     one for one in re.findall(r"^```sh\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL) if "curl" in one
 ]

@@ -1,4 +1,4 @@
-"""The tools of docs/asking.md: they run as they stand there, and their questions reach the caller."""
+"""The tools of docs/use/asking.md: they run as they stand there, and their questions reach the caller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.scripted_llm import call_tools, say, scripted_llm
 if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, Turn
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "asking.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "use" / "asking.md"
 WITH_SDK, WITH_FASTMCP = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
 
 [AGENTS] = re.findall(r"^```yaml\n(# agents\.yaml\n.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)

@@ -1,4 +1,4 @@
-"""The program and the schema of docs/cases.md, as they stand there."""
+"""The program and the schema of docs/use/cases.md, as they stand there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.support.scripted_llm import LlmRequest, Turn
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "cases.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "use" / "cases.md").read_text(encoding="utf-8")
 [PROGRAM] = re.findall(r"^```python\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
 [SCHEMA] = map(json.loads, re.findall(r"^```json\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL))
 IMAGE = {

@@ -1,4 +1,4 @@
-"""Every parameter as it leaves for every provider; the table of docs/parameters.md is of these rows."""
+"""Every parameter as it leaves for every provider; the table of docs/use/parameters.md is of these rows."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PARAMS: dict[str, Any] = {
 }
 APART = {"top_p": 0.75, "tool_choice": "required"}
 """Asked in a call of its own: some models take either `temperature` or `top_p`, others no single tool."""
-DOCUMENT = Path(__file__).parents[2] / "docs" / "parameters.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "use" / "parameters.md"
 
 
 def chat_form(body: Json) -> Json:

@@ -1,4 +1,4 @@
-"""docs/providers.md says what the tests over all providers found."""
+"""docs/operate/providers.md says what the tests over all providers found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAME = re.compile(r'"([^"]+)"')
 
 
 def test_the_document_is_current() -> None:
-    assert (HERE.parents[1] / "docs" / "providers.md").read_text() == page(), "run `make docs`"
+    assert (HERE.parents[1] / "docs" / "operate" / "providers.md").read_text() == page(), "run `make docs`"
 
 
 def test_each_capability_is_tried_over_all_providers() -> None:

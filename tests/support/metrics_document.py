@@ -1,4 +1,4 @@
-"""What docs/operating.md says of the metrics, read for the tests that hold it against the code."""
+"""What docs/operate/observability.md says of the metrics, read for the tests that hold it against the code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from tests.support.operating import section
+from tests.support.observability_page import section
 
 TEXT = section("Metrics")
 

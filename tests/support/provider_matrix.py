@@ -1,7 +1,7 @@
 """Every provider of fast-agent's that can be pointed at a server on loopback, and what each can do.
 
 `over_providers(capability)` runs a test for all of `PROVIDERS`. A cell in `GAPS` has to fail, or the suite does:
-`docs/providers.md` is written from these tables (`make docs`), so it says what the tests found.
+`docs/operate/providers.md` is written from these tables (`make docs`), so it says what the tests found.
 """
 
 from __future__ import annotations

@@ -36,13 +36,13 @@ def test_each_link_of_a_document_leads_to_a_file_and_a_heading() -> None:
 
 
 def test_the_index_of_decisions_lists_each_of_them() -> None:
-    folder = ROOT / "docs" / "decisions"
+    folder = ROOT / "docs" / "develop" / "decisions"
     listed = re.findall(r"^\| \[\d{4}\]\(([^)]+)\)", (folder / "README.md").read_text(), re.MULTILINE)
     assert listed == sorted(file.name for file in folder.glob("0*.md"))
 
 
 def test_the_decisions_name_functions_and_fast_paths_that_exist() -> None:
-    path = (ROOT / "docs/decisions/0003-path-of-a-call.md").read_text()
+    path = (ROOT / "docs/develop/decisions/0003-path-of-a-call.md").read_text()
     rows = re.findall(r"^\| (?:`(\w+)/`|the package itself) \| (.+) \|$", path, re.MULTILINE)
     steps = [
         (PACKAGE / package / f"{module}.py", function)
@@ -55,7 +55,7 @@ def test_the_decisions_name_functions_and_fast_paths_that_exist() -> None:
     assert f"| modules on the path | 33 | {len({file for file, _ in steps})} |" in path
     assert f"| functions on the path | 69 | {len(steps)} |" in path
 
-    speed = (ROOT / "docs/decisions/0002-fast-paths.md").read_text()
+    speed = (ROOT / "docs/develop/decisions/0002-fast-paths.md").read_text()
     measured = {
         name for cell in re.findall(r"^\| (`[^|]+) \|", speed, re.MULTILINE) for name in re.findall(r"`(\w+)`", cell)
     }

@@ -54,11 +54,12 @@ def listed(document: str, begins: str, ends: str) -> set[str]:
 
 
 def test_the_page_for_clients_lists_every_reason_of_a_failed_call() -> None:
-    assert listed("clients.md", "Of a failed call, `stop_reason` is the reason:", "\n\n") == in_code() - OF_TOOL_RUNS
+    stated = listed("use/clients.md", "Of a failed call, `stop_reason` is the reason:", "\n\n")
+    assert stated == in_code() - OF_TOOL_RUNS
 
 
 def test_the_log_of_calls_lists_every_reason_of_a_failed_call() -> None:
     assert (
-        listed("operating.md", "| `reason`, `error` | of any other: one word (", "), and the sentence")
+        listed("operate/observability.md", "| `reason`, `error` | of any other: one word (", "), and the sentence")
         == in_code() | OF_TOOL_RUNS
     )

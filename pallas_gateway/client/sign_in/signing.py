@@ -107,7 +107,7 @@ def _check_transport(base_url: str) -> None:
 
 def _offer(base_url: str, document: dict[str, Any] | None) -> Offer:
     if document is None:
-        setting = "`gateway.auth.console_client_id` in its agents.yaml enables it (docs/sign-in.md)"
+        setting = "`gateway.auth.console_client_id` in its agents.yaml enables it (docs/use/sign-in.md)"
         raise NoSignInError(
             f"{base_url} offers no sign-in: {setting}. Else give a token with --bearer or PALLAS_BEARER."
         )

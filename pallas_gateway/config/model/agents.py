@@ -1,6 +1,6 @@
 """The sections of `agents.yaml` that describe one agent; `schema.py` has the others.
 
-The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
+The docstring under each field is its meaning in `docs/operate/configuration.md` and in the JSON Schema.
 """
 
 from typing import Literal
@@ -88,7 +88,7 @@ else the only agent that no other one uses."""
 or `card` must name them in its own `servers` as well."""
 
     human_input: Flag = False
-    """With an instruction: the model gets a tool by which it asks the caller; see [asking.md](asking.md)."""
+    """With an instruction: the model gets a tool by which it asks the caller; see [asking.md](../use/asking.md)."""
 
     watch: tuple[Text, ...] = ()
     """Other files that the agent reads, such as prompts: paths or patterns (`prompts/**/*.md`), relative to this \
@@ -146,11 +146,12 @@ allowed. See [limits.md](limits.md)."""
 
     ask_caller: Flag = True
     """Whether questions that arise in the agent's calls are put to the caller; otherwise they are declined. See \
-[asking.md](asking.md)."""
+[asking.md](../use/asking.md)."""
 
     approve: tuple[ApprovalGlob, ...] = ()
     """Tools that the caller has to approve before they run: globs over `server/tool` (`files/delete_*`; `local/tool` \
-for functions of the agent), and `destructive` for those whose own annotations say so. See [asking.md](asking.md)."""
+for functions of the agent), and `destructive` for those whose own annotations say so. See \
+[asking.md](../use/asking.md)."""
 
     approve_unasked: Literal["deny", "allow"] = "deny"
     """Whether such tools run when the caller cannot be asked."""
@@ -160,7 +161,7 @@ for functions of the agent), and `destructive` for those whose own annotations s
 
     caller_params: CallerParams = Field(default_factory=CallerParameters)
     """Parameters that callers may set in `params`: a list (`[]` for none), or a mapping of `names` and `extra`, which \
-lists more keys that their `extra` may contain; see [parameters.md](parameters.md)."""
+lists more keys that their `extra` may contain; see [parameters.md](../use/parameters.md)."""
 
     models: tuple[Text, ...] = ()
     """Models that callers may choose from with the parameter `model`, as fast-agent writes them \

@@ -1,6 +1,6 @@
 """`gateway.agents_may_use` as frozen models: what agents of the database may have. Empty by default.
 
-The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
+The docstring under each field is its meaning in `docs/operate/configuration.md` and in the JSON Schema.
 """
 
 from typing import Annotated
@@ -48,7 +48,7 @@ class MostSettings(Section):
 
 
 class AgentsMayUseSettings(Section):
-    """What agents of the database may use; see [agents-as-data.md](agents-as-data.md)."""
+    """What agents of the database may use; see [agents-as-data.md](../use/agents-as-data.md)."""
 
     models: tuple[Text, ...] = ()
     """Globs over models, as definitions write them (`anthropic.*`, `openai.gpt-5-mini`), which apply to \

@@ -1,6 +1,6 @@
 """`gateway.auth` as frozen models: callers and their tokens. `identity/` uses them.
 
-The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
+The docstring under each field is its meaning in `docs/operate/configuration.md` and in the JSON Schema.
 """
 
 from typing import Literal
@@ -84,7 +84,7 @@ class AuthSettings(Section):
 
     console_client_id: Text | None = None
     """Client at the authorization server, public (without a secret), by which people sign in in the console and with \
-`pallas-gateway login`. It requires `jwt`. See [sign-in.md](sign-in.md)."""
+`pallas-gateway login`. It requires `jwt`. See [sign-in.md](../use/sign-in.md)."""
 
     console_scopes: tuple[Scope, ...] | None = None
     """Scopes to request at a sign-in. Default: `openid`, `offline_access` and the scopes that clients are told to \

@@ -1,6 +1,6 @@
 """`agents.yaml` as frozen models, one per section; loading and rules between sections are in `loading/`.
 
-The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
+The docstring under each field is its meaning in `docs/operate/configuration.md` and in the JSON Schema.
 """
 
 from typing import Literal, override
@@ -100,7 +100,8 @@ call with more is refused."""
     """Interval of heartbeats in a call without other progress, if the client requests progress."""
 
     ask_seconds: Seconds = 300.0
-    """How long a question to a caller stays open; after that it counts as cancelled. See [asking.md](asking.md)."""
+    """How long a question to a caller stays open; after that it counts as cancelled. See \
+[asking.md](../use/asking.md)."""
 
     max_open_questions: CountOrZero = 256
     """Calls that may wait for answers of their callers at once, per worker process; further questions are declined. \
@@ -108,7 +109,7 @@ With `auth`, a caller has half of them at most; those without a token count as o
 
     state_keys: tuple[StateKey, ...] = Field(default=(), repr=False)
     """Secrets of at least 32 bytes by which the states of open questions (2026-07-28) are sealed: the first one \
-seals, all open. Without any: a key of the gateway's own, lost with its process. See [asking.md](asking.md)."""
+seals, all open. Without any: a key of the gateway's own, lost with its process. See [asking.md](../use/asking.md)."""
 
     health_seconds: SecondsOrZero = 60.0
     """Interval at which the gateway checks the downstreams of its agents by itself, for the metrics; 0 for never. \
@@ -128,12 +129,12 @@ Servers that receive callers' tokens are asked at most every 10 minutes, and no 
 mode on `registry_port`)."""
 
     console: Flag | None = None
-    """Serve the [console](console.md) at `/console/`, on the gateway's port (in per-port mode on `registry_port`). \
-Default: only if the gateway listens on loopback alone, also behind `trusted_proxies`."""
+    """Serve the [console](../use/console.md) at `/console/`, on the gateway's port (in per-port mode on \
+`registry_port`). Default: only if the gateway listens on loopback alone, also behind `trusted_proxies`."""
 
     console_run_tools: Flag = True
     """Callers that may run an agent may run single tools of its downstreams in the console, without the agent's model \
-and instruction. See [console.md](console.md#run-a-tool)."""
+and instruction. See [console.md](../use/console.md#run-a-tool)."""
 
     console_registries: tuple[PublicUrl, ...] = ()
     """URLs of other gateways whose agents the console may show and call; those must have this gateway's origin in \
@@ -141,7 +142,7 @@ their `allowed_origins`."""
 
     trace_url: TraceUrl | None = None
     """Page of a call's trace, such as `https://jaeger.example.com/trace/{trace_id}`. Results of calls have it in \
-`_meta["pallas/trace_url"]`, and the console shows a link. See [traces](operating.md#traces)."""
+`_meta["pallas/trace_url"]`, and the console shows a link. See [traces](observability.md#traces)."""
 
     tool_names: ToolNames = ("send_message", "{agent}")
     """Names of the message tool; `{agent}` stands for the agent's name."""
@@ -167,7 +168,7 @@ their `allowed_origins`."""
 
     database: DatabaseUrl | None = Field(default=None, validation_alias=AliasChoices("database", "threads"), repr=False)
     """Database of conversations: `sqlite:///pallas.db` (relative to this file) or \
-`postgresql://user:password@host/name`; see [threads.md](threads.md). The older name of this key is `threads`. \
+`postgresql://user:password@host/name`; see [threads.md](../use/threads.md). The older name of this key is `threads`. \
 Requires `pip install 'pallas-gateway[database]'`. Without it there are no threads and no agents that are changed over \
 HTTP."""
 
@@ -176,7 +177,7 @@ HTTP."""
 `pallas-gateway database upgrade` upgrades them. See [upgrading.md](upgrading.md#the-database)."""
 
     agents_may_use: AgentsMayUseSettings = Field(default_factory=AgentsMayUseSettings)
-    """What [agents of the database](agents-as-data.md) may use, which are made and changed over HTTP. Default: \
+    """What [agents of the database](../use/agents-as-data.md) may use, which are made and changed over HTTP. Default: \
 nothing, so that none can be created."""
 
     threads_lease_seconds: LeaseSeconds = 30.0
@@ -189,7 +190,7 @@ token are one owner."""
 
     keep_tool_results: Flag = True
     """Store the tool calls of a turn with their results, the first 16 KB of each: clients can read them, and the \
-model reads them in later turns. See [threads.md](threads.md#tools-of-earlier-turns)."""
+model reads them in later turns. See [threads.md](../use/threads.md#tools-of-earlier-turns)."""
 
     thread_expire_days: Seconds | None = None
     """Delete threads that nothing has changed for so many days. Default: threads are kept."""

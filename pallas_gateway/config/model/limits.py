@@ -1,6 +1,6 @@
 """`gateway.limits` and `gateway.prices` as frozen models: what callers may use, and what models cost.
 
-The docstring under each field is its meaning in `docs/configuration.md` and in the JSON Schema.
+The docstring under each field is its meaning in `docs/operate/configuration.md` and in the JSON Schema.
 """
 
 from typing import Literal

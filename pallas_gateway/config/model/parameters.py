@@ -1,6 +1,6 @@
 """The parameters of a call: their ranges and meanings, for `default_params` and for calls.
 
-The docstring under each field is its meaning in `docs/configuration.md` and in the schema of the message tool.
+The docstring under each field is its meaning in `docs/operate/configuration.md` and in the schema of the message tool.
 """
 
 import re

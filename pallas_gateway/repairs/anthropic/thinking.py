@@ -10,7 +10,7 @@ Reproduction: `anthropic.claude-sonnet-4-6` with `RequestParams(temperature=0.2)
 
 Repair: such a request has no thinking, nor have the later ones of its call, because the API refuses thinking after tool
 calls without it. For models that always think, the choice of the tool is left out. Both are in
-`_meta["pallas/params"]` ([parameters](parameters.md#what-had-no-effect)).
+`_meta["pallas/params"]` ([parameters](use/parameters.md#what-had-no-effect)).
 """
 
 from __future__ import annotations

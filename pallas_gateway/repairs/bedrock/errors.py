@@ -8,8 +8,8 @@ Reproduction: have the server answer 429: the agent's reply has `stop_reason` `e
 
 Repair: `_bedrock_error_response` raises. Only `ValidationException` starts fast-agent's search for another form of the
 request; all other errors end the turn, or repeat the request
-([retries](operating.md#requests-that-are-repeated)). Its stop reasons `content_filtered` and `guardrail_intervened` are
-`safety`, not `endTurn`.
+([retries](operate/providers-at-work.md#requests-that-are-repeated)). Its stop reasons `content_filtered` and
+`guardrail_intervened` are `safety`, not `endTurn`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ silently, and ignores `Retry-After`.
 
 Reproduction: answer 429 with `Retry-After: 1` to the first request.
 
-Repair: a turn sends up to three requests ([retries](operating.md#requests-that-are-repeated)).
+Repair: a turn sends up to three requests ([retries](operate/providers-at-work.md#requests-that-are-repeated)).
 """,
         library="fast_agent",
         gone_when=(

@@ -1,4 +1,4 @@
-"""docs/audit.md has every field and action, and no other."""
+"""docs/operate/audit.md has every field and action, and no other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(pallas_gateway.__file__).parent
-PAGE = (PACKAGE.parent / "docs" / "audit.md").read_text()
+PAGE = (PACKAGE.parent / "docs" / "operate" / "audit.md").read_text()
 
 
 def first_cells(heading: str) -> list[str]:

@@ -248,13 +248,13 @@ def test_extra_takes_every_key_that_samples_and_those_that_the_agent_names() -> 
 
 
 def test_the_document_lists_the_keys_that_extra_takes() -> None:
-    document = (Path(__file__).parents[3] / "docs" / "parameters.md").read_text()
+    document = (Path(__file__).parents[3] / "docs" / "use" / "parameters.md").read_text()
     [listed] = re.findall(r"takes the keys of this list, written like this, and no others: (.*?)\. Any", document, re.S)
     assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(SAMPLING_KEYS)
 
 
 def test_the_document_holds_the_schema_of_all_parameters() -> None:
-    document = (Path(__file__).parents[3] / "docs" / "parameters.md").read_text()
+    document = (Path(__file__).parents[3] / "docs" / "use" / "parameters.md").read_text()
     [written] = re.findall(r"## The schema.*```json\n(.*?)```", document, re.S)
     models = ("anthropic.claude-sonnet-5", "openai.gpt-4.1")
     everything = AgentSettings(module="agents.jarvis", caller_params=CallerParameters(names=PARAMETERS), models=models)

@@ -46,7 +46,7 @@ The gateway mends faults of fast-agent, Hypercorn, the MCP SDK and the libraries
 wrong, or harm another call. A repair has one file, a name, and a test that fails without it; `PALLAS_CHANGES=-NAME`
 switches it off. Sections without a name are mended by the gateway's own code, which cannot be switched off. Every name
 of a library that a repair needs is checked before it is used: an upgrade that removes one stops the start, and
-`make drift` names it ([upgrading](upgrading.md)).
+`make drift` names it ([upgrading](operate/upgrading.md)).
 
 Some faults have a script that shows them without the gateway, on loopback: `python tests/upstream/NAME.py` prints
 `fault` or `no fault`. `make test` runs these with the locked versions and `make drift` with the newest.
@@ -59,7 +59,7 @@ SLOW_PARTS = """\
 
 These files change no answer, only its cost: their tests compare the result with that of the library, and what does not
 have the usual form is left to the library. With versions that were not tested they are off. What each of them saves
-is in [0002](decisions/0002-fast-paths.md).
+is in [0002](develop/decisions/0002-fast-paths.md).
 """
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the models: `python -m tests.unit.config.configuration_page`.
+"""Writes docs/operate/configuration.md from the models: `python -m tests.unit.config.configuration_page`.
 
 The meanings of keys are the docstrings of the models.
 """
@@ -55,7 +55,7 @@ agents:
     agents: [research]
 ```
 
-An agent consists of a Python `module`, or [without Python](declared-agents.md) of an `instruction`, an
+An agent consists of a Python `module`, or [without Python](../use/declared-agents.md) of an `instruction`, an
 `instruction_file` or a `card`.
 
 Keys that begin with `x-` are ignored at every level, so they can contain anchors to merge with `<<`. Any other key that
@@ -93,8 +93,8 @@ The file is fast-agent's own (`fast-agent.yaml` and `fast-agent.config.yaml` are
 | `mcp.servers.<name>` | `url` or `command`, `transport`, `headers` and `access_token`: what health checks probe |
 | `mcp.servers.<name>.forward_inbound_auth` | `true`: receives the caller's bearer, unless it has its own header |
 | `mcp.servers.<name>.token_exchange` | receives an exchanged token instead, see [token exchange](token-exchange.md) |
-| `mcp.servers.<name>.listing_seconds` | 60; 0: no cache; see [listings](operating.md#what-downstreams-are-asked) |
-| `mcp.servers.<name>.warm` | [stdio](operating.md#stdio-servers): processes that are started in advance, default 1 |
+| `mcp.servers.<name>.listing_seconds` | 60; 0: no cache; see [listings](health.md#what-downstreams-are-asked) |
+| `mcp.servers.<name>.warm` | [stdio](stdio-servers.md): processes that are started in advance, default 1 |
 | `mcp.servers.<name>.max_processes` | stdio: processes at once in each worker, default 16 |
 | `mcp.servers.<name>.idle_seconds` | stdio: a process that was ready for so long is ended, default 300 |
 | `mcp.servers.<name>.shared` | stdio: `true`: all calls use one process, of a server that keeps no state of a caller |
@@ -114,7 +114,7 @@ PEERS = """\
 
 An agent can call another agent of the same gateway (its peer). Name the peer in `depends_on`, which also starts it
 first: it can then be used as the server of its name (`servers=["research"]`), without an entry in
-`fastagent.config.yaml`. For a [declared agent](declared-agents.md), `agents: [research]` is sufficient.
+`fastagent.config.yaml`. For a [declared agent](../use/declared-agents.md), `agents: [research]` is sufficient.
 
 A server of that name in `fastagent.config.yaml` takes the place of this. One that is written there with the peer's
 address on the peer's own port, `http://localhost:8250/mcp` or with the top-level `host` in place of `localhost`, leads
@@ -123,7 +123,7 @@ to the peer as well. The gateway calls the peer in the process, whatever listens
 
 
 def markdown() -> str:
-    """Return the page `docs/configuration.md`."""
+    """Return the page `docs/operate/configuration.md`."""
     tables = [f"## {title}\n\n{_table(model)}" for title, model in SECTIONS]
     return "\n".join([INTRODUCTION, *tables, ENVIRONMENT, FASTAGENT, PEERS])
 

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from pallas_gateway.cli.schema import json_schema
 from tests.unit.config.configuration_page import SECTIONS, markdown
 
-PAGE = Path(__file__).parents[3] / "docs" / "configuration.md"
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "configuration.md"
 
 GOOD = """\
 name: my-project

@@ -1,4 +1,4 @@
-"""docs/operating.md lists every event the code can log with its level, and every quiet library."""
+"""docs/operate/observability.md lists every event the code can log with its level, and every quiet library."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ import pytest
 
 import pallas_gateway
 from pallas_gateway.telemetry.logs import QUIET_LOGGERS
-from tests.support.operating import section
+from tests.support.observability_page import section
 
 PACKAGE = Path(pallas_gateway.__file__).parent
 REFERENCE = section("Logging")

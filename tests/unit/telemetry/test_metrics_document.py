@@ -1,4 +1,4 @@
-"""docs/operating.md has every metric as it is, no other, and alerts that Prometheus takes."""
+"""docs/operate/observability.md has every metric as it is, no other, and alerts that Prometheus takes."""
 
 import re
 from pathlib import Path

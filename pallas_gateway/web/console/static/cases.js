@@ -1,4 +1,4 @@
-/** Rated answers as cases for evaluations; docs/cases.md describes the format. Pure. */
+/** Rated answers as cases for evaluations; docs/use/cases.md describes the format. Pure. */
 
 import { answerOf, historyOf } from './conversations.js';
 import { outcomeOf } from './outcome.js';

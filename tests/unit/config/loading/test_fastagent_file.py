@@ -250,7 +250,7 @@ def test_a_token_exchange_that_cannot_work_is_refused(text: str, path: str, mess
 
 
 def test_the_reference_names_every_key_of_a_token_exchange() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "token-exchange.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "operate" / "token-exchange.md").read_text()
     assert [key for key in TokenExchangeSettings.model_fields if f"| `{key}` |" not in page] == []
 
 

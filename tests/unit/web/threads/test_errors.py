@@ -1,4 +1,4 @@
-"""docs/threads.md lists the reasons of errors with their statuses."""
+"""docs/use/threads.md lists the reasons of errors with their statuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pallas_gateway.errors import CallFailedError, CallRefusedError
 from pallas_gateway.threads.records import CANCELLED
 from pallas_gateway.web.threads.errors import _BY_REASON, ThreadsApiError, response_to
 
-TEXT = (Path(__file__).parents[4] / "docs" / "threads.md").read_text()
+TEXT = (Path(__file__).parents[4] / "docs" / "use" / "threads.md").read_text()
 ROWS = re.findall(r"^\| (\d{3}[^|]*) \| ([^\n]*) \|$", TEXT, re.MULTILINE)
 
 

@@ -21,8 +21,10 @@ const SENTENCES = /** @type {Record<string, string>} */ ({
 });
 
 const DOCUMENTS = [
-  'agents-as-data', 'console', 'clients', 'connect', 'chat', 'openai-api', 'threads', 'cases', 'asking', 'parameters', 'configuration', 'declared-agents', 'providers', 'security', 'sign-in',
-  'calls', 'limits', 'audit', 'token-exchange', 'deploy', 'company', 'from-one-machine-to-many', 'operating', 'performance', 'upgrading', 'architecture', 'upstream',
+  'README', 'use/connect', 'use/console', 'use/chat', 'use/sign-in', 'use/asking', 'use/clients', 'use/openai-api', 'use/threads', 'use/parameters', 'use/cases', 'use/declared-agents', 'use/agents-as-data',
+  'operate/README', 'operate/configuration', 'operate/security', 'operate/limits', 'operate/audit', 'operate/calls', 'operate/health', 'operate/observability', 'operate/reloading', 'operate/providers',
+  'operate/providers-at-work', 'operate/stdio-servers', 'operate/token-exchange', 'operate/agents-in-files', 'operate/deploy', 'operate/company', 'operate/from-one-machine-to-many', 'operate/upgrading',
+  'performance', 'upstream', 'develop/README', 'develop/architecture',
 ];
 
 const ready = signal(/** @type {any} */ (null));

@@ -1,11 +1,11 @@
-"""docs/operating.md, a section at a time, for the tests that hold it against the code."""
+"""docs/operate/observability.md, a section at a time, for the tests that hold it against the code."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-TEXT = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "operate" / "observability.md").read_text()
 _TITLE = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
