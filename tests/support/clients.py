@@ -31,7 +31,7 @@ from mcp_types import (
 )
 
 from .protocol_messages import from_server
-from .waiting import Changes
+from .waiting import WAIT_SECONDS, Changes
 
 MODERN_VERSION = "2026-07-28"
 INITIALIZE_VERSIONS = ("2025-03-26", "2025-06-18", "2025-11-25")
@@ -98,7 +98,9 @@ class McpClient:
         """Get a prompt."""
         return await self.sdk.get_prompt(name, arguments)
 
-    async def wait_for_logs(self, count: int, timeout_seconds: float = 20) -> list[LoggingMessageNotificationParams]:
+    async def wait_for_logs(
+        self, count: int, timeout_seconds: float = WAIT_SECONDS
+    ) -> list[LoggingMessageNotificationParams]:
         """Return the log notifications once `count` have arrived."""
         await self._log.changes.until(
             lambda: len(self.logs) >= count, timeout_seconds, what=f"{count} log notifications, {len(self.logs)} so far"
@@ -123,7 +125,7 @@ class ProgressLog:
         self.events.append((progress, total, message))
         self._changes.announce()
 
-    async def wait_for(self, count: int, timeout_seconds: float = 20) -> None:
+    async def wait_for(self, count: int, timeout_seconds: float = WAIT_SECONDS) -> None:
         """Return once `count` notifications have arrived."""
         await self._changes.until(
             lambda: len(self.events) >= count, timeout_seconds, what=f"{count} progress events, {self.events} so far"
@@ -220,7 +222,7 @@ class RawCall:
         """Wait for the whole response."""
         return await asyncio.wait_for(asyncio.shield(self._task), timeout_seconds)
 
-    async def wait_for_notifications(self, count: int, timeout_seconds: float = 20) -> list[dict[str, Any]]:
+    async def wait_for_notifications(self, count: int, timeout_seconds: float = WAIT_SECONDS) -> list[dict[str, Any]]:
         """Return the notifications once `count` have arrived."""
         await self._changes.until(
             lambda: len(self.notifications) >= count, timeout_seconds, what=f"{count} notifications of {self.messages}"

@@ -15,6 +15,7 @@ from typing import IO, Any
 import pytest
 
 from pallas_gateway.cli.app import main
+from tests.support.waiting import WAIT_SECONDS
 
 GATEWAY = ("-m", "pallas_gateway")
 PALLAS = ("-c", "from pallas_gateway.cli.app import pallas_main; pallas_main()")
@@ -112,7 +113,7 @@ class Program:
         """Send a signal."""
         self._process.send_signal(number)
 
-    def end(self, timeout_seconds: float = 20) -> Ran:
+    def end(self, timeout_seconds: float = WAIT_SECONDS) -> Ran:
         """Wait for its end."""
         code = self._process.wait(timeout_seconds)
         for reader in self._readers:

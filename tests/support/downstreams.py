@@ -29,7 +29,7 @@ from .asgi import (
 )
 from .listener import reserved_port, serve_app
 from .protocol_messages import to_server
-from .waiting import Changes, Gate
+from .waiting import WAIT_SECONDS, Changes, Gate
 
 Era = Literal["both", "initialize", "modern"]
 MODERN_VERSION = "2026-07-28"
@@ -96,13 +96,13 @@ class Recorder:
         """Forget the requests so far; open ones and sessions are still counted."""
         self.requests.clear()
 
-    async def until(self, predicate: Callable[["Recorder"], object], timeout_seconds: float = 20) -> None:
+    async def until(self, predicate: Callable[["Recorder"], object], timeout_seconds: float = WAIT_SECONDS) -> None:
         """Return once `predicate(self)` holds; looked at again whenever a request begins, answers or ends."""
         await self._changes.until(
             lambda: predicate(self), timeout_seconds, what=f"the recorder (so far: {self.rpc_methods})"
         )
 
-    async def wait_until_idle(self, timeout_seconds: float = 20) -> None:
+    async def wait_until_idle(self, timeout_seconds: float = WAIT_SECONDS) -> None:
         """Return once no request and no stream is open."""
         await self.until(lambda _: not self.open, timeout_seconds)
 

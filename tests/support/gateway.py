@@ -19,7 +19,15 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.limits import ConnectionLimits, DatabaseLimits, GatewayLimits, RuntimeLimits
+from pallas_gateway.limits import (
+    ConnectionLimits,
+    DatabaseLimits,
+    GatewayLimits,
+    HealthLimits,
+    ListingLimits,
+    ProgramLimits,
+    RuntimeLimits,
+)
 from pallas_gateway.mcp_server.endpoint import McpEndpoint
 from pallas_gateway.runtime.runtime import FastAgentRuntime
 from pallas_gateway.serving.reload import Reloads
@@ -28,7 +36,7 @@ from pallas_gateway.web.openai.api import OpenAiApi
 from tests.support.api_types import checked_openai
 from tests.support.configuration import load_deployment
 from tests.support.protocol_messages import checked_answers
-from tests.support.waiting import eventually
+from tests.support.waiting import WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -41,6 +49,7 @@ if TYPE_CHECKING:
 
 
 _packages = itertools.count()
+PATIENCE_SECONDS = 60.0
 McpEndpoint.handle = checked_answers(McpEndpoint.handle)  # type: ignore[method-assign,assignment]
 OpenAiApi.__call__ = checked_openai(OpenAiApi.__call__)  # type: ignore[method-assign,assignment]
 
@@ -49,17 +58,27 @@ OpenAiApi.__call__ = checked_openai(OpenAiApi.__call__)  # type: ignore[method-a
 class Limits:
     """Those of the gateways that a test serves; it may change them while one runs.
 
-    Their stops do not wait for late requests: thousands of gateways stop, few of them with clients. On a busy machine
-    they wait for a slow database instead of counting calls alone.
+    Their stops do not wait for late requests: thousands of gateways stop, few of them with clients. They wait long for
+    what answers: a machine that stands still for seconds, with the gateway and all it asks, is no failure. A test of
+    such a deadline sets it.
     """
 
     gateway: GatewayLimits = field(
         default_factory=lambda: GatewayLimits(
             connections=ConnectionLimits(last_answers_seconds=0, last_requests_seconds=0),
-            database=DatabaseLimits(count_seconds={"postgresql": 60.0, "sqlite": 60.0}),
+            database=DatabaseLimits(count_seconds=dict.fromkeys(("postgresql", "sqlite"), PATIENCE_SECONDS)),
+            health=HealthLimits(probe_seconds=PATIENCE_SECONDS, preflight_seconds=PATIENCE_SECONDS),
         )
     )
-    runtime: RuntimeLimits = field(default_factory=RuntimeLimits)
+    runtime: RuntimeLimits = field(
+        default_factory=lambda: RuntimeLimits(
+            attach_seconds=PATIENCE_SECONDS,
+            listings=ListingLimits(ask_seconds=PATIENCE_SECONDS),
+            programs=ProgramLimits(
+                start_seconds=PATIENCE_SECONDS, rehearse_seconds=PATIENCE_SECONDS, list_seconds=PATIENCE_SECONDS
+            ),
+        )
+    )
 
 
 _limits = [Limits()]
@@ -269,7 +288,7 @@ def _inside(project: Project) -> Iterator[None]:
             del sys.modules[name]
 
 
-async def until_idle(served: Running, timeout_seconds: float = 20) -> None:
+async def until_idle(served: Running, timeout_seconds: float = WAIT_SECONDS) -> None:
     """Wait until no call and no instance is left."""
     agents = served.gateway.agents
     await eventually(

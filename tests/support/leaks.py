@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from .waiting import tick
+from .waiting import WAIT_SECONDS, tick
 
 # sse-starlette keeps one such task per event loop, from the first stream of the initialize era until the loop ends.
 LIVES_WITH_THE_LOOP = "_shutdown_watcher"
@@ -42,7 +42,7 @@ def snapshot() -> Snapshot:
     return Snapshot(tasks, _descriptors())
 
 
-async def assert_nothing_left(before: Snapshot, timeout_seconds: float = 20) -> None:
+async def assert_nothing_left(before: Snapshot, timeout_seconds: float = WAIT_SECONDS) -> None:
     """Wait until no more is open than `before`; `AssertionError` naming the rest after `timeout_seconds`.
 
     What only the garbage collector would close is not left behind. It is asked for that ever more seldom, and at last:

@@ -23,7 +23,7 @@ from pallas_gateway.questions.asking import NO_QUESTIONS, Questions
 from pallas_gateway.questions.call_client import CallClient
 from pallas_gateway.runtime.protocols import AgentSpec, Declared, Downstream, LlmProvider, ModelFacts, ServerTools
 
-from .waiting import Changes, Gate
+from .waiting import WAIT_SECONDS, Changes, Gate
 
 type Answer = Callable[[Call], Reply]
 type Tell = Callable[[Call, EventSink], None]
@@ -152,7 +152,7 @@ class MemoryAgent:
     credentials: list[Credentials] = field(default_factory=list)
     changes: Changes = field(default_factory=Changes)
 
-    async def until(self, predicate: Callable[["MemoryAgent"], object], timeout_seconds: float = 20) -> None:
+    async def until(self, predicate: Callable[["MemoryAgent"], object], timeout_seconds: float = WAIT_SECONDS) -> None:
         """Return once `predicate(self)` holds."""
         await self.changes.until(lambda: predicate(self), timeout_seconds, what=f"the agent (so far: {self})")
 

@@ -29,7 +29,7 @@ from .asgi import (
 )
 from .listener import serve_app
 from .provider_requests import to_provider
-from .waiting import Changes, Gate
+from .waiting import WAIT_SECONDS, Changes, Gate
 
 MODEL = "test-model"
 CREATED = 1_700_000_000  # every answer is made at the same second, so equal scripts give equal bytes
@@ -301,16 +301,16 @@ class ScriptedLlm:
         self.script = script if callable(script) else in_order(script)
         self.requests, self.aborted, self.surprises = [], [], []
 
-    async def wait_for_requests(self, count: int, timeout_seconds: float = 20) -> list[LlmRequest]:
+    async def wait_for_requests(self, count: int, timeout_seconds: float = WAIT_SECONDS) -> list[LlmRequest]:
         """Return the first `count` requests once that many have arrived."""
         await self._until(lambda: len(self.requests) >= count, timeout_seconds, f"{count} LLM requests")
         return self.requests[:count]
 
-    async def wait_for_aborted(self, count: int = 1, timeout_seconds: float = 20) -> None:
+    async def wait_for_aborted(self, count: int = 1, timeout_seconds: float = WAIT_SECONDS) -> None:
         """Return once `count` clients have hung up mid-answer."""
         await self._until(lambda: len(self.aborted) >= count, timeout_seconds, f"{count} aborted LLM requests")
 
-    async def wait_until_idle(self, timeout_seconds: float = 20) -> None:
+    async def wait_until_idle(self, timeout_seconds: float = WAIT_SECONDS) -> None:
         """Return once no request is running."""
         await self._until(lambda: self.in_flight == 0, timeout_seconds, "an idle LLM")
 

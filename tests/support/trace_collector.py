@@ -12,7 +12,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from .asgi import Receive, Scope, Send, headers_of, plain_lifespan, read_body, respond
 from .listener import serve_app
-from .waiting import Changes
+from .waiting import WAIT_SECONDS, Changes
 
 type Value = str | int | float | bool | list[Value] | None
 
@@ -62,7 +62,7 @@ class TraceCollector:
         """Whether `text` stands anywhere in what was sent."""
         return any(text.encode() in body for body in self.bodies)
 
-    async def wait_for_spans(self, count: int, timeout_seconds: float = 20) -> None:
+    async def wait_for_spans(self, count: int, timeout_seconds: float = WAIT_SECONDS) -> None:
         """Return once that many spans have come."""
         await self._changes.until(lambda: len(self.spans) >= count, timeout_seconds, what=f"{count} spans")
 

@@ -5,23 +5,28 @@ Every wait is bounded and fails with `AssertionError`, so a test that hangs says
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, overload
 
 POLL_SECONDS = 0.005  # long enough not to starve the loop, short enough not to be noticed
+WAIT_SECONDS = 60.0
+"""Bound of a wait that says nothing else. A machine that does other work beside may stand still for many seconds."""
 
 
 @overload
 async def eventually[T](
-    predicate: Callable[[], Awaitable[T]], timeout_seconds: float = 20, *, what: str = ...
+    predicate: Callable[[], Awaitable[T]], timeout_seconds: float = WAIT_SECONDS, *, what: str = ...
 ) -> T: ...
 
 
 @overload
-async def eventually[T](predicate: Callable[[], T], timeout_seconds: float = 20, *, what: str = ...) -> T: ...
+async def eventually[T](predicate: Callable[[], T], timeout_seconds: float = WAIT_SECONDS, *, what: str = ...) -> T: ...
 
 
-async def eventually(predicate: Callable[[], Any], timeout_seconds: float = 20, *, what: str = "the condition") -> Any:
+async def eventually(
+    predicate: Callable[[], Any], timeout_seconds: float = WAIT_SECONDS, *, what: str = "the condition"
+) -> Any:
     """Return the first truthy value of `predicate`, asked again and again (it may be async).
 
     For facts nobody announces; where somebody does, `Changes` answers at once.
@@ -43,6 +48,33 @@ async def tick() -> None:
         await asyncio.wait_for(asyncio.Event().wait(), POLL_SECONDS)
     except TimeoutError:
         return
+
+
+class Stopwatch:
+    """Seconds in which the event loop was free: what code has waited for, not what a busy machine added."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    async def run(self) -> None:
+        """Count without end."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            began = clock()
+            await tick()
+            self.seconds += min(clock() - began, 2 * POLL_SECONDS)
+
+
+@asynccontextmanager
+async def stopwatch() -> AsyncGenerator[Stopwatch]:
+    """Measure the block; for assertions that something is not waited for."""
+    one = Stopwatch()
+    running = asyncio.create_task(one.run())
+    try:
+        yield one
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
 
 
 class Changes:
@@ -112,13 +144,13 @@ class Gate:
         self.passed.append(label)
         self._changes.announce()
 
-    async def wait_for_entered(self, count: int = 1, timeout_seconds: float = 20) -> None:
+    async def wait_for_entered(self, count: int = 1, timeout_seconds: float = WAIT_SECONDS) -> None:
         """Return once `count` have entered in all, whatever became of them."""
         await self._changes.until(
             lambda: len(self.entered) >= count, timeout_seconds, what=f"{count} entering, {self.entered} so far"
         )
 
-    async def wait_for_cancelled(self, count: int = 1, timeout_seconds: float = 20) -> None:
+    async def wait_for_cancelled(self, count: int = 1, timeout_seconds: float = WAIT_SECONDS) -> None:
         """Return once `count` have been cancelled while held."""
         await self._changes.until(
             lambda: len(self.cancelled) >= count, timeout_seconds, what=f"{count} cancelled, {self.cancelled} so far"

@@ -221,13 +221,13 @@ async def test_no_text_takes_much_longer_to_search_for_than_another(database_url
     async with opened(database_url) as threads:
         thread = await threads.store.create("me", "solo")
         await say(threads, thread.id, "a" * 8_000_000)
-        seconds = []
-        for text_ in ("none of this", "a" * 199 + "b"):
+        seconds: dict[str, list[float]] = {"none of this": [], "a" * 199 + "b": []}
+        for text_ in [*seconds] * 3:
             began = perf_counter()
             page = await threads.store.threads_of("me", ("solo", ""), WantedThreads(10, search=text_))
-            seconds.append(perf_counter() - began)
+            seconds[text_].append(perf_counter() - began)
             assert page.threads == ()
-    harmless, hostile = seconds
+    harmless, hostile = map(min, seconds.values())  # the shortest: other processes only make it longer
     assert hostile < 20 * harmless  # 75 times with LIKE, by which a search of all that an owner may store took minutes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from time import monotonic
+from time import process_time
 from typing import Any
 
 import pytest
@@ -206,9 +206,9 @@ def deep(levels: int) -> Any:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_hostile_document_is_one_problem_soon(written: Any, path: str) -> None:
-    began = monotonic()
+    began = process_time()
     found = problems(written)
-    assert monotonic() - began < 3
+    assert process_time() - began < 3
     assert path in found
     assert len(found) <= 21
     assert len(str(found)) < 10_000

@@ -210,10 +210,10 @@ def test_a_clean_line_costs_next_to_nothing() -> None:
 
 
 def _seconds_for(lines: int, known: KnownSecrets) -> float:
-    began = time.perf_counter()
+    began = time.thread_time()
     for _ in range(lines):
         redacted(LINE, known.forms)
-    return time.perf_counter() - began
+    return time.thread_time() - began
 
 
 @pytest.mark.parametrize(
