@@ -110,6 +110,7 @@ class DatabaseLimits:
         count_seconds: Longest wait for one transaction that counts calls, by kind of database; after that the database
             is not asked until it has been tried out. Writers of SQLite have no queue: with several busy processes, one
             of them may wait for seconds.
+        use_seconds: A request waits so long for one attempt to use the state of its call.
         expired_seconds: What calls of killed processes have left is deleted so long after it expired,
         clean_seconds: and looked for so often.
     """
@@ -118,6 +119,7 @@ class DatabaseLimits:
     try_again_seconds: float = 3.0
     busy_seconds: float = 10.0
     count_seconds: Mapping[str, float] = field(default_factory=lambda: {"postgresql": 1.5, "sqlite": 5.0})
+    use_seconds: float = 3.0
     expired_seconds: float = 600.0
     clean_seconds: float = 60.0
 

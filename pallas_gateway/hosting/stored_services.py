@@ -39,7 +39,9 @@ class StoredServices:
         limits = limits or GatewayLimits()
         connections, process = self.database.connections, leases.process or secrets.token_hex(4)
         self.threads = Threads(database, leases, limits.threads)
-        self.states = StoredStates(connections, process, is_open=lambda: self.database.is_open)
+        self.states = StoredStates(
+            connections, process, limits.database.use_seconds, is_open=lambda: self.database.is_open
+        )
         self.counters = StoredCounters(
             connections,
             leases.seconds,

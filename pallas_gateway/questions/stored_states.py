@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from pallas_gateway.database.connections import Database
 
-USE_SECONDS = 3.0
-"""A request's longest wait for one attempt to use its state."""
-
 
 class StoredStates:
     """The `StateUses` of gateways that share a database.
@@ -33,9 +30,17 @@ class StoredStates:
     can use the state again; `_here` keeps two requests of one process apart.
     """
 
-    def __init__(self, database: Database, process: str, *, is_open: Callable[[], bool]) -> None:
-        """`process` is unique; `is_open` returns True once the tables are there."""
+    def __init__(self, database: Database, process: str, use_seconds: float, *, is_open: Callable[[], bool]) -> None:
+        """Take the database, and what it is asked with.
+
+        Args:
+            database: of the threads.
+            process: a unique name.
+            use_seconds: A request waits so long for one attempt to use its state.
+            is_open: returns True once the tables are there.
+        """
         self._database = database
+        self._use_seconds = use_seconds
         self._process = process
         self._is_open = is_open
         self._here = UsedStates()
@@ -90,7 +95,7 @@ class StoredStates:
             used_by = select(used_states.c.process).where(used_states.c.ticket == ticket)
             return (await sql.execute(used_by)).scalar_one_or_none() == self._process
 
-        return await tried_again(lambda: self._database.write(written, seconds=USE_SECONDS))
+        return await tried_again(lambda: self._database.write(written, seconds=self._use_seconds))
 
     async def _taken_back(self, using: asyncio.Task[bool], ticket: str) -> None:
         await asyncio.wait({using})

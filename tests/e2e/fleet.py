@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from tests.support.commands import READY_SECONDS, started
+from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
@@ -21,7 +22,7 @@ from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
     from ssl import SSLContext
 
     from tests.support.commands import Program
@@ -89,7 +90,7 @@ class WorkerManager:
         """Every other worker stands still: what comes meanwhile comes to this one."""
         others = self.pids - {pid}
         for other in others:
-            os.kill(other, signal.SIGSTOP)
+            stop_process(other)
         try:
             yield
         finally:
@@ -118,7 +119,9 @@ QUESTION = {"message": "Who?", "fields": [{"name": "name", "type": "text"}]}
 
 
 @asynccontextmanager
-async def fleet(path: Path, *arguments: str, workers: int = 2, **gateway: Any) -> AsyncGenerator[WorkerManager]:
+async def fleet(
+    path: Path, *arguments: str, workers: int = 2, command: Sequence[str] = PATIENT_GATEWAY, **gateway: Any
+) -> AsyncGenerator[WorkerManager]:
     """Serve `root`, which may call its peer `peer`, with so many workers; ready when the block begins."""
     gate = Gate()
     folder = path / "project"
@@ -138,9 +141,9 @@ async def fleet(path: Path, *arguments: str, workers: int = 2, **gateway: Any) -
         )
         environ = {"PALLAS_LOG_FILE": str(folder / "pallas.log"), "PALLAS_LOG_STDERR": "1"}
         program = stack.enter_context(
-            started(["serve", "--workers", str(workers), *arguments], folder, environ=environ)
+            started(["serve", "--workers", str(workers), *arguments], folder, command=command, environ=environ)
         )
-        await asyncio.to_thread(program.wait_for, "Try:", READY_SECONDS / 2 * workers)
+        await asyncio.to_thread(program.wait_for, "Try:", READY_SECONDS)
         yield WorkerManager(program, folder, llm, gate, ports)
         gate.open()
         program.signal(signal.SIGTERM)
@@ -168,14 +171,26 @@ def _asking(told: str, answers: list[str], gate: Gate) -> Turn:
     return hang(gate) if told == "ask hang" else say(answers[0])
 
 
+def stop_process(pid: int) -> None:
+    """Have a process stand still; returns when it does, which may be after the signal was sent."""
+    os.kill(pid, signal.SIGSTOP)
+    for status in Path(f"/proc/{pid}/task").glob("*/stat"):
+        while _stat_of(status)[:1] not in (["T"], ["Z"], []):
+            time.sleep(0)  # gives the processor away
+
+
+def _stat_of(status: Path) -> list[str]:
+    try:
+        return status.read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
 def _children_of(pid: int) -> set[int]:
     found = set()
     for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            after_name = status.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(after_name[1]) == pid and after_name[0] != "Z":
+        after_name = _stat_of(status)
+        if after_name and int(after_name[1]) == pid and after_name[0] != "Z":
             found.add(int(status.parent.name))
     return found
 

@@ -18,7 +18,7 @@ import httpx
 from tests.e2e.fleet import WorkerManager
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import HUMAN
-from tests.support.commands import started
+from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
@@ -269,4 +269,6 @@ class ReplicaToKill(Replicas):
 
 def _program(world: World, stack: AsyncExitStack, *arguments: str) -> Program:
     environ = {"PALLAS_LOG_FILE": str(world.project.path / "pallas.log"), "PALLAS_LOG_STDERR": "1"}
-    return stack.enter_context(started(["serve", *arguments], world.project.path, environ=environ))
+    return stack.enter_context(
+        started(["serve", *arguments], world.project.path, command=PATIENT_GATEWAY, environ=environ)
+    )

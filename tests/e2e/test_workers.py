@@ -389,11 +389,21 @@ async def test_a_crashed_worker_is_replaced_its_questions_are_kept_and_nothing_i
 
 async def test_every_log_line_is_whole_and_says_its_worker(served: WorkerManager) -> None:
     names = [f"{n}-{'x' * 100}" for n in range(20)]
-    await asyncio.gather(*(ask(served.url("peer"), "log", conversation_id=name) for name in names))
-    await served.calls_ended(lambda records: set(names) <= {record["conversation_id"] for record in records})
-    on_stderr = [json.loads(line) for line in served.program.err.splitlines() if line.startswith("{")]
-    assert len(on_stderr) == len(served.program.err.splitlines())
-    assert {record["worker"] for record in on_stderr if record["logger"] == "pallas.calls"} == {1, 2}
+    for pid, of_one in zip(sorted(served.pids), (names[:10], names[10:]), strict=True):
+        with served.only(pid):
+            await asyncio.gather(*(ask(served.url("peer"), "log", conversation_id=name) for name in of_one))
+
+    def all_are_there(records: list[dict[str, Any]]) -> bool:
+        return set(names) <= {record.get("conversation_id") for record in records}
+
+    await served.calls_ended(all_are_there)
+
+    def on_stderr() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in served.program.err.splitlines()]
+
+    await eventually(lambda: all_are_there(on_stderr()), what="the same lines on stderr")
+    of_calls = [record for record in on_stderr() if record["logger"] == "pallas.calls"]
+    assert {record["worker"] for record in of_calls} == {1, 2}
 
 
 async def test_a_drain_ends_the_calls_of_every_worker_and_the_gateway_with_0(tmp_path: Path) -> None:

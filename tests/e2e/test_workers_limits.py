@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -77,10 +78,14 @@ async def test_of_1000_calls_to_four_workers_exactly_100_begin_in_a_minute(tmp_p
         async def calls(http: httpx.AsyncClient) -> list[str]:
             return [await outcome_of(http) for _ in range(1000 // len(clients))]
 
-        outcomes = await asyncio.gather(*map(calls, clients))
+        began = monotonic()
+        outcomes = Counter(one for each in await asyncio.gather(*map(calls, clients)) for one in each)
+        minutes = 1 + int((monotonic() - began) // 60)  # a machine that takes longer than one begins others later
         refused = await served.metric("pallas_calls_refused_total", agent="peer", reason="limited")
-    assert Counter(one for each in outcomes for one in each) == {OK: 100, LIMITED: 900}
-    assert refused == 900
+    assert outcomes.keys() == {OK, LIMITED}
+    assert 100 <= outcomes[OK] <= 100 * minutes
+    assert outcomes.total() == 1000
+    assert refused == outcomes[LIMITED]
 
 
 async def test_the_leases_of_a_killed_worker_end_and_its_calls_are_in_the_audit_log(tmp_path: Path) -> None:
@@ -98,8 +103,8 @@ async def test_the_leases_of_a_killed_worker_end_and_its_calls_are_in_the_audit_
         os.kill(dying, signal.SIGKILL)
         assert await asyncio.gather(*lost, return_exceptions=True) != [OK, OK]
         await until(OK, other)
+        ended = await eventually(lambda: _two_ended(audited(served)), what="the ends of both calls")
         lines = audited(served)
-    ended = [line for line in lines if line["action"] == "call_end" and line["reason"] == "worker_ended"]
     assert [line["outcome"] for line in ended] == ["error", "error"]
     assert {line["call_id"] for line in ended} <= {line["call_id"] for line in lines if line["outcome"] == "allowed"}
 
@@ -194,8 +199,14 @@ async def test_calls_of_two_workers_are_one_chain_with_two_lines_each(tmp_path: 
 
 
 def audited(served: WorkerManager) -> list[dict[str, Any]]:
-    """The lines of the audit log so far."""
-    return [json.loads(line) for line in (served.folder / "audit.log").read_text().splitlines()]
+    """The lines of the audit log so far, without one that is half written."""
+    whole, _, _ = (served.folder / "audit.log").read_text().rpartition("\n")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def _two_ended(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    ended = [line for line in lines if line["action"] == "call_end" and line["reason"] == "worker_ended"]
+    return ended if len(ended) >= 2 else []
 
 
 def _all_ended(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:

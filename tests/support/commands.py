@@ -18,10 +18,11 @@ from pallas_gateway.cli.app import main
 from tests.support.waiting import WAIT_SECONDS
 
 GATEWAY = ("-m", "pallas_gateway")
+PATIENT_GATEWAY = ("-P", str(Path(__file__).with_name("patient_gateway.py")))
 PALLAS = ("-c", "from pallas_gateway.cli.app import pallas_main; pallas_main()")
 PALLAS_MODULE = ("-m", "pallas.server")
-READY_SECONDS = 60
-"""A machine busy with other suites takes that long to import everything."""
+READY_SECONDS = 100
+"""A machine busy with other suites takes a minute to import everything. Less than a test may take in all."""
 
 
 @dataclass(frozen=True)

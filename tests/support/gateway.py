@@ -35,6 +35,7 @@ from pallas_gateway.serving.server import serve
 from pallas_gateway.web.openai.api import OpenAiApi
 from tests.support.api_types import checked_openai
 from tests.support.configuration import load_deployment
+from tests.support.patient_gateway import PATIENCE_SECONDS
 from tests.support.protocol_messages import checked_answers
 from tests.support.waiting import WAIT_SECONDS, eventually
 
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 
 _packages = itertools.count()
-PATIENCE_SECONDS = 60.0
 McpEndpoint.handle = checked_answers(McpEndpoint.handle)  # type: ignore[method-assign,assignment]
 OpenAiApi.__call__ = checked_openai(OpenAiApi.__call__)  # type: ignore[method-assign,assignment]
 
@@ -66,7 +66,9 @@ class Limits:
     gateway: GatewayLimits = field(
         default_factory=lambda: GatewayLimits(
             connections=ConnectionLimits(last_answers_seconds=0, last_requests_seconds=0),
-            database=DatabaseLimits(count_seconds=dict.fromkeys(("postgresql", "sqlite"), PATIENCE_SECONDS)),
+            database=DatabaseLimits(
+                count_seconds=dict.fromkeys(("postgresql", "sqlite"), PATIENCE_SECONDS), use_seconds=PATIENCE_SECONDS
+            ),
             health=HealthLimits(probe_seconds=PATIENCE_SECONDS, preflight_seconds=PATIENCE_SECONDS),
         )
     )

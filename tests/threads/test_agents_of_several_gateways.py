@@ -15,7 +15,7 @@ import httpx
 
 from tests.e2e.fleet import WorkerManager
 from tests.support.calling import ask
-from tests.support.commands import READY_SECONDS, started
+from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import say, scripted_llm
 from tests.support.stored_agents import definition, project_of
@@ -73,7 +73,7 @@ async def replicas(path: Path, database: str) -> AsyncGenerator[Replicas]:
             port = stack.enter_context(reserved_port())
             environ = {"PALLAS_LOG_FILE": str(path / f"{name}.log")}
             command = ["serve", "--workers", "2", "--port", str(port)]
-            program = stack.enter_context(started(command, project.path, environ=environ))
+            program = stack.enter_context(started(command, project.path, command=PATIENT_GATEWAY, environ=environ))
             gateways.append(Replica(program, project.path, llm, Gate(), {"gateway": port}))
         for one in gateways:
             await asyncio.to_thread(one.program.wait_for, "Try:", READY_SECONDS * 2)

@@ -17,7 +17,7 @@ from tests.support.askable_callers import asked_at
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told
 from tests.support.calling import answer_of
-from tests.support.commands import started
+from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import scripted_llm
 from tests.support.waiting import eventually
@@ -51,7 +51,7 @@ async def test_a_question_is_answered_at_another_process_also_when_its_own_was_k
                 "state_keys": ["k" * 32],
             },
         )
-        with started(["serve"], project.path, environ=environ) as program:
+        with started(["serve"], project.path, command=PATIENT_GATEWAY, environ=environ) as program:
             async with (
                 running(project, environ={**os.environ, **environ}) as served,
                 httpx.AsyncClient(base_url=f"{served.base_url}/api/v1", trust_env=False, timeout=60) as here,

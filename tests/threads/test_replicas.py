@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.support.commands import started
+from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
@@ -78,7 +78,7 @@ async def replicas(server: PostgreSql, tmp_path_factory: pytest.TempPathFactory)
             folder, {"solo": Agent()}, llm_url=llm.base_url, gateway={**settings, "queue_seconds": 60}
         )
         environ = {"THREADS_URL": server.new_database(), "PALLAS_LOG_STDERR": "1"}
-        program = stack.enter_context(started(["serve"], folder, environ=environ))
+        program = stack.enter_context(started(["serve"], folder, command=PATIENT_GATEWAY, environ=environ))
         served = await stack.enter_async_context(running(project, environ={**os.environ, **environ}))
         await asyncio.to_thread(program.wait_for, "Try:")
         http = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=60, limits=NO_LIMITS))

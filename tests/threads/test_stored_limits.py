@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import signal
 from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -26,7 +25,7 @@ from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told, project_of
 from tests.support.calling import answer_of, ask
 from tests.support.clients import raw_client
-from tests.support.commands import started
+from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.gateway import Agent, limited, running, write_project
 from tests.support.scripted_llm import hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
@@ -276,9 +275,11 @@ async def no_lease(database: Database) -> bool:
 async def test_calls_of_a_killed_gateway_count_until_its_lease_ends(tmp_path: Path, server: PostgreSql) -> None:
     async with world_at(tmp_path, server.new_database()) as world:
         of: tuple[dict[str, Any], ...] = ({"calls_at_once": 2},)
-        killed = world.project("killed", *of, threads_lease_seconds=2)
+        killed = world.project("killed", *of, threads_lease_seconds=6)
         async with world.gateways(*of, count=1) as (one,):
-            with started(["serve"], killed.path, environ={**os.environ, "PALLAS_LOG_STDERR": "1"}) as program:
+            with started(
+                ["serve"], killed.path, command=PATIENT_GATEWAY, environ={"PALLAS_LOG_STDERR": "1"}
+            ) as program:
                 await asyncio.to_thread(program.wait_for, "Try:")
                 url = f"{program.url.replace('localhost', '127.0.0.1')}/agents/echo/mcp"
                 lost = [asyncio.create_task(ask(url, "hang")) for _ in range(2)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from tests.support.askable_callers import INVALID_PARAMS, Asked, asked_at, ended
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told, project_of
 from tests.support.calling import answer_of, ask
-from tests.support.commands import started
+from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.gateway import Agent, limited, running, until_idle
 from tests.support.scripted_llm import hang, say, scripted_llm
 from tests.support.stored_threads import services
@@ -181,7 +180,7 @@ async def test_a_process_that_is_killed_before_it_admits_a_call_has_used_its_sta
     async with world_at(tmp_path, database_url) as world, world.replicas("one") as (one,):
         asked = await asked_at(one.url("user"), "wipe")
         project = world.project("killed", max_in_flight=1)
-        with started(["serve"], project.path, environ={**os.environ, "PALLAS_LOG_STDERR": "1"}) as program:
+        with started(["serve"], project.path, command=PATIENT_GATEWAY, environ={"PALLAS_LOG_STDERR": "1"}) as program:
             await asyncio.to_thread(program.wait_for, "Try:")
             url = f"{program.url.replace('localhost', '127.0.0.1')}/agents/user/mcp"
             lost: list[asyncio.Task[object]] = [asyncio.create_task(ask(url, "hang"))]
