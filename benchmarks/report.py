@@ -24,7 +24,6 @@ SHORT_RESULTS = RESULTS / "short"
 DOCUMENT = REPOSITORY / "docs/performance.md"
 PLOTTER = REPOSITORY / "benchmarks/.venv/bin/python"
 _FILE = "latest.json"
-_PLOTS = "../benchmarks/results/"
 _TOP = 15
 _WITH_OWN_TABLES = ("providers", "fast-paths")
 
@@ -69,8 +68,7 @@ def publish(folder: Path) -> Path:
     """
     subprocess.run([PLOTTER, "-m", "benchmarks.plots", folder / _FILE, folder], cwd=REPOSITORY, check=True)
     document = DOCUMENT if folder == RESULTS else folder / DOCUMENT.name
-    text = markdown(load(folder))
-    document.write_text(text if document == DOCUMENT else text.replace(_PLOTS, ""))
+    document.write_text(markdown(load(folder)))
     return document
 
 
@@ -134,13 +132,7 @@ def _beside(results: Results) -> str:
         for name, samples in contenders.items()
     ]
     header = ("scenario", "server", "calls/s", "p50 ms", "p95 ms", "CPU ms per call")
-    drawn = [
-        *(["throughput", "cpu"] if "bare" in scenarios else []),
-        *(["latency"] if "one client" in scenarios else []),
-    ]
     return f"""## Beside the alternatives
-
-{_pictures(*drawn)}
 
 {tables.rows(header, rows)}
 
@@ -224,7 +216,7 @@ def _growth(results: Results) -> str:
         "clients": "Clients at once",
     }
     measured = {name: title for name, title in titles.items() if name in growth}
-    parts = [f"### {title}\n\n{_pictures(name)}\n\n{_curve(growth[name])}" for name, title in measured.items()]
+    parts = [f"### {title}\n\n{_curve(growth[name])}" for name, title in measured.items()]
     return "## How the cost grows\n\n" + "\n\n".join(parts)
 
 
@@ -256,8 +248,6 @@ def _time(results: Results) -> str:
 def _profile(name: str, profile: Mapping[str, Any]) -> str:
     packages = ", ".join(f"{one['where']} {one['share']:.0%}" for one in profile["packages"][:_TOP])
     return f"""### {name}: {profile["cpu_ms"]:.1f} ms of CPU per call
-
-![Flame graph]({_PLOTS}flame-{name}.svg)
 
 By package: {packages}.
 
@@ -310,13 +300,12 @@ make bench-soak             # 20,000 calls, 30 % of whose clients hang up
 make bench-profile          # flame graphs; py-spy must be allowed to look at processes
 ```
 
+The plots of these tables and the flame graphs are written to `benchmarks/results/` as SVG and PNG, and not kept in
+git.
+
 Linux only. Each sets up what it needs: agno and the plotting tools get environments of their own below `benchmarks/`,
 from locks with hashes. Close other programs: the load, the stand-ins and the servers share the machine, so trust
 ratios before figures. fast-agent's server runs with its displays and its session files off, as the gateway sets it."""
-
-
-def _pictures(*names: str) -> str:
-    return "\n".join(f"![{name}]({_PLOTS}{name}.svg)" for name in names)
 
 
 if __name__ == "__main__":
