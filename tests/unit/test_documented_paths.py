@@ -1,4 +1,4 @@
-"""The documents name modules where they are, and their links lead somewhere."""
+"""The documents name files where they are, and their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -8,31 +8,63 @@ from pathlib import Path
 from pallas_gateway.changes.change import FAST_PATH
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.changes.versions import SETTINGS
+from tests.support.documents import ROOT, anchors, documents, files, name_of, without_code
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pallas_gateway"
-DOCUMENTS = (*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"))
 FOLDERS = {one.name for one in PACKAGE.iterdir() if one.is_dir()} - {"agents"}  # projects have that folder, too
 OWN_PATH = re.compile(rf"`((?:{'|'.join(sorted(FOLDERS))})/[\w/]+\.py)[`:]")
-LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
-HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+OTHER_PATH = re.compile(r"\b((?:tests|benchmarks|\.ci|\.github)/[\w./-]*\w)")
+MADE_BY_A_RUN = {"benchmarks/results/short"}
+MODULE = re.compile(r"python -m ((?:tests|benchmarks|pallas_gateway)[\w.]*)")
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]+))?\)")
+LINK_NAMED_BY_PATH = re.compile(r"\[`?([\w./-]+(?:\.md|/))`?\]\((?!https?:)([^)#\s]+)")
+NAMED_IN_CODE = re.compile(r"(?<![\w/.-])(docs/[\w./-]+\.md)(?:#([\w-]+))?")
+CODE = (".py", ".yaml", ".yml", ".toml", ".js", ".mjs", ".html", ".sh", ".service", "Makefile", "Dockerfile", ".ci/run")
 
 
 def test_each_module_that_a_document_names_exists() -> None:
-    named = [(file.name, path) for file in DOCUMENTS for path in OWN_PATH.findall(file.read_text())]
+    named = [(file.name, path) for file in documents() for path in OWN_PATH.findall(file.read_text())]
     assert named
     assert [one for one in named if not (PACKAGE / one[1]).is_file()] == []
 
 
+def test_each_file_beside_the_package_that_a_document_names_exists() -> None:
+    texts = {name_of(file): file.read_text() for file in documents()}
+    named = [(name, path) for name, text in texts.items() for path in OTHER_PATH.findall(text)]
+    modules = [(name, f"{one.replace('.', '/')}*") for name, text in texts.items() for one in MODULE.findall(text)]
+    assert named
+    assert modules
+    lost = [one for one in (*named, *modules) if not any(ROOT.glob(one[1].replace("NAME", "*")))]
+    assert [one for one in lost if one[1] not in MADE_BY_A_RUN] == []
+
+
 def test_each_link_of_a_document_leads_to_a_file_and_a_heading() -> None:
-    links = [(file, path, anchor) for file in DOCUMENTS for path, anchor in LINK.findall(file.read_text())]
-    assert links
+    links = [
+        (file, path, anchor) for file in documents() for path, anchor in LINK.findall(without_code(file.read_text()))
+    ]
+    assert len(links) > 400
     broken = [
-        (file.name, path, anchor)
+        (name_of(file), path, anchor)
         for file, path, anchor in links
-        if not (target := file.parent / path if path else file).exists() or (anchor and anchor not in anchors(target))
+        if not leads_somewhere(file.parent / path if path else file, anchor)
     ]
     assert broken == []
+
+
+def test_each_link_that_is_named_by_a_path_leads_to_it() -> None:
+    links = [(file, *found) for file in documents() for found in LINK_NAMED_BY_PATH.findall(file.read_text())]
+    of_documents = [one for one in links if one[1].endswith(".md")]
+    assert of_documents
+    wrong = [(name_of(file), said) for file, said, path in of_documents if not path.endswith(said)]
+    assert wrong == []
+
+
+def test_each_document_that_another_file_names_exists() -> None:
+    named = [(file, *found) for file in files(*CODE, ".md") for found in NAMED_IN_CODE.findall(file.read_text())]
+    own = [(file, path, anchor) for file, path, anchor in named if file != Path(__file__)]
+    assert len({file for file, *_ in own}) > 40
+    lost = [(name_of(file), path, anchor) for file, path, anchor in own if not leads_somewhere(ROOT / path, anchor)]
+    assert lost == []
 
 
 def test_the_index_of_decisions_lists_each_of_them() -> None:
@@ -63,8 +95,6 @@ def test_the_decisions_name_functions_and_fast_paths_that_exist() -> None:
     assert measured == {*(one.name for one in made), *SETTINGS}
 
 
-def anchors(file: Path) -> set[str]:
-    """Return the anchors of a page: those that GitHub gives to headings, and those written as HTML."""
-    text = file.read_text()
-    headings = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in HEADING.findall(text))
-    return {heading.strip().replace(" ", "-") for heading in headings} | set(re.findall(r'<a name="(\w+)">', text))
+def leads_somewhere(target: Path, anchor: str) -> bool:
+    """Return True for a file or folder that exists and has the heading, if one is named."""
+    return target.exists() and (not anchor or anchor in anchors(target.resolve()))
