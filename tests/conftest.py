@@ -7,10 +7,13 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
+import httpx
+import httpx2
 import pytest
 from hypothesis import settings
 
 from pallas_gateway import composition
+from tests.support.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +21,11 @@ if TYPE_CHECKING:
 composition.use_changes()
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
 settings.load_profile("steady")  # the same examples on every run, however busy the machine
+
+# An answer of a gateway on this machine may be late when others are busy, and comes. The object is the default of all
+# clients that name no time; those of the gateway name one.
+for _default in (httpx._config.DEFAULT_TIMEOUT_CONFIG, httpx2._config.DEFAULT_TIMEOUT_CONFIG):
+    _default.connect = _default.read = _default.write = _default.pool = WAIT_SECONDS
 
 # A shell starts a background job with SIGINT ignored. Programs that tests start would inherit that, and no Ctrl-C would
 # end them.
