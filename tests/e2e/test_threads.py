@@ -203,16 +203,14 @@ async def test_a_second_message_waits_for_the_first_and_is_refused_when_that_tak
 
 
 async def test_a_client_that_leaves_ends_its_call_and_the_thread_is_free(tmp_path: Path) -> None:
-    async with serving(tmp_path) as api:
+    async with serving(tmp_path, queue_seconds=60) as api:
         thread_id = (await api.chat("hello")).json()["threadId"]
-        for headers in ({}, EVENTS):
-            with pytest.raises(httpx.ReadTimeout):
-                await api.http.post(
-                    "/agents/solo/chat",
-                    json={"message": "wait", "threadId": thread_id},
-                    headers=headers,
-                    timeout=0.5,
-                )
+        for number, headers in enumerate(({}, EVENTS), start=1):
+            body = {"message": "wait", "threadId": thread_id}
+            leaving = asyncio.create_task(api.http.post("/agents/solo/chat", json=body, headers=headers))
+            await api.gate.wait_for_entered(number)
+            leaving.cancel()
+            await asyncio.wait({leaving})
         await api.llm.wait_for_aborted(2)
         await until_idle(api.served)
         last = (await api.chat("again", threadId=thread_id)).raise_for_status().json()
@@ -631,14 +629,22 @@ async def test_a_message_that_is_refused_before_the_agent_runs_leaves_no_new_thr
     assert fine.status_code == 200
 
 
-async def test_a_call_that_says_nothing_until_its_deadline_is_no_answer(tmp_path: Path) -> None:
-    async with serving(tmp_path, agents={"solo": Agent(settings={"call_timeout_seconds": 2})}) as api:
-        failed = await api.chat("wait")
+async def test_a_call_that_says_nothing_until_its_deadline_is_no_answer(
+    tmp_path: Path, deadline: asyncio.Event
+) -> None:
+    async with serving(tmp_path) as api:
+        failing = asyncio.create_task(api.chat("wait"))
+        await api.gate.wait_for_entered()
+        deadline.set()
+        failed = await failing
+        deadline.clear()
         thread_id = failed.json()["threadId"]
-        async with api.http.stream(
-            "POST", "/agents/solo/chat", json={"message": "wait", "threadId": thread_id}, headers=EVENTS
-        ) as response:
+        body = {"message": "wait", "threadId": thread_id}
+        async with api.http.stream("POST", "/agents/solo/chat", json=body, headers=EVENTS) as response:
+            await api.gate.wait_for_entered(2)
+            deadline.set()
             told = [line async for line in response.aiter_lines() if line.startswith("data: {")]
+            deadline.clear()
         (await api.chat("hello", threadId=thread_id)).raise_for_status()
         replayed = [(one["role"], one["content"]) for one in api.llm.requests[-1].messages[1:]]
         kept = await api.messages(thread_id)

@@ -268,9 +268,12 @@ async def test_a_run_is_listed_and_can_be_ended(tmp_path: Path) -> None:
     assert answer.json()["error_description"] == "The call was ended by key:anna."
 
 
-async def test_a_run_ends_at_the_deadline_of_the_agent(tmp_path: Path) -> None:
-    async with serving(tmp_path, settings={"call_timeout_seconds": 0.5}) as tools:
-        answer = await tools.run("notes/slow")
+async def test_a_run_ends_at_the_deadline_of_the_agent(tmp_path: Path, deadline: asyncio.Event) -> None:
+    async with serving(tmp_path) as tools:
+        run = asyncio.create_task(tools.run("notes/slow"))
+        await tools.notes.gate.wait_for_entered()
+        deadline.set()
+        answer = await run
         await tools.notes.gate.wait_for_cancelled()
     assert (answer.status_code, answer.json()["error"]) == (504, "deadline")
 
