@@ -29,6 +29,7 @@ CALL_META_KEY = "pallas/call"
 """In `_meta` of a result: the facts of its call."""
 PARAMS_META_KEY = "pallas/params"
 """In `_meta` of a result: the parameters of its call that were ignored or changed."""
+PDF = "application/pdf"
 Role = Literal["user", "assistant"]
 type Stop = Literal["deadline", "repeat", "oscillation", "max_iterations", "budget", "limited"]
 type Api = Literal["mcp", "openai", "threads", "console"]
@@ -41,10 +42,19 @@ def new_call_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One picture as it came over the wire: `data` is checked base64, `mime_type` is `image/…`."""
+    """One picture or PDF as it came over the wire: `data` is checked base64, `mime_type` is `image/…` or `PDF`.
+
+    `name` is the name of a PDF's file, empty if it is unknown.
+    """
 
     data: str = field(repr=False)
     mime_type: str
+    name: str = ""
+
+    def as_json(self) -> dict[str, str]:
+        """Return it as callers send and get it."""
+        name = {"name": self.name} if self.name else {}
+        return {"data": self.data, "mime_type": self.mime_type, **name}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,11 @@ current turn refuses the call, because the answer would be about something the u
 from __future__ import annotations
 
 import base64
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.call import Image, Message
+from pallas_gateway.calls.call import PDF, Image, Message
 from pallas_gateway.calls.image_bytes import LONGEST_MARK_IN_BASE64, is_base64, why_not
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
 _ROLES = ("user", "assistant")
+_NAME = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
+"""The name of a PDF's file: at most 200 characters, none of them a control character."""
 MOST_SKIPPED_SHOWN = 25
 """Skipped rows of one history that are kept with their reasons; the others are counted."""
 
@@ -96,6 +99,11 @@ def parse_history(history: object) -> tuple[tuple[Message, ...], Skipped]:
     return tuple(messages), Skipped(tuple(first), len(history) - len(messages))
 
 
+def what(image: Image) -> str:
+    """What it is, in a word."""
+    return "document" if image.mime_type == PDF else "image"
+
+
 def first_foreign_image(message: Message, types: Collection[str]) -> tuple[int, Image] | None:
     """The first image whose type is not one of `types`, with its number from 1."""
     numbered = enumerate(message.images, start=1)
@@ -116,13 +124,13 @@ def without_foreign_images(messages: Iterable[Message], types: Collection[str]) 
             continue
         kept = tuple(image for image in message.images if image.mime_type in types)
         dropped += len(message.images) - len(kept)
-        text = message.text or ("" if kept else "[image left out]")
+        text = message.text or ("" if kept else f"[{what(message.images[0])} left out]")
         bare.append(message if kept == message.images else replace(message, text=text, images=kept))
     return tuple(bare), dropped
 
 
 def checked_images(images: object) -> Iterable[Image]:
-    """The images of one turn, each `{data: base64, mime_type}`.
+    """The images and PDFs of one turn, each `{data: base64, mime_type, name?}`.
 
     Raises:
         MalformedError: names the first that is malformed, and why.
@@ -165,13 +173,21 @@ def _image(number: int, image: object) -> Image:
     if not isinstance(image, dict):
         raise MalformedError(f"image {number} must be an object, got {_kind(image)}")
     data, mime_type = _text(image, "data", number), _canonical(_text(image, "mime_type", number))
-    if not mime_type.startswith("image/"):
-        raise MalformedError(f"image {number} has mime_type {quoted(mime_type)}, which is not an image type")
+    if not mime_type.startswith("image/") and mime_type != PDF:
+        given = f"image {number} has mime_type {quoted(mime_type)}"
+        raise MalformedError(f"{given}, which is not an image type, and not {PDF}")
     if not is_base64(data):
         raise MalformedError(f"image {number} is not valid base64")
     if (why := why_not(mime_type, base64.b64decode(data[:LONGEST_MARK_IN_BASE64]))) is not None:
         raise MalformedError(f"image {number} {why}")
-    return Image(data, mime_type)
+    return Image(data, mime_type, _name(number, image) if mime_type == PDF else "")
+
+
+def _name(number: int, image: Mapping[str, Any]) -> str:
+    name = image.get("name", "")
+    if not isinstance(name, str) or not is_text(name) or not _NAME.fullmatch(name):
+        raise MalformedError(f"image {number} has a name that is no text of at most 200 characters on one line")
+    return name
 
 
 _OTHER_NAMES = {
@@ -179,6 +195,7 @@ _OTHER_NAMES = {
     "image/pjpeg": "image/jpeg",
     "image/x-png": "image/png",
     "image/x-ms-bmp": "image/bmp",
+    "application/x-pdf": PDF,
 }
 
 

@@ -54,7 +54,7 @@ class RunningCall:
 
     Attributes:
         agent: its name, also while an instance of it is made.
-        images: of the call, as base64.
+        images: images and documents of the call, as base64.
         llm_limits: of the requests to providers.
         on_llm_repeat: is called with an LLM that is about to repeat a request.
         reading_pause: returns the pause between two reads of an LLM's streamed answer, in seconds.

@@ -1,4 +1,4 @@
-"""Which image a file is, by its first bytes. Pure.
+"""Which image a file is, or whether it is a PDF, by its first bytes. Pure.
 
 Sources: the formats' own specifications, as collected in the MIME Sniffing Standard (https://mimesniff.spec.whatwg.org/).
 """
@@ -18,6 +18,7 @@ _MARKS = {
     "image/avif": re.compile(rb".{4}ftypavi[fs]", re.DOTALL),
     "image/heic": re.compile(rb".{4}ftyphe[iv][cxms]", re.DOTALL),
     "image/tiff": re.compile(rb"II\*\0|MM\0\*"),
+    "application/pdf": re.compile(rb"%PDF-"),
 }
 """Marks that nothing else begins with."""
 _REST = r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
@@ -26,6 +27,7 @@ BASE64_PATTERNS = {
     "image/jpeg": rf"^/9j/{_REST}",
     "image/gif": rf"^R0lGOD[dl]h{_REST}",
     "image/webp": rf"^UklGR[g-v][A-Za-z0-9+/]{{4}}[159BFJNRVZdhlptx]XRUJQ{_REST}",
+    "application/pdf": rf"^JVBERi(0=|[0-3][A-Za-z0-9+/]{_REST.removesuffix('$')})$",
 }
 """The marks in base64, as regular expressions of JSON Schema, for the types that models take."""
 _WEAK_MARKS = {
@@ -75,7 +77,7 @@ def _ends_base64(last: str) -> bool:
 
 
 def image_type_of(data: bytes) -> str | None:
-    """The type of an image that is certain by its first bytes, None if none is."""
+    """The type of an image or PDF that is certain by its first bytes, None if none is."""
     begin = data[:_LONGEST_MARK]
     return next((kind for kind, mark in _MARKS.items() if mark.match(begin)), None)
 

@@ -1,4 +1,4 @@
-"""Bodies of requests with large images, which are sent piece by piece and never exist as a whole.
+"""Bodies of requests with large images (or documents), which are sent piece by piece and never exist as a whole.
 
 The base64 of an image needs no escapes in JSON. So the rest of a body is encoded with marks in place of its images, and
 each image is sent from the text that the caller sent.

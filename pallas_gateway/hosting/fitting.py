@@ -1,4 +1,4 @@
-"""Pure functions that fit the parameters and images of a call to the model of its agent."""
+"""Pure functions that fit the parameters, images and documents of a call to the model of its agent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.conversation import first_foreign_image, without_foreign_images
+from pallas_gateway.calls.conversation import first_foreign_image, what, without_foreign_images
 from pallas_gateway.calls.parameters import clamped, resolved
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import LONGEST_QUOTE, shortened
@@ -22,7 +22,7 @@ _WITHOUT_THINKING = ("temperature", "top_p", "top_k", "tool_choice")
 
 
 def fitted(call: Call, version: AgentVersion) -> Call:
-    """Return the call with the parameters that are sent to the model, and without images that the model does not take.
+    """Return the call with the parameters that are sent to the model, without images that it does not take.
 
     Raises:
         CallRefusedError: see `fit_to_model`.
@@ -34,20 +34,20 @@ def fitted(call: Call, version: AgentVersion) -> Call:
 
 
 def fit_to_model(call: Call, model: ModelFacts) -> Call:
-    """Return the call without the images of its history that the model does not take.
+    """Return the call without the images and documents of its history that the model does not take.
 
     Raises:
-        CallRefusedError: `images_unsupported`, for an image of the current turn that the model does not take.
+        CallRefusedError: `images_unsupported`, for one of the current turn that the model does not take.
     """
-    if (foreign := first_foreign_image(call.message, model.image_types)) is not None:
+    if (foreign := first_foreign_image(call.message, model.attachment_types)) is not None:
         number, image = foreign
-        takes = ", ".join(sorted(model.image_types)) or "no images; send text only"
+        takes = ", ".join(sorted(model.attachment_types)) or "no images; send text only"
         message = (
-            f"Agent '{call.agent}' uses the model '{model.name}', which does not take image {number} "
+            f"Agent '{call.agent}' uses the model '{model.name}', which does not take {what(image)} {number} "
             f"({shortened(image.mime_type, LONGEST_QUOTE)}). It takes {takes}."
         )
         raise CallRefusedError(message, reason="images_unsupported")
-    history, dropped = without_foreign_images(call.history, model.image_types)
+    history, dropped = without_foreign_images(call.history, model.attachment_types)
     if dropped:
         extra = {"images": dropped, "model": model.name}
         _log.warning("images in history dropped, the model does not take them", extra=extra)

@@ -50,7 +50,7 @@ MESSAGE_SCHEMA: dict[str, Any] = {
                 "properties": {"data": {"type": "string"}, "mime_type": {"type": "string"}},
                 "required": ["data", "mime_type"],
             },
-            "description": "[{data: base64, mime_type}]",
+            "description": "[{data: base64, mime_type}], or PDFs",
         },
         "history": {
             "type": "array",
@@ -63,7 +63,7 @@ MESSAGE_SCHEMA: dict[str, Any] = {
                 },
                 "required": ["role", "content"],
             },
-            "description": "Earlier turns, oldest first, [{role, content, images?}]: the agent remembers none.",
+            "description": "Earlier turns, oldest first, [{role, content, images?}]: it remembers none.",
         },
         "conversation_id": {"type": "string", "description": "Logged and returned."},
     },

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from pallas_gateway.calls.call import PDF
 from pallas_gateway.config.model.processes import ProcessSettings
 from pallas_gateway.questions.asking import NO_QUESTIONS
 
@@ -40,6 +41,8 @@ type Api = Literal["anthropic", "openai", "google", "azure"]
 class ModelFacts:
     """The model that an agent uses: its `name` without the provider, and the types of images that it accepts.
 
+    `documents` is true if it accepts PDFs.
+
     `is_known` is false if neither fast-agent nor the project describes the model; `meant` is then a known model with
     almost the same name, or None. `max_output_tokens` is the length of its longest answer, `context_window` that of a
     request and its answer in tokens, None if unknown.
@@ -51,6 +54,12 @@ class ModelFacts:
     max_output_tokens: int | None = None
     meant: str | None = None
     context_window: int | None = None
+    documents: bool = False
+
+    @property
+    def attachment_types(self) -> frozenset[str]:
+        """The types of images and documents that the model accepts."""
+        return self.image_types | {PDF} if self.documents else self.image_types
 
     @property
     def vision(self) -> bool:

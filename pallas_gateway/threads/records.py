@@ -6,6 +6,7 @@ import secrets
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import quote, unquote
 
 from pallas_gateway.calls.call import Image, Message, Step
 from pallas_gateway.calls.questions import Question
@@ -24,6 +25,7 @@ type Position = tuple[int, str]
 """A place among threads: the time of the last change (milliseconds since 1970) and the id of the thread."""
 type TurnStatus = Literal["pending", "complete", "error"]
 type Rating = Literal["good", "bad"]
+_NAME = "; name="
 ABANDONED = "abandoned"
 ABANDONED_SENTENCE = "The gateway that was answering has gone away; send the message again."
 
@@ -261,11 +263,24 @@ def storable(text: str) -> str:
 
 
 def images_as_json(message: Message) -> list[dict[str, str]]:
-    return [{"data": image.data, "mime_type": image.mime_type} for image in message.images]
+    """Images and PDFs as they are stored; the name of a PDF's file is a parameter of its type.
+
+    Gateways of older releases, which may run beside this one, know no other members.
+    """
+    return [{"data": one.data, "mime_type": f"{one.mime_type}{_name_parameter(one)}"} for one in message.images]
+
+
+def _name_parameter(image: Image) -> str:
+    return f"{_NAME}{quote(image.name)}" if image.name else ""
 
 
 def _message(role: Role, text: str, images: list[dict[str, str]]) -> Message:
-    return Message(role, text, tuple(Image(**image) for image in images))
+    return Message(role, text, tuple(_image(**image) for image in images))
+
+
+def _image(data: str, mime_type: str) -> Image:
+    kind, _, name = mime_type.partition(_NAME)
+    return Image(data, kind, unquote(name))
 
 
 def pair_of(row: AnyRow, steps: Sequence[Step] = ()) -> tuple[Message, Message]:

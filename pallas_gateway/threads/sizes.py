@@ -1,7 +1,8 @@
 """Sizes of turns, and the choice of those that a model is sent. Pure.
 
 Tokens are estimated, because no tokenizer knows every model: three bytes of text are a token, an image is 1,600. That
-is more than most models count, so that a history which fits by this estimate fits.
+is more than most models count, so that a history which fits by this estimate fits. Of a PDF, whose pages are not read,
+48 bytes are a token, and 1,600 more: between a page of text (some KB, 2,000 tokens) and a scanned one (100 KB, 2,000).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
+from pallas_gateway.calls.call import PDF
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Mapping
 
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 BYTES_OF_A_TOKEN = 3
 TOKENS_OF_AN_IMAGE = 1600
+BASE64_OF_A_TOKEN = 64
+"""Characters of the base64 of a PDF."""
 UNKNOWN_WINDOW = 128_000
 """Tokens of the context window of a model that neither fast-agent nor the project describes."""
 QUARTERS = 4
@@ -33,8 +38,9 @@ class Size:
     @classmethod
     def of(cls, message: Message) -> Self:
         text = len(message.text.encode("utf-8", "replace"))
-        images = sum(len(image.data) + len(image.mime_type) for image in message.images)
-        tokens = text // BYTES_OF_A_TOKEN + 1 + TOKENS_OF_AN_IMAGE * len(message.images)
+        images = sum(len(image.data) + len(image.mime_type) + len(image.name) for image in message.images)
+        pdfs = sum(len(image.data) // BASE64_OF_A_TOKEN for image in message.images if image.mime_type == PDF)
+        tokens = text // BYTES_OF_A_TOKEN + 1 + TOKENS_OF_AN_IMAGE * len(message.images) + pdfs
         return cls(text + images, tokens)
 
     @classmethod

@@ -19,6 +19,7 @@ from pallas_gateway.web import times
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from pallas_gateway.config.model.agents import ModelCapabilities
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.hosting.hosted_agent import HostedAgent
 
@@ -99,9 +100,14 @@ def _capabilities(gateway: Gateway, agent: HostedAgent) -> dict[str, Any] | None
     return {
         **({"model": model} if (model := model_of(gateway, agent)) else {}),
         "vision": declared.vision,
+        **({"documents": True} if _takes_documents(agent, declared) else {}),
         "context_window": declared.context_window,
         "max_output_tokens": declared.max_output_tokens,
     }
+
+
+def _takes_documents(agent: HostedAgent, declared: ModelCapabilities) -> bool:
+    return agent.model.documents if agent.model is not None else bool(declared.documents)
 
 
 def model_of(gateway: Gateway, agent: HostedAgent) -> str | None:

@@ -138,7 +138,7 @@ _REMARKS = """\
   this is a server on the same machine, at port 11434, 8080 or 3000. `azure` requires an address or
   `azure.resource_name`.
 - A call with images is refused (`images_unsupported`) if its model does not support images. A model that fast-agent
-  does not know supports them only if `model_capabilities` declares `vision`.
+  does not know supports them only if `model_capabilities` declares `vision`. The same applies to PDFs and `documents`.
 - Tokens: Gemini reports no tokens written to the cache, Bedrock reports no reasoning tokens. A server that reports no
   usage counts as 0 tokens.
 - The Responses API uses server-sent events. With `transport: websocket` or `?transport=websocket`, each call opens a

@@ -34,9 +34,15 @@ from tests.support.scripted_llm import LlmRequest, Turn
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n not really").decode()
 IMAGE = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}", "detail": "low"}}
+PDF = base64.b64encode(b"%PDF-1.7 not really").decode()
 TOOL = {"type": "function", "function": {"name": "f"}}
 ON = {"openai_api": True}
 COST = Usage(prompt=20, completion=7, cached=5, reasoning=2)
+
+
+def pdf_part(content: bytes = b"%PDF-1.7 not really", **more: str) -> dict[str, Any]:
+    data = f"data:application/pdf;base64,{base64.b64encode(content).decode()}"
+    return {"type": "file", "file": {"file_data": data, **more}}
 
 
 @asynccontextmanager
@@ -90,7 +96,7 @@ async def talking(path: Path, **gateway: Any) -> AsyncGenerator[tuple[Stage, Plo
     plot = Plot()
     agents = {
         "solo": Agent(["tools"], settings={"title": "Solo", "description": "Adds numbers."}),
-        "eyes": Agent(settings={"model_capabilities": {"vision": True}}),
+        "eyes": Agent(settings={"model_capabilities": {"vision": True, "documents": True}}),
         "desk": Agent(source=DESK),
         "pipeline": Agent(source=PIPELINE),
         "strict": Agent(settings={"caller_params": ["temperature"], "model_capabilities": {"vision": False}}),
@@ -209,6 +215,22 @@ async def test_images_and_parameters_reach_the_model(tmp_path: Path) -> None:
     assert errors_of(blind.value) == (400, "invalid_request_error", "images_unsupported", None)
 
 
+async def test_pdfs_reach_a_model_that_takes_documents_and_are_refused_for_another(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (staged, _, client):
+        ask = client.chat.completions.create
+        named: Any = pdf_part(filename="a.pdf")
+        nameless: Any = pdf_part()
+        earlier: Any = [{"role": "user", "content": [named]}, {"role": "assistant", "content": "Read."}]
+        asked: Any = {"role": "user", "content": [{"type": "text", "text": "And this?"}, nameless]}
+        answer = await ask(model="eyes", messages=[*earlier, asked])
+        sent = staged.llm.requests[-1].documents
+        with pytest.raises(openai.BadRequestError) as closed:
+            await ask(model="strict", messages=[{"role": "user", "content": [named]}])
+    assert answer.choices[0].message.content
+    assert sent == [("a.pdf", PDF), ("document.pdf", PDF)]
+    assert errors_of(closed.value) == (400, "invalid_request_error", "images_unsupported", None)
+
+
 # What goes wrong
 
 
@@ -238,6 +260,18 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str | None]]] = {
     ),
     "an image that is none": (
         {"messages": [{"role": "user", "content": [{**IMAGE, "image_url": "data:image/png;base64,%%%"}]}]},
+        ("bad_image", "messages[0].content"),
+    ),
+    "a file by its id": (
+        {"messages": [{"role": "user", "content": [{"type": "file", "file": {"file_id": "file-1"}}]}]},
+        ("bad_image", "messages[0].content"),
+    ),
+    "a file that is no PDF": (
+        {"messages": [{"role": "user", "content": [pdf_part(b"PK a zip")]}]},
+        ("bad_image", "messages[0].content"),
+    ),
+    "a file without a file": (
+        {"messages": [{"role": "user", "content": [{"type": "file"}]}]},
         ("bad_image", "messages[0].content"),
     ),
     "tools of which one is required": ({"tools": [TOOL], "tool_choice": "required"}, ("bad_input", "tools")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, override
@@ -14,7 +15,7 @@ from pallas_gateway.telemetry.logs import CallFields, HumanFormatter, JsonFormat
 from tests.support.calling import answer_of, ask
 from tests.support.gateway import until_idle
 from tests.support.provider_gateways import KEY, Provider, deltas_of, serving
-from tests.support.provider_matrix import BEDROCK, GENERIC, GROQ, HF, in_shared_gateways
+from tests.support.provider_matrix import BEDROCK, GENERIC, GROQ, HF, XAI, in_shared_gateways
 from tests.support.scripted_llm import Usage, call_tools, cut, error_event, garbage, hang, say, stream, text_of
 from tests.support.waiting import Gate
 
@@ -80,6 +81,34 @@ async def test_images_for_a_model_that_gets_none_are_refused(
         answer = await ask(served.url, "And?", images=[picture(BLACK)])
 
     assert (answer.is_error, answer.meta["stop_reason"]) == (True, "images_unsupported")
+
+
+@in_shared_gateways("documents")
+async def test_documents_leave_as_they_came_and_only_within_the_request(shared: Served) -> None:
+    async with shared.playing(lambda _: say("A report.")) as served:
+        earlier = [
+            {"role": "user", "content": "Read.", "images": [pdf("one")]},
+            {"role": "assistant", "content": "Yes."},
+        ]
+        answer = await ask(served.gateway.url("seeing"), "And?", images=[pdf("two", name="Größe.pdf")], history=earlier)
+
+    assert (answer.text, answer.is_error) == ("A report.", False)
+    [request] = served.llm.requests
+    assert [data for _, data in request.documents] == [pdf("one")["data"], pdf("two")["data"]]
+    assert {name for name, _ in request.documents} in ({"document.pdf", "Größe.pdf"}, {None})
+
+
+@pytest.mark.parametrize("provider", [GENERIC, GROQ, BEDROCK, XAI], ids=str)
+async def test_documents_for_a_model_that_gets_none_are_refused(provider: Provider, tmp_path: Path) -> None:
+    async with serving(tmp_path, provider, []) as served:
+        answer = await ask(served.url, "And?", images=[pdf("one")])
+
+    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "images_unsupported")
+
+
+def pdf(text: str, **more: str) -> dict[str, str]:
+    data = base64.b64encode(f"%PDF-1.7 {text}".encode()).decode()
+    return {"data": data, "mime_type": "application/pdf", **more}
 
 
 def picture(data: str) -> dict[str, str]:

@@ -667,6 +667,21 @@ async def test_images_and_parameters_reach_the_model_and_images_are_replayed(tmp
     assert (temperature, set(told.get("params", {}))) == (0.5, set())
 
 
+async def test_documents_are_kept_with_their_names_and_replayed_in_later_turns(tmp_path: Path) -> None:
+    document = {"data": "JVBERi0xLjc=", "mime_type": "application/pdf", "name": "Größe; name=7 100%.pdf"}
+    solo = Agent(settings={"model_capabilities": {"documents": True}})
+    async with serving(tmp_path, agents={"solo": solo}) as api:
+        first = await api.chat("read", images=[document, {**document, "name": ""}])
+        thread_id = first.raise_for_status().json()["threadId"]
+        await api.chat("again", threadId=thread_id)
+        fork = (await api.http.post(f"/threads/{thread_id}/fork")).raise_for_status().json()["id"]
+        kept = [(await api.messages(one))[0]["images"] for one in (thread_id, fork)]
+        sent = [request.documents for request in api.llm.requests]
+    both = [(document["name"], document["data"]), ("document.pdf", document["data"])]
+    assert sent == [both, both]
+    assert kept == [[document, {name: document[name] for name in ("data", "mime_type")}]] * 2
+
+
 async def test_an_owner_above_its_quota_is_refused_with_413_until_it_deletes_a_thread(tmp_path: Path) -> None:
     async with serving(tmp_path, threads_max_bytes=20_000) as api:
         long = (await api.chat("x" * 15_000)).json()["threadId"]  # the answer repeats it, and is stored

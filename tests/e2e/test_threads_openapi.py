@@ -48,7 +48,7 @@ OPTIONS = ("--generation-deterministic", "--seed", "1", "--max-examples", "4", "
 
 async def test_schemathesis_finds_nothing_that_the_document_does_not_say(tmp_path: Path) -> None:
     async with scripted_llm(lambda _: say("fine")) as llm:
-        solo = Agent(settings={"model_capabilities": {"vision": True}, "caller_params": PARAMETERS})
+        solo = Agent(settings={"model_capabilities": {"vision": True, "documents": True}, "caller_params": PARAMETERS})
         project = write_project(tmp_path / "project", {"solo": solo}, llm_url=llm.base_url, gateway=GATEWAY)
         async with running(project) as served:
             api = f"{served.base_url}/api/v1"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 KEY = "key-of-this-provider-4711"
 AGENTS = ("solo", "brief", "bare", "seeing", "impatient")
+SEEING = {"vision": True, "documents": True}
 DELTAS = {"progressToken": "token-1", "pallas/stream": "delta", "io.modelcontextprotocol/logLevel": "info"}
 
 
@@ -139,9 +140,7 @@ async def serving_all(path: Path, provider: Provider) -> AsyncGenerator[Served]:
         "solo": _agent(provider.model),
         "brief": _agent(provider.model, settings={"max_iterations": 1}),
         "bare": _agent(provider.model, servers=()),
-        "seeing": _agent(
-            provider.seeing or provider.model, settings={"model_capabilities": {"vision": True}}, servers=()
-        ),
+        "seeing": _agent(provider.seeing or provider.model, settings={"model_capabilities": SEEING}, servers=()),
         "impatient": _agent(provider.model, "streaming_timeout=0.5", servers=()),
     }
     async with _serving(path, provider, agents, []) as served:

@@ -101,6 +101,7 @@ CAPABILITIES: Mapping[str, str] = {
     "answer": "the model's answer is the result of the call",
     "history": "earlier messages of the caller are sent, in order",
     "images": "images of the call and of its history are sent, to a model that takes them",
+    "documents": "PDFs of the call and of its history are sent, to a model that takes documents",
     "usage": "tokens are counted as input, cache reads, cache writes, output, and reasoning within the output",
     "schema": "with a JSON schema for the answer, the agent still uses its tools",
     "parameters": "each parameter of a call is sent or listed in `ignored`",
@@ -123,7 +124,11 @@ CAPABILITIES: Mapping[str, str] = {
 }
 """Key: the name in tests, in `GAPS` and as the document's column; value: what the tests found where it is checked."""
 
+_KNOWN_WITHOUT = "fast-agent knows the model of the tests as one without documents, so they are refused"
 GAPS: Mapping[tuple[str, str], str] = {
+    **{(name, "documents"): _KNOWN_WITHOUT for name in ("groq", "hf", "aliyun", "moonshot", "deepseek", "xai")},
+    ("zai", "documents"): "fast-agent sends it no documents of a message, so they are refused",
+    ("bedrock", "documents"): "fast-agent sends only the text of a message, so documents are refused",
     ("bedrock", "images"): "fast-agent sends only the text of a message, so images are refused",
     ("responses by WebSocket", "connections"): "a WebSocket belongs to one call, because it keeps its conversation",
 }

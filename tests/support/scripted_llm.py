@@ -123,6 +123,13 @@ class LlmRequest:
         return [image_of(part["image_url"]["url"]) for part in parts]
 
     @property
+    def documents(self) -> list[tuple[str | None, str]]:
+        """Name and base64 of every PDF in the conversation, oldest first; None for an API without names."""
+        contents = (message["content"] for message in self.messages if isinstance(message.get("content"), list))
+        files = (part["file"] for content in contents for part in content if part["type"] == "file")
+        return [(one["filename"], base64_of_pdf(one["file_data"])) for one in files]
+
+    @property
     def bearer(self) -> str | None:
         """The key or token the request was authorised with."""
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
@@ -407,6 +414,13 @@ def image_of(url: str) -> tuple[str, str]:
     """MIME type and base64 of a `data:` URL."""
     kind, _, data = url.removeprefix("data:").partition(";base64,")
     return kind, data
+
+
+def base64_of_pdf(url: str) -> str:
+    """The base64 of a `data:` URL of a PDF."""
+    kind, data = image_of(url)
+    assert kind == "application/pdf"
+    return data
 
 
 async def _unless_gone(answer: Coroutine[Any, Any, None], receive: Receive) -> bool:

@@ -33,6 +33,9 @@ class ModelCapabilities(Section):
     vision: Flag = False
     """The model accepts images."""
 
+    documents: Flag | None = None
+    """The model accepts documents (PDF). `null`: as fast-agent knows the model, and not if it does not know it."""
+
     context_window: Count = 131072
     """Context window in tokens."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from fast_agent.constants import FAST_AGENT_ERROR_CHANNEL
@@ -9,9 +10,9 @@ from fast_agent.llm.usage_tracking import UsageSchema
 from fast_agent.mcp.helpers.content_helpers import get_text
 from fast_agent.types import PromptMessageExtended
 from fast_agent.types.llm_stop_reason import LlmStopReason
-from mcp_types import ImageContent, TextContent
+from mcp_types import BlobResourceContents, EmbeddedResource, ImageContent, TextContent
 
-from pallas_gateway.calls.call import Reply, TurnUsage, Usage
+from pallas_gateway.calls.call import PDF, Reply, TurnUsage, Usage
 from pallas_gateway.calls.provider_failures import OF_TENSORZERO
 from pallas_gateway.telemetry.redaction import cleaned, shortened
 
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
     from fast_agent.llm.usage_tracking import TurnUsage as FastAgentTurn
     from mcp_types import ContentBlock
 
-    from pallas_gateway.calls.call import Message, Stop
+    from pallas_gateway.calls.call import Image, Message, Stop
     from pallas_gateway.calls.spending import Ended
 
+_NOT_IN_NAMES = re.compile(r"[/\\?#]")
+"""Characters that end the path of a URI, or a part of it."""
 _SHOWN_ERROR_CHARACTERS = 300
 MOST_TOKENS = 10**12
 """Of one kind in one turn: a provider may send any number, and sums, costs and shares of limits must fit a float."""
@@ -34,14 +37,25 @@ _FAILURES = {
 
 
 def to_fast_agent(message: Message) -> PromptMessageExtended:
-    """Convert one turn, with its images after its text."""
+    """Convert one turn, with its images and documents after its text."""
     content: list[ContentBlock] = [TextContent(type="text", text=message.text)]
-    content += [ImageContent(type="image", data=image.data, mime_type=image.mime_type) for image in message.images]
+    content += [_document(one) if one.mime_type == PDF else _picture(one) for one in message.images]
     return PromptMessageExtended(
         role=message.role,
         content=content,
         stop_reason=LlmStopReason.END_TURN if message.role == "assistant" else None,
     )
+
+
+def _picture(image: Image) -> ImageContent:
+    return ImageContent(type="image", data=image.data, mime_type=image.mime_type)
+
+
+def _document(pdf: Image) -> EmbeddedResource:
+    """Return a PDF as fast-agent passes it on: the last part of its URI is the name that the provider gets."""
+    name = _NOT_IN_NAMES.sub("_", pdf.name) or "document"
+    uri = f"attachment:///{name if name.lower().endswith('.pdf') else f'{name}.pdf'}"
+    return EmbeddedResource(type="resource", resource=BlobResourceContents(uri=uri, mime_type=PDF, blob=pdf.data))
 
 
 def workflow_failure(answer: PromptMessageExtended) -> Reply:

@@ -9,6 +9,7 @@ from fast_agent.llm.model_database import ModelDatabase, ModelParameters
 from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider_types import Provider
 
+from pallas_gateway.calls.call import PDF
 from pallas_gateway.changes.change import Fault
 from pallas_gateway.runtime.protocols import ModelFacts
 from pallas_gateway.runtime.scope import current_scope
@@ -24,23 +25,23 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.agents import ModelCapabilities
 
 _IMAGE_TYPES = ("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp", "image/tiff", "image/heic")
-_SENT_NO_IMAGES = frozenset({Provider.BEDROCK})
+_SENT_TEXT_ONLY = frozenset({Provider.BEDROCK})
 """Providers to which fast-agent sends only the text of a message, without an error."""
 _SENT_NO_LIMIT = frozenset({Provider.GENERIC, Provider.GOOGLE_OAI, Provider.TENSORZERO})
 """Providers to which fast-agent sends no limit of its own for answers, so a model of one may answer without end."""
 FAULTS = (
     Fault(
-        title="Bedrock is sent no images",
+        title="Bedrock is sent no images and no documents",
         text="""\
-Symptom: a picture for a model of Bedrock is left out without an error, also where `model_capabilities` says `vision:
-true`, and the model answers about nothing.
+Symptom: a picture or a PDF for a model of Bedrock is left out without an error, also where `model_capabilities` says
+`vision: true`, and the model answers about nothing.
 
 Reproduction: call an agent with `bedrock.amazon.nova-pro-v1:0` and an image: the request holds the text alone.
 
 Repair: such a call is refused with `images_unsupported`.
 """,
         library="bedrock",
-        gone_when="`BedrockConverter.convert_to_bedrock` converts `ImageContent`",
+        gone_when="`BedrockConverter.convert_to_bedrock` converts `ImageContent` and `EmbeddedResource`",
     ),
 )
 
@@ -85,7 +86,10 @@ def declared_models(
     parameters = ModelParameters(
         context_window=capabilities.context_window,
         max_output_tokens=capabilities.max_output_tokens,
-        tokenizes=ModelDatabase.QWEN_MULTIMODAL if capabilities.vision else ModelDatabase.TEXT_ONLY,
+        tokenizes=[
+            *(ModelDatabase.QWEN_MULTIMODAL if capabilities.vision else ModelDatabase.TEXT_ONLY),
+            *([PDF] if capabilities.documents else ()),
+        ],
     )
     return {ModelDatabase.normalize_model_name(name): parameters for name in names}
 
@@ -119,11 +123,13 @@ def model_facts(app: AgentApp, served: str, capabilities: ModelCapabilities | No
     says_most = capabilities is not None and "max_output_tokens" in capabilities.model_fields_set
     most = capabilities.max_output_tokens if capabilities and says_most else ModelDatabase.get_max_output_tokens(name)
     takes_images = capabilities is None or capabilities.vision
-    takes_images = takes_images and (llm is None or llm.provider not in _SENT_NO_IMAGES)
+    takes_images = takes_images and (llm is None or llm.provider not in _SENT_TEXT_ONLY)
     images = _image_types(name) if takes_images else frozenset()
+    documents = (capabilities is None or capabilities.documents is not False) and llm is not None
+    documents = documents and _takes_documents(name, llm.provider)
     says_window = capabilities is not None and "context_window" in capabilities.model_fields_set
     window = capabilities.context_window if capabilities and says_window else ModelDatabase.get_context_window(name)
-    return ModelFacts(name, images, is_known, most, None if is_known else near_model(name), window)
+    return ModelFacts(name, images, is_known, most, None if is_known else near_model(name), window, documents)
 
 
 def _llm_of(app: AgentApp, served: str) -> Any:
@@ -156,9 +162,17 @@ def facts_of(spec: str) -> ModelFacts:
     found = ModelFactory.resolve_model_spec(spec)
     name = found.wire_model_name
     is_known = ModelDatabase.get_model_params(name) is not None
-    images = frozenset() if found.provider in _SENT_NO_IMAGES else _image_types(name)
+    images = frozenset() if found.provider in _SENT_TEXT_ONLY else _image_types(name)
     window = ModelDatabase.get_context_window(name)
-    return ModelFacts(name, images, is_known, ModelDatabase.get_max_output_tokens(name), context_window=window)
+    most, documents = ModelDatabase.get_max_output_tokens(name), _takes_documents(name, found.provider)
+    return ModelFacts(name, images, is_known, most, context_window=window, documents=documents)
+
+
+def _takes_documents(model: str, provider: Provider) -> bool:
+    """True if fast-agent passes documents on to the model; it drops others without a message."""
+    if provider in _SENT_TEXT_ONLY:
+        return False
+    return ModelDatabase.supports_mime(model, PDF, provider=provider, resource_source="embedded")
 
 
 def _image_types(model: str) -> frozenset[str]:

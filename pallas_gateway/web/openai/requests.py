@@ -165,8 +165,8 @@ def _user_turn(row: Json, where: str) -> Message:
     content, where = row.get("content"), f"{where}.content"
     if not isinstance(content, list):
         return Message("user", _text(content, where))
-    texts = [part for part in content if not _is_image(part)]
-    return Message("user", _text(texts, where), _images([part for part in content if _is_image(part)], where))
+    texts = [part for part in content if not _is_attached(part)]
+    return Message("user", _text(texts, where), _images([part for part in content if _is_attached(part)], where))
 
 
 def _assistant_text(row: Json, where: str) -> str:
@@ -188,7 +188,7 @@ def _text(content: object, where: str) -> str:
 def _text_of_part(part: object, where: str) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(part, dict) or kind not in ("text", "refusal"):
-        why = f"{where} holds a part of type {quoted(kind)}; this takes text and image_url."
+        why = f"{where} holds a part of type {quoted(kind)}; this takes text, image_url and file."
         raise BadRequestError(why, param=where)
     text = part.get(str(kind))
     if not isinstance(text, str):
@@ -196,26 +196,35 @@ def _text_of_part(part: object, where: str) -> str:
     return _text(text, where)
 
 
-def _is_image(part: object) -> bool:
-    return isinstance(part, dict) and part.get("type") == "image_url"
+def _is_attached(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") in ("image_url", "file")
 
 
 def _images(parts: Sequence[Json], where: str) -> tuple[Image, ...]:
-    images = [_data_uri(part.get("image_url"), where) for part in parts]
     try:
-        return tuple(checked_images(images))
+        return tuple(checked_images([_attached(part, where) for part in parts]))
     except MalformedError as error:
         raise BadRequestError(f"{where}: {error}.", param=where, reason="bad_image") from error
 
 
-def _data_uri(image: object, where: str) -> Json:
-    """Return an image in the form of `send_message`. URLs are refused: callers must not reach hosts by the gateway."""
-    url = image.get("url") if isinstance(image, dict) else image
+def _attached(part: Json, where: str) -> Json:
+    """Return an image or a PDF in the form of `send_message`."""
+    if part["type"] == "image_url":
+        image = part.get("image_url")
+        what = "an image must be a data URI, data:image/png;base64,…; the gateway fetches no images from elsewhere"
+        return _data_uri(image.get("url") if isinstance(image, dict) else image, what, where)
+    file = part.get("file")
+    file = file if isinstance(file, dict) else {}
+    what = "a file must be a PDF in its file_data, data:application/pdf;base64,…; the gateway stores no files"
+    return {**_data_uri(file.get("file_data"), what, where), "name": file.get("filename") or ""}
+
+
+def _data_uri(url: object, what: str, where: str) -> Json:
+    """Return the data and the type of a URI. URLs are refused: callers must not reach hosts by the gateway."""
     head, comma, data = url.partition(",") if isinstance(url, str) else ("", "", "")
     mime_type, _, encoding = head.removeprefix("data:").partition(";")
     if not comma or not head.startswith("data:") or not encoding.endswith("base64"):
-        why = "an image must be a data URI, data:image/png;base64,…; the gateway fetches no images from elsewhere"
-        raise BadRequestError(f"{where}: {why}.", param=where, reason="bad_image")
+        raise BadRequestError(f"{where}: {what}.", param=where, reason="bad_image")
     return {"data": data, "mime_type": mime_type}
 
 

@@ -98,9 +98,8 @@ def question(one: Question) -> Json:
 
 
 def content_of(message: Message) -> Json:
-    """The text and the images of a message."""
-    images = [{"data": image.data, "mime_type": image.mime_type} for image in message.images]
-    return {"content": message.text, "images": images}
+    """The text, and the images and PDFs of a message."""
+    return {"content": message.text, "images": [image.as_json() for image in message.images]}
 
 
 def line(value: Json) -> str:

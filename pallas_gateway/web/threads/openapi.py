@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pallas_gateway import __version__
+from pallas_gateway.calls.call import PDF
 from pallas_gateway.calls.image_bytes import BASE64_PATTERNS
 from pallas_gateway.calls.parameters import params_schema
 
@@ -43,15 +44,16 @@ def _written() -> Json:
 
 
 def _sent_image(agents: Sequence[HostedAgent], image: Json) -> Json:
-    """An image of a type that the model of any running agent accepts."""
-    types = sorted({kind for agent in agents if agent.model is not None for kind in agent.model.image_types})
+    """An image or a PDF of a type that the model of any running agent accepts."""
+    types = sorted({kind for agent in agents if agent.model is not None for kind in agent.model.attachment_types})
     if not types:
         return image
-    data = image["properties"]["data"]
+    data, name = image["properties"]["data"], {"name": image["properties"]["name"]}
     by_type = {kind: {**data, "pattern": BASE64_PATTERNS.get(kind, data["pattern"])} for kind in types}
     return {
         "anyOf": [
-            {**image, "properties": {"data": data, "mime_type": {"const": kind}}} for kind, data in by_type.items()
+            {**image, "properties": {"data": data, "mime_type": {"const": kind}, **(name if kind == PDF else {})}}
+            for kind, data in by_type.items()
         ]
     }
 

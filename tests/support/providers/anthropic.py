@@ -71,6 +71,14 @@ class AnthropicRequest(LlmRequest):
 
     @property
     @override
+    def documents(self) -> list[tuple[str | None, str]]:
+        """Name and base64 of every PDF in the conversation, oldest first."""
+        documents = self._blocks("document")
+        assert all(one["source"]["media_type"] == "application/pdf" for one in documents)
+        return [(one["title"], one["source"]["data"]) for one in documents]
+
+    @property
+    @override
     def tool_results(self) -> dict[str, str]:
         """Text of every tool result in the conversation by tool-call id."""
         return {block["tool_use_id"]: text_of(block) for block in self._blocks("tool_result")}

@@ -68,6 +68,12 @@ class BedrockRequest(LlmRequest):
 
     @property
     @override
+    def documents(self) -> list[tuple[str | None, str]]:
+        """Name and base64 of every PDF in the conversation, oldest first."""
+        return [(one["name"], one["source"]["bytes"]) for one in self._blocks("document")]
+
+    @property
+    @override
     def tool_results(self) -> dict[str, str]:
         """Text of every tool result in the conversation by tool-call id."""
         results = self._blocks("toolResult")

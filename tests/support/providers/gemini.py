@@ -53,6 +53,15 @@ class GeminiRequest(LlmRequest):
     @override
     def images(self) -> list[tuple[str, str]]:
         """MIME type and base64 of every image in the conversation, oldest first."""
+        return [(kind, data) for kind, data in self._inline() if kind != "application/pdf"]
+
+    @property
+    @override
+    def documents(self) -> list[tuple[str | None, str]]:
+        """Base64 of every PDF in the conversation, oldest first."""
+        return [(None, data) for kind, data in self._inline() if kind == "application/pdf"]
+
+    def _inline(self) -> list[tuple[str, str]]:
         # Google's library writes base64 for URLs.
         return [(one["mime_type"], one["data"].translate(_PLAIN)) for one in self._parts("inlineData")]
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from tests.support.providers.provider import ALL_KINDS, Streamed, split, texts_of
 from tests.support.providers.tool_rounds import signature_of
-from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Usage, call_id, image_of
+from tests.support.scripted_llm import CallTools, Json, LlmRequest, Say, Usage, base64_of_pdf, call_id, image_of
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
@@ -50,9 +50,17 @@ class ResponsesRequest(LlmRequest):
     @override
     def images(self) -> list[tuple[str, str]]:
         """MIME type and base64 of every image in the conversation, oldest first."""
+        return [image_of(part["image_url"]) for part in self._parts("input_image")]
+
+    @property
+    @override
+    def documents(self) -> list[tuple[str | None, str]]:
+        """Name and base64 of every PDF in the conversation, oldest first."""
+        return [(part["filename"], base64_of_pdf(part["file_data"])) for part in self._parts("input_file")]
+
+    def _parts(self, kind: str) -> list[Json]:
         contents = (item["content"] for item in self.body["input"] if isinstance(item.get("content"), list))
-        parts = (part for content in contents for part in content if part["type"] == "input_image")
-        return [image_of(part["image_url"]) for part in parts]
+        return [part for content in contents for part in content if part["type"] == kind]
 
     @property
     @override

@@ -24,6 +24,7 @@ DATA = {
     "image/png": "iVBORw0KGgo=",
     "image/jpeg": base64.b64encode(b"\xff\xd8\xff\xe0").decode(),
     "image/svg+xml": base64.b64encode(b"<svg/>").decode(),
+    "application/pdf": base64.b64encode(b"%PDF-1.7").decode(),
 }
 PNG = {"data": DATA["image/png"], "mime_type": "image/png"}
 IMAGE, GIF = Image(DATA["image/png"], "image/png"), Image("R0lGODlh", "image/gif")
@@ -57,13 +58,17 @@ near_rows = st.fixed_dictionaries(
 rows = json_values | good_rows | near_rows
 
 
+def is_taken(mime_type: str) -> bool:
+    return mime_type.startswith("image/") or mime_type == "application/pdf"
+
+
 def well_formed(message: Message) -> bool:
     role, text = cast("object", message.role), cast("object", message.text)  # what they are declared to be is in doubt
     return (
         role in {"user", "assistant"}
         and isinstance(text, str)
         and is_text(text)
-        and all(image.mime_type.startswith("image/") and base64.b64decode(image.data) for image in message.images)
+        and all(is_taken(image.mime_type) and base64.b64decode(image.data) for image in message.images)
     )
 
 
@@ -146,6 +151,8 @@ def test_any_json_value_as_images_is_taken_or_refused(value: object) -> None:
         ("image/jpg", "image/jpeg"),
         ("Image/JPG; quality=1", "image/jpeg"),
         ("image/svg+xml", "image/svg+xml"),
+        ("application/x-pdf", "application/pdf"),
+        ("Application/PDF; charset=binary", "application/pdf"),
     ],
 )
 def test_an_images_type_is_taken_under_its_canonical_name(sent: str, taken: str) -> None:

@@ -20,6 +20,7 @@ FILES = {
     "image/avif": b"\0\0\0\x20ftypavif",
     "image/heic": b"\0\0\0\x18ftypheic",
     "image/tiff": b"II*\0\x08\0\0\0",
+    "application/pdf": b"%PDF-1.7\n",
 }
 LIKELY = {
     "image/heif": b"\0\0\0\x18ftypmif1",
@@ -27,7 +28,7 @@ LIKELY = {
     "image/x-icon": b"\0\0\x01\0\x01\0",
     "image/svg+xml": b'\xef\xbb\xbf \n<?xml version="1.0"?><svg/>',
 }
-NO_IMAGES = (b"%PDF-1.7", b"hello", b"PK\x03\x04", b"\x89PNG", b"RIFF\x24\n\0\0WAVEfmt ", b"\0", b"GIF88a")
+NO_IMAGES = (b" %PDF-1.7", b"hello", b"PK\x03\x04", b"\x89PNG", b"RIFF\x24\n\0\0WAVEfmt ", b"\0", b"GIF88a")
 
 
 @pytest.mark.parametrize("kind", FILES)

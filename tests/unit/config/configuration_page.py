@@ -89,7 +89,7 @@ The file is fast-agent's own (`fast-agent.yaml` and `fast-agent.config.yaml` are
 | key | use |
 |---|---|
 | `default_model` | `provider.model-name`: shown in the registry until the agent has started |
-| `model_capabilities` | `vision`, `context_window`, `max_output_tokens` of every agent that declares none itself |
+| `model_capabilities` | `vision`, `documents`, `context_window`, `max_output_tokens` of agents that declare none |
 | `mcp.servers.<name>` | `url` or `command`, `transport`, `headers` and `access_token`: what health checks probe |
 | `mcp.servers.<name>.forward_inbound_auth` | `true`: receives the caller's bearer, unless it has its own header |
 | `mcp.servers.<name>.token_exchange` | receives an exchanged token instead, see [token exchange](token-exchange.md) |

@@ -129,7 +129,11 @@ def app(provider: Provider = Provider.OPENAI, /, **models: str | None) -> AgentA
 
 
 GPT_4O = ModelFacts(
-    "gpt-4o", frozenset({"image/png", "image/jpeg", "image/webp"}), max_output_tokens=16384, context_window=128000
+    "gpt-4o",
+    frozenset({"image/png", "image/jpeg", "image/webp"}),
+    max_output_tokens=16384,
+    context_window=128000,
+    documents=True,
 )
 
 
@@ -156,8 +160,17 @@ def test_the_types_of_images_are_those_that_fast_agent_passes_on() -> None:
     assert model_facts(app(served="gpt-4o"), "served", SEEING) == GPT_4O
 
 
-def test_bedrock_is_sent_no_images() -> None:
-    assert model_facts(app(Provider.BEDROCK, served="gpt-4o"), "served", SEEING).image_types == frozenset()
+def test_bedrock_is_sent_no_images_and_no_documents() -> None:
+    assert not model_facts(app(Provider.BEDROCK, served="gpt-4o"), "served", SEEING).attachment_types
+
+
+def test_documents_are_those_of_fast_agent_unless_it_does_not_know_the_model_or_they_are_declared_away() -> None:
+    reading, closed = ModelCapabilities(documents=True), ModelCapabilities(documents=False)
+    assert not model_facts(app(served="gpt-4o"), "served", closed).documents
+    assert not model_facts(app(served="glm-5.2"), "served", reading).documents
+    for declared, takes in ((None, False), (SEEING, False), (closed, False), (reading, True)):
+        with in_scope(declared):
+            assert model_facts(app(served=model_name(NEW)), "served", declared).documents is takes
 
 
 def test_declared_blindness_wins_over_what_fast_agent_knows() -> None:
