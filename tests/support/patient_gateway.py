@@ -39,11 +39,11 @@ def start_worker() -> None:
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     be_patient()
-    from pallas_gateway.cli import workers  # noqa: PLC0415  as above
+    import pallas_gateway  # noqa: PLC0415  as above
     from pallas_gateway.workers import forwarding  # noqa: PLC0415  as above
 
     forwarding.ASK_SECONDS = PATIENCE_SECONDS
-    runpy.run_path(str(Path(workers.__file__).with_name("start_worker.py")), run_name="__main__")
+    runpy.run_path(str(Path(pallas_gateway.__file__).parent / "cli" / "start_worker.py"), run_name="__main__")
 
 
 def main() -> None:
