@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +13,8 @@ from urllib.parse import urlsplit
 from tests.support_programs import require_program
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Route, ViewportSize
 
 
@@ -103,6 +107,21 @@ async def findings(page: Page) -> list[str]:
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
+
+
+COPIED = """(name) => [...document.querySelectorAll('button.copy')].some((button) =>
+  button.ariaLabel === name && button.textContent === 'Copied' && button.nextElementSibling.textContent === 'Copied')"""
+
+
+@asynccontextmanager
+async def shows_copied(page: Page, name: str) -> AsyncGenerator[None]:
+    """Expect that a button that copies says so, under a name of its own; it does for two seconds only.
+
+    The page itself looks for it, in each frame: this process may be too slow to see it.
+    """
+    async with asyncio.TaskGroup() as group:
+        group.create_task(page.wait_for_function(COPIED, arg=name))
+        yield
 
 
 async def enter(page: Page, token: str, *, keep: bool = False) -> None:

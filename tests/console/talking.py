@@ -52,6 +52,10 @@ HOSTILE = "\n\n".join(
 )
 
 
+NOTHING_IS_STORED = "() => { IDBObjectStore.prototype.put = () => { throw new Error('the disk is full'); }; }"
+"""Has a page store nothing more in the browser."""
+
+
 @dataclass
 class Talking:
     """A served gateway, its model, and the downstream that asks."""
@@ -129,11 +133,20 @@ def _of_user(message: str, turns: int, gate: Gate) -> Turn:
 
 
 async def chat(pages: Pages, talk: Talking, agent: str, message: str = "", **options: Any) -> Page:
-    """Open the chat with an agent, and send it a message."""
+    """Open the chat with an agent, and send it a message in a new conversation."""
     page = await pages.open(talk.base_url, f"#/agents/{agent}", **options)
     if message:
+        await begin(page)
         await send(page, message)
     return page
+
+
+async def begin(page: Page) -> None:
+    """Open a new conversation in a page that may still read the list, whose latest one it opens then."""
+    await expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+    await expect(page.get_by_text("Reading the conversations…")).to_have_count(0)
+    if await page.locator(".conversation[aria-current=true]").count():
+        await page.get_by_role("button", name="New conversation").click()
 
 
 async def send(page: Page, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
@@ -12,9 +13,8 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.console.pages import findings
-from tests.console.talking import Talking, answered, chat, log, outline, send, talking, tool
+from tests.console.talking import NOTHING_IS_STORED, Talking, answered, chat, log, outline, send, talking, tool
 from tests.support.gateway import Agent, module_source, until_idle
-from tests.support.waiting import tick
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -28,12 +28,6 @@ PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 
-STORED = """(text) => new Promise((resolve) => {
-  indexedDB.open('pallas-gateway-console').onsuccess = ({target: {result: database}}) => {
-    const all = database.transaction('conversations').objectStore('conversations').getAll();
-    all.onsuccess = () => { database.close(); resolve(JSON.stringify(all.result).includes(text)); };
-  };
-})"""
 OVERFLOWING = """() => {
   const page = document.documentElement;
   const sideways = ['.conversations', '.log', '.composer'].filter((name) => {
@@ -80,7 +74,7 @@ async def test_a_nested_call_with_parallel_peers_is_drawn_as_its_tree(talk: Talk
 
 
 async def test_stop_ends_the_call_of_all_agents(talk: Talking, pages: Pages) -> None:
-    entered = talk.gate.waiting
+    entered = len(talk.gate.entered)
     page = await chat(pages, talk, "root", "hang")
     await talk.gate.wait_for_entered(entered + 1)
     await expect(page.get_by_text("last event")).to_be_visible()
@@ -132,12 +126,21 @@ async def test_a_question_takes_the_focus_unless_the_reader_writes(talk: Talking
     await expect(form).to_be_focused()
     await form.get_by_role("button", name="Decline").click()
     await answered(page, "You declined “asking: What is your name?”.")
-    async with page.expect_response("**/agents/user/mcp"):
-        await send(page, "name")
-        await page.get_by_role("textbox", name="Message").press_sequentially("next")
+    written = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await written.wait()
+        await route.continue_()
+
+    await page.route("**/agents/user/mcp", hold, times=1)
+    await send(page, "name")
+    await page.get_by_role("textbox", name="Message").press_sequentially("next")
+    written.set()
     await expect(form).to_be_visible()
     await expect(page.get_by_role("textbox", name="Message")).to_be_focused()
     await form.get_by_role("button", name="Decline").click()
+    await expect(page.get_by_text("You declined “asking: What is your name?”.")).to_have_count(2)
+    await until_idle(talk.served)
 
 
 async def test_an_answer_that_the_gateway_refuses_may_be_given_again(talk: Talking, pages: Pages) -> None:
@@ -199,14 +202,13 @@ async def test_a_tool_runs_after_its_approval(talk: Talking, pages: Pages) -> No
     await page.get_by_role("button", name="Inspect").click()
     await expect(page.get_by_role("dialog").get_by_text("You allowed asking/wipe once.", exact=True)).to_be_visible()
     await page.keyboard.press("Escape")
-    while not await page.evaluate(STORED, "You allowed asking/wipe once."):
-        await tick()
     await page.reload()
+    await answered(page, "wiped /tmp")
     await expect(line).to_be_visible()
     await send(page, "wipe /home")
     await expect(form.get_by_role("button", name="Allow for this call")).to_be_visible()
     await form.get_by_role("button", name="Decline").click()
-    await expect(log(page)).to_contain_text("the caller did not give it")
+    await answered(page, "the caller did not give it")
     await page.get_by_role("button", name="Inspect").last.click()
     row = page.get_by_role("dialog").get_by_role("row").filter(has_text="waited for you")
     await expect(row).to_have_count(1)
@@ -273,7 +275,7 @@ async def test_a_question_that_has_expired_ends_the_call_with_the_reason(talk: T
 async def test_a_call_of_another_tab_is_shown_as_such_and_goes_on_here_when_it_has_ended(
     talk: Talking, pages: Pages
 ) -> None:
-    entered = talk.gate.waiting
+    entered = len(talk.gate.entered)
     page = await chat(pages, talk, "user", "hang")
     await talk.gate.wait_for_entered(entered + 1)
     other = await pages.another(page.context, talk.base_url, "#/agents/user")
@@ -284,6 +286,19 @@ async def test_a_call_of_another_tab_is_shown_as_such_and_goes_on_here_when_it_h
     await expect(log(other)).to_contain_text("Stopped.")
     await other.get_by_role("button", name="Send").click()
     await answered(other, "user heard more")
+
+
+async def test_a_call_of_another_tab_that_was_lost_is_shown_as_interrupted(talk: Talking, pages: Pages) -> None:
+    entered = len(talk.gate.entered)
+    page = await chat(pages, talk, "user", "hang")
+    await talk.gate.wait_for_entered(entered + 1)
+    await page.evaluate(NOTHING_IS_STORED)  # as of a tab that crashes
+    other = await pages.another(page.context, talk.base_url, "#/agents/user")
+    await expect(log(other)).to_contain_text("This call runs in another tab.")
+    await page.close()
+    await expect(log(other)).to_contain_text("Interrupted")
+    await expect(other.get_by_role("button", name="Retry")).to_be_enabled()
+    await until_idle(talk.served)
 
 
 async def test_what_another_tab_has_added_to_a_conversation_is_shown_before_anything_is_sent_or_changed(
@@ -325,14 +340,13 @@ async def test_a_conversation_is_kept_and_sent_as_history(talk: Talking, pages: 
     await answered(page, "user heard uno as number 1")
     await expect(log(page)).not_to_contain_text("heard two")
     await page.get_by_role("button", name="Retry").click()
+    await expect(log(page)).to_contain_text("Answer 2 of 2")
     await answered(page, "user heard uno as number 1")
 
 
 async def test_a_reload_during_a_call_keeps_what_was_seen(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "user", "stream on")
     await expect(page.get_by_role("heading", name="One")).to_be_visible()
-    while not await page.evaluate(STORED, "# One"):
-        await tick()
     await page.reload()
     await expect(log(page)).to_contain_text("Interrupted")
     await expect(page.get_by_role("heading", name="One")).to_be_visible()
@@ -404,6 +418,7 @@ async def test_a_hostile_transcript_has_no_effect_outside_its_element(talk: Talk
     await send(page, "wipe all")
     await page.get_by_role("button", name="Allow once").click()
     await expect(tool(log(page), "asking/wipe")).to_contain_text("completed")
+    await answered(page, "user told wipe all")
     assert await page.evaluate("window.pwned") is None
     hrefs = await log(page).get_by_role("link").evaluate_all("links => links.map((link) => [link.href, link.rel])")
     assert {href for href, _ in hrefs} == {"https://bank.example@evil.example/x", "https://tracker.example/pixel.png"}

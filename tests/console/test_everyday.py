@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
 from pallas_gateway.identity.static_keys import hash_of
-from tests.console.pages import enter, findings
+from tests.console.pages import enter, findings, shows_copied
 from tests.console.talking import Talking, answered, chat, log, send, talking, tool
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 THREADS = re.compile(r"/api/v1/agents/leaf/threads\?")
+OF_A_CONVERSATION = re.compile("/conversations/")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -43,11 +45,9 @@ async def kept(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Talki
 
 async def copied(page: Page, name: str) -> str:
     """Press a button that copies, by the keyboard, and return what it has copied."""
-    button = page.get_by_role("button", name=name, exact=True).last
-    await button.focus()
-    await page.keyboard.press("Enter")
-    await expect(page.get_by_role("button", name=name.replace("Copy", "Copied"), exact=True)).to_have_text("Copied")
-    await expect(page.get_by_role("status").get_by_text("Copied", exact=True).last).to_be_attached()
+    await page.get_by_role("button", name=name, exact=True).last.focus()
+    async with shows_copied(page, name.replace("Copy", "Copied")):
+        await page.keyboard.press("Enter")
     return str(await page.evaluate("navigator.clipboard.readText()"))
 
 
@@ -91,11 +91,14 @@ async def two_conversations(page: Page) -> tuple[str, str]:
     """Have two conversations, `one` and `two`, of which the last is open; return their addresses."""
     await send(page, "one")
     await answered(page, "heard one")
+    await expect(page).to_have_url(OF_A_CONVERSATION)
     first = page.url
     await page.get_by_role("button", name="New conversation").click()
+    await expect(page).not_to_have_url(OF_A_CONVERSATION)
     await send(page, "two")
     await answered(page, "heard two")
-    await expect(page).not_to_have_url(first)
+    await expect(page).to_have_url(OF_A_CONVERSATION)
+    assert page.url != first
     return first, page.url
 
 
@@ -126,8 +129,8 @@ async def test_the_address_follows_the_open_conversation(
     await answered(page, "heard one")
 
     await page.get_by_text("More", exact=True).click()
-    await page.get_by_role("button", name="Copy link").click()
-    await expect(page.get_by_role("status").get_by_text("Copied")).to_be_attached()
+    async with shows_copied(page, "Copied link"):
+        await page.get_by_role("button", name="Copy link").click()
     link = str(await page.evaluate("navigator.clipboard.readText()"))
     assert link == first
     other = await pages.another(page.context, one.base_url, link.partition("/console/")[2])
@@ -166,6 +169,37 @@ async def test_a_conversation_that_is_begun_while_the_list_is_read_stays_open(ke
     await send(page, "after")
     await answered(page, "after")
     await expect(log(page)).not_to_contain_text("before")
+
+
+async def test_a_conversation_that_is_answered_while_the_list_is_read_stays_open_and_listed(
+    kept: Talking, pages: Pages
+) -> None:
+    page = await pages.open(kept.base_url, "#/connect")
+    listing = re.compile(r"/agents/root/threads\?")
+    asked, go = asyncio.Event(), asyncio.Event()
+    before = await kept_list(kept)
+
+    async def hold(route: Route) -> None:
+        asked.set()
+        await go.wait()
+        await route.fulfill(json=before)
+
+    await page.route(listing, hold)
+    await page.goto(f"{kept.base_url}/console/#/agents/root")
+    await asyncio.wait_for(asked.wait(), 15)
+    await send(page, "quick")
+    await answered(page, "root told quick")
+    async with page.expect_response(listing):
+        go.set()
+    await expect(page.get_by_text("Reading the conversations…")).to_have_count(0)
+    await expect(page.get_by_role("button", name="quick", exact=True)).to_be_visible()
+    await answered(page, "root told quick")
+
+
+async def kept_list(kept: Talking) -> Any:
+    """Return what the gateway lists now."""
+    async with httpx.AsyncClient(base_url=kept.base_url, trust_env=False) as http:
+        return (await http.get("/api/v1/agents/root/threads")).json()
 
 
 async def test_a_link_opens_after_its_owner_has_set_a_token(tmp_path: Path, pages: Pages) -> None:
@@ -258,6 +292,7 @@ async def test_retry_gives_another_answer_and_the_one_before_stays(
 async def test_a_retry_after_a_message_of_another_tab_is_refused_and_loses_nothing(kept: Talking, pages: Pages) -> None:
     page = await chat(pages, kept, "leaf", "first")
     await answered(page, "leaf heard first")
+    await expect(page).to_have_url(OF_A_CONVERSATION)
     other = await pages.another(page.context, kept.base_url, page.url.partition("/console/")[2])
     await answered(other, "leaf heard first")
     await send(other, "second")
@@ -274,6 +309,7 @@ async def test_an_edited_message_of_the_browser_goes_on_in_a_copy(talk: Talking,
     await answered(page, "leaf heard alpha")
     await send(page, "beta")
     await answered(page, "leaf heard beta")
+    await expect(page).to_have_url(OF_A_CONVERSATION)
     address = page.url
     await page.get_by_role("button", name="Edit").last.click()
     await expect(page.get_by_text("This one stays as it is.")).to_be_visible()

@@ -13,7 +13,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from tests.console.pages import findings
-from tests.console.talking import Talking, answered, chat, log, send, talking
+from tests.console.talking import NOTHING_IS_STORED, Talking, answered, chat, log, send, talking
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -26,7 +26,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 KINDS: dict[str, dict[str, Any]] = {"browser": {}, "gateway": {"database": "sqlite:///threads.db"}}
 CASES = (Path(__file__).parents[2] / "docs" / "use" / "cases.md").read_text(encoding="utf-8")
 [SCHEMA] = map(json.loads, re.findall(r"^```json\n(.*?)^```", CASES, re.MULTILINE | re.DOTALL))
-NOTHING_IS_STORED = "() => { IDBObjectStore.prototype.put = () => { throw new Error('the disk is full'); }; }"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session", params=KINDS)

@@ -21,6 +21,8 @@ export class BrowserKeeper {
   /** @param {Session} session */
   constructor(session) {
     this._session = session;
+    /** True from when the page is left: the browser fails its requests then, which ends no call as failed. */
+    this.isLeft = false;
   }
 
   begin() {
@@ -40,7 +42,7 @@ export class BrowserKeeper {
     const held = open.length ? await heldTurns() : new Set();
     for (const turn of open) {
       turn.state = held.has(turn.id) ? 'elsewhere' : 'interrupted';
-      if (turn.state === 'elsewhere') whenFree(turn.id, () => this._session.load());
+      if (turn.state === 'elsewhere') whenFree(turn.id, () => this._session.reread(conversation));
     }
   }
 
@@ -94,7 +96,7 @@ export class BrowserKeeper {
 
   /** @param {Conversation} conversation */
   async save(conversation) {
-    if (conversation.turns.length === 0) return;
+    if (conversation.turns.length === 0 || this.isLeft) return;
     conversation.changed = Date.now();
     await this._session.attempt(() => store.put(conversation));
     this._session.listed(conversation);

@@ -279,14 +279,14 @@ export class Conversations {
   /** @param {Conversation} conversation */
   async put(conversation) {
     const database = await this._open();
-    if (database) await done(database.transaction('conversations', 'readwrite').objectStore('conversations').put(conversation));
+    if (database) await changed(database, (store) => store.put(conversation));
     else this._memory.set(conversation.id, conversation);
   }
 
   /** @param {string} id */
   async remove(id) {
     const database = await this._open();
-    if (database) await done(database.transaction('conversations', 'readwrite').objectStore('conversations').delete(id));
+    if (database) await changed(database, (store) => store.delete(id));
     else this._memory.delete(id);
   }
 
@@ -307,6 +307,23 @@ async function readEach(database, agent) {
   const store = database.transaction('conversations').objectStore('conversations');
   const keys = await done(store.index('agent').getAllKeys(agent));
   return Promise.all(keys.map((/** @type {IDBValidKey} */ key) => done(store.get(key))));
+}
+
+/**
+ * Change the stored conversations. The transaction is committed without waiting for its request, since a page that is being
+ * left takes no more events: the browser would discard the change.
+ * @param {IDBDatabase} database
+ * @param {(store: IDBObjectStore) => void} change
+ * @returns {Promise<void>}
+ */
+function changed(database, change) {
+  const transaction = database.transaction('conversations', 'readwrite');
+  return new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve();
+    transaction.onabort = () => reject(transaction.error);
+    change(transaction.objectStore('conversations'));
+    transaction.commit();
+  });
 }
 
 /**

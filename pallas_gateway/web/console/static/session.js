@@ -96,7 +96,9 @@ export class Session {
     window.addEventListener('pagehide', () => {
       for (const call of this._running.values()) call.leave();
       if (this.isRunning && !this.open.value.isOnGateway) this._browser.save(this.open.value);
+      this._browser.isLeft = true;
     });
+    window.addEventListener('pageshow', () => (this._browser.isLeft = false));
   }
 
   /** True if the gateway keeps new conversations. */
@@ -130,9 +132,11 @@ export class Session {
     /** @type {string[]} */
     const problems = [];
     const [before, gateway] = [this.open.value, this._gateway];
+    const { threadId } = before;
+    const earlier = this.conversations.value;
     const [kept, ours] = await Promise.all([this._listOf(gateway, problems), this._listOf(this._browser, problems)]);
     if (gateway !== this._gateway) return; // the list of an earlier caller; that of this one is being read
-    this.conversations.value = [...kept, ...ours];
+    this.conversations.value = this._withBegun([...kept, ...ours], earlier);
     this.problem.value = problems.join(' ');
     this.isUnread = problems.length > 0;
     if (this.wanted.value && this._showWanted()) return;
@@ -141,9 +145,29 @@ export class Session {
     const newest = this.conversations.value.toSorted((/** @type {Conversation} */ a, /** @type {Conversation} */ b) => b.changed - a.changed)[0];
     if (listed?.isOnGateway) await this.show(listed);
     else if (listed && listed.changed > open.changed && !this.isRunning) await this.show(listed);
-    else if (!listed && open.threadId && !this.isRunning && !this.problem.value) this._deletedElsewhere();
-    // `before`: a person may have begun another one while the list was read.
+    // `before` and `threadId`: a person may have begun another one, or this one, while the list was read.
+    else if (!listed && open === before && threadId && !this.isRunning && !this.problem.value) this._deletedElsewhere();
     else if (first && newest && open === before && open.turns.length === 0 && !this.missing.value) await this.show(newest);
+  }
+
+  /**
+   * Return a list that was read with the conversations that were begun meanwhile, which it does not have.
+   * @param {Conversation[]} found
+   * @param {Conversation[] | null} earlier what was listed before
+   */
+  _withBegun(found, earlier) {
+    const [before, ids] = [new Set(earlier), new Set(found.map(({ id }) => id))];
+    const begun = (this.conversations.value ?? []).filter((/** @type {Conversation} */ one) => !before.has(one) && !ids.has(one.id));
+    return [...begun, ...found];
+  }
+
+  /**
+   * Read a conversation of which another tab has run a call that has ended.
+   * @param {Conversation} conversation
+   */
+  async reread(conversation) {
+    await this.load();
+    if (this.open.value === conversation) await this.show(conversation); // the tab was lost and has stored no end
   }
 
   /**
