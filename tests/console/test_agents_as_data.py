@@ -151,6 +151,7 @@ async def test_a_change_is_a_version_that_runs_and_earlier_ones_are_compared_and
     await expect(changed.get_by_role("row", name="Description Writes. Writes poems.")).to_be_visible()
     await expect(changed.get_by_role("row", name="Parameters temperature: 0.5 temperature: 1")).to_be_visible()
     lines = changed.get_by_role("group", name="Changed lines of the instruction").locator("p")
+    await expect(lines).to_have_count(3)
     assert [(await line.inner_text()).split() for line in await lines.all()] == [
         ["You", "are", "poet."], ["\u2212", "removed:", "Be", "brief."], ["+", "added:", "Be", "long."]
     ]  # fmt: skip

@@ -47,6 +47,13 @@ async def send(page: Page, message: str) -> None:
     await page.get_by_role("button", name="Send", exact=True).click()
 
 
+async def send_again(page: Page, talk: Talking) -> None:
+    """Send the last message again to both sides, and wait until it is there."""
+    before = len(talk.llm.requests)
+    await page.get_by_role("button", name="Send again").click()
+    await eventually(lambda: len(talk.llm.requests) == before + 2, what="both requests")
+
+
 async def compared(pages: Pages, talk: Talking, path: str, message: str = "", *, narrow: bool = False) -> Page:
     page = await pages.open(talk.base_url, f"#/compare/{path}", narrow=narrow)
     if message:
@@ -55,9 +62,12 @@ async def compared(pages: Pages, talk: Talking, path: str, message: str = "", *,
 
 
 async def answered(page: Page, **texts: str) -> None:
+    """Wait until the calls of sides have ended, and their answers show texts."""
     for name, text in texts.items():
-        await expect(side(page, name).get_by_role("button", name="Inspect").last).to_be_visible()
-        await expect(side(page, name).get_by_role("log")).to_contain_text(text)
+        conversation = side(page, name).get_by_role("log")
+        await expect(conversation).to_contain_text(text)  # also of a call that runs
+        await expect(side(page, name).get_by_role("button", name="Stop", exact=True)).to_have_count(0)
+        await expect(conversation.get_by_role("article").last.get_by_role("button", name="Inspect")).to_be_visible()
 
 
 async def test_one_message_goes_to_both_agents_and_each_goes_on_with_its_own_history(
@@ -79,7 +89,7 @@ async def test_one_message_goes_to_both_agents_and_each_goes_on_with_its_own_his
     await page.get_by_role("button", name="Swap").click()
     await expect(side(page, "A")).to_contain_text("user heard two")
     await expect(side(page, "B")).to_contain_text("leaf heard two")
-    await page.get_by_role("button", name="Send again").click()
+    await send_again(page, talk)
     await expect(side(page, "A").get_by_role("article")).to_have_count(2)
     await answered(page, A="user heard two as number 2", B="leaf heard two")
     await side(page, "B").get_by_role("button", name="Inspect").last.click()
@@ -111,8 +121,7 @@ async def test_one_agent_answers_with_two_sets_of_parameters(talk: Talking, page
     await page.go_back()
     await expect(side(page, "B")).to_contain_text("leaf heard warm")
     before = len(talk.llm.requests)
-    await page.get_by_role("button", name="Send again").click()
-    await eventually(lambda: len(talk.llm.requests) == before + 2, what="both requests")
+    await send_again(page, talk)
     assert sorted(one.body["temperature"] for one in talk.llm.requests[before:]) == [0.1, 0.8]
     await answered(page, A="leaf heard warm", B="leaf heard warm")
 

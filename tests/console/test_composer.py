@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
@@ -42,11 +42,14 @@ async def height(one: Locator) -> float:
     return bounds["height"]
 
 
+FITTED = """([width, height]) => innerWidth === width && innerHeight === height
+  && document.querySelector('.conversations').open === matchMedia('(min-width: 56rem)').matches"""
+
+
 async def resize(page: Page, size: ViewportSize) -> None:
+    """Resize the page, and wait until its list of conversations has been opened or closed for the new width."""
     await page.set_viewport_size(size)
-    await page.wait_for_function(
-        "([width, height]) => innerWidth === width && innerHeight === height", arg=[*size.values()]
-    )
+    await page.wait_for_function(FITTED, arg=[*size.values()])
 
 
 # --- layout ----------------------------------------------------------------------------------------------------------
@@ -67,6 +70,7 @@ async def test_a_phones_screen_is_left_to_the_conversation(talk: Talking, pages:
 
 async def test_the_box_is_one_line_that_grows_with_the_text(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "user")
+    await expect(box(page)).to_be_visible()
     sizes: tuple[ViewportSize, ...] = ({"width": 1280, "height": 800}, PHONE, PHONE_WITH_KEYBOARD)
     for size in sizes:
         await resize(page, size)
@@ -101,6 +105,7 @@ async def test_conversations_open_above_a_phones_chat_and_close_with_a_choice(ta
     assert await findings(page) == []
     await page.get_by_role("button", name="New conversation").click()
     await expect(log(page)).to_contain_text("Write a message to")
+    await expect(log(page)).to_be_visible()  # the list closes a moment later
     assert await log(page).bounding_box() == before
     await summary.click()
     await page.get_by_role("button", name="first", exact=True).click()
@@ -180,15 +185,17 @@ async def test_a_file_that_is_dropped_on_the_conversation_is_added(talk: Talking
       const event = new DragEvent(type, {dataTransfer: transfer, bubbles: true, cancelable: true});
       return log.dispatchEvent(event);
     }"""
+    await expect(box(page)).to_be_focused()  # as the page begins to listen
     assert not await log(page).evaluate(drop, "dragover")
     assert not await log(page).evaluate(drop, "drop")
     await expect(chip(page, "a.yaml")).to_be_visible()
 
 
 async def test_a_file_that_the_gateway_would_refuse_is_refused(tmp_path: Path, pages: Pages) -> None:
-    async with talking(tmp_path, max_body_bytes=100_000, database="sqlite:///threads.db") as talk:
+    options: dict[str, Any] = {"max_body_bytes": 100_000, "database": "sqlite:///threads.db"}
+    async with talking(tmp_path, of_agents={"leaf": {"examples": ["Rustle"]}}, **options) as talk:
         page = await chat(pages, talk, "leaf")
-        await page.get_by_text("ok", exact=True).wait_for()
+        await expect(page.get_by_role("button", name="Rustle")).to_be_visible()  # it comes with the limit
         large: FilePayload = {"name": "large.txt", "mimeType": "text/plain", "buffer": b"x" * 90_000}
         small: FilePayload = {"name": "small.txt", "mimeType": "text/plain", "buffer": b"x" * 50_000}
         await page.get_by_label("Add files").set_input_files([large, small, small])

@@ -18,7 +18,7 @@ from playwright.async_api import expect
 from pallas_gateway.client.programs import Target, markdown, programs
 from pallas_gateway.identity.static_keys import hash_of
 from tests.conformance.conformance import PROGRAMS, find_node
-from tests.console.pages import findings
+from tests.console.pages import findings, shows_copied
 from tests.support.gateway import Agent, Running, running, write_project
 from tests.support_programs import require_program
 
@@ -70,8 +70,8 @@ async def test_the_console_shows_the_texts_of_the_chosen_server(served: Running,
     await expect(page.get_by_text('call_tool("ask"')).to_be_visible()
     of_echo = await shown(page)
     link = await page.get_by_role("link", name="Add to Cursor").get_attribute("href")
-    await page.get_by_role("button", name="Copy the text for Claude Code").click()
-    await expect(page.get_by_role("status").get_by_text("Copied")).to_be_attached()
+    async with shows_copied(page, "Copied the text for Claude Code"):
+        await page.get_by_role("button", name="Copy the text for Claude Code").click()
     copied = await page.evaluate("navigator.clipboard.readText()")
     await page.get_by_label("Connect to").select_option("Notes")
     await expect(page.get_by_text("/agents/tech_notes/mcp").first).to_be_visible()

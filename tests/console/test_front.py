@@ -196,15 +196,15 @@ async def test_who_may_list_no_calls_asks_for_none_and_who_may_run_nothing_is_to
         page.on("request", lambda request: requested.append(request.url))
         await expect(page.get_by_text("No agent takes messages now.")).to_be_visible()
         await expect(box(page)).to_be_disabled()
-        await enter(page, "viewer-secret")
+        assert not any("/api/v1/calls" in url for url in requested)
+        async with page.expect_request("**/api/v1/calls"):
+            await enter(page, "viewer-secret")
         option = chosen(page).get_by_role("option", name=re.compile("Echo"))
         await expect(option).to_contain_text("This token may not run the agent")
         await expect(option).to_be_disabled()
         await enter(page, "runner-secret")
         await expect(option).to_be_enabled()
         await expect(chosen(page).get_by_role("option", name=re.compile("Other"))).to_be_disabled()
-        first = next(index for index, url in enumerate(requested) if url.endswith("/api/v1/calls"))
-        assert first > 0
         await box(page).fill("for echo")
         await page.get_by_role("button", name="Ask", exact=True).click()
         await answered(page, "for echo")

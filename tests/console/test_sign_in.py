@@ -21,6 +21,7 @@ from tests.console.pages import enter, findings
 from tests.console.talking import answered, log, send, talking
 from tests.support.listener import serve_app
 from tests.support.oidc_provider import OidcProvider, oidc_provider
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
@@ -253,6 +254,7 @@ async def test_a_token_that_the_gateway_refuses_before_its_end_is_renewed_once(
         refused: list[str] = []
         await sign_in(page)
         await expect(state).to_have_text("ok")
+        await eventually(lambda: traffic.tokens, what="the tokens of the sign-in")
 
         async def refuse(route: Route) -> None:
             sent = route.request.headers.get("authorization", "")
@@ -491,6 +493,7 @@ async def test_a_person_signs_in_with_the_keyboard_and_replaces_it_by_a_key(
     page = await pages.open(talk.base_url)
     await asked_for(page)
     await page.keyboard.press("Escape")
+    await expect(page.locator("dialog")).to_have_count(0)  # it has returned the focus
     await page.get_by_role("banner").get_by_role("button", name="Sign in").focus()
     async with page.context.expect_page() as opening:
         await page.keyboard.press("Enter")
