@@ -476,16 +476,16 @@ async def test_five_megabytes_of_text_are_shown_in_part(talk: Talking, pages: Pa
 
 async def test_images_are_refused_for_a_model_without_vision(talk: Talking, pages: Pages) -> None:
     picture: FilePayload = {"name": "dot.png", "mimeType": "image/png", "buffer": PNG}
-    document: FilePayload = {"name": "a.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.4 \xff\xfe"}
+    archive: FilePayload = {"name": "a.zip", "mimeType": "application/zip", "buffer": b"PK\3\4 \xff\xfe"}
     page = await chat(pages, talk, "user")
     await page.get_by_label("Add files").set_input_files([picture])
     refusal = "“dot.png” is an image. The model of this agent accepts no images."
     await expect(page.get_by_role("alert")).to_have_text(refusal)
     await expect(page.get_by_role("img")).to_have_count(0)
     page = await chat(pages, talk, "leaf")
-    await page.get_by_label("Add files").set_input_files([picture, document])
+    await page.get_by_label("Add files").set_input_files([picture, archive])
     await expect(page.get_by_role("img", name="Image 1")).to_be_visible()
-    await expect(page.get_by_role("alert")).to_contain_text("“a.pdf” cannot be sent: it is binary.")
+    await expect(page.get_by_role("alert")).to_contain_text("“a.zip” cannot be sent: it is binary.")
     for name, content in (("text.png", b"no image"), ("cut.png", PNG[:20])):
         wrong: FilePayload = {**picture, "name": name, "buffer": content}
         await page.get_by_label("Add files").set_input_files([wrong])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,7 +29,8 @@ ONE_LINE = 48
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def talk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Talking]:
-    async with talking(tmp_path_factory.mktemp("composer")) as served:
+    reading = {"leaf": {"model_capabilities": {"vision": True, "documents": True}}}
+    async with talking(tmp_path_factory.mktemp("composer"), of_agents=reading) as served:
         yield served
 
 
@@ -175,6 +177,33 @@ async def test_a_file_is_in_exports_folded_and_in_the_message_that_is_edited(tal
     await send(page, "Add them up")
     await answered(page, "leaf heard Add them up")
     assert talk.llm.requests[-1].last_user_text == SENT
+
+
+async def test_a_pdf_is_sent_to_a_model_that_takes_documents_and_again_with_the_next_message(
+    talk: Talking, pages: Pages
+) -> None:
+    report: FilePayload = {"name": "Größe.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.7 \xff\xfe"}
+    page = await chat(pages, talk, "user")
+    await page.get_by_label("Add files").set_input_files([report])
+    refusal = "“Größe.pdf” is a PDF. The model of this agent accepts no documents."
+    await expect(page.get_by_role("alert")).to_have_text(refusal)
+    page = await chat(pages, talk, "leaf")
+    await page.get_by_label("Add files").set_input_files([report, report])
+    await page.get_by_role("button", name="Remove document 2").click()
+    await expect(documents(page)).to_have_text(["Größe.pdf"])
+    assert await findings(page) == []
+    await send(page, "Read it")
+    await answered(page, "leaf heard Read it")
+    await page.reload()
+    await expect(documents(page.locator(".by-you"))).to_have_text(["Größe.pdf"])
+    await send(page, "Again")
+    await answered(page, "leaf heard Again")
+    sent = [("Größe.pdf", base64.b64encode(report["buffer"]).decode())]
+    assert [request.documents for request in talk.llm.requests[-2:]] == [sent, sent]
+
+
+def documents(within: Page | Locator) -> Locator:
+    return within.get_by_role("list", name="Images and documents").locator(".file-name")
 
 
 async def test_a_file_that_is_dropped_on_the_conversation_is_added(talk: Talking, pages: Pages) -> None:

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { apart, attached, folded, withFiles } from '../../../pallas_gateway/web/console/static/attachments.js';
+import { apart, attached, folded, takenBy, withFiles } from '../../../pallas_gateway/web/console/static/attachments.js';
 
-const LIMITS = { takesImages: true, room: 1_000_000, most: 1_000_000 };
+const LIMITS = { takes: { images: true, documents: true }, room: 1_000_000, most: 1_000_000 };
 const csv = { name: 'a b.csv', text: 'x,y\n1,2' };
 const told = { name: 'README', text: '# Fences\n\n```sh\nls\n```\n\nAttached file: b\n```\nno\n```' };
 
@@ -47,6 +47,28 @@ test('a file is text by its content alone', async () => {
   assert.match((await read('')).problem, /is empty/);
   assert.match((await read('x'.repeat(1_000_001))).problem, /larger than 1 MB/);
   assert.match((await read('no image', 'x.png', 'image/png')).problem, /is no PNG, JPEG, GIF or WebP image/);
+});
+
+test('a PDF is sent as such, but not to a model without documents', async () => {
+  globalThis.FileReader = class {
+    async readAsDataURL(file) {
+      this.result = `data:;base64,${Buffer.from(await file.arrayBuffer()).toString('base64')}`;
+      this.onload();
+    }
+  };
+  const report = new File(['%PDF-1.7 \n'], 'Größe.pdf');
+  assert.deepEqual(await attached(report, LIMITS), { image: { data: 'JVBERi0xLjcgCg==', mime_type: 'application/pdf', name: 'Größe.pdf' } });
+  const none = await attached(report, { ...LIMITS, takes: { images: true, documents: false } });
+  assert.equal(none.problem, '“Größe.pdf” is a PDF. The model of this agent accepts no documents.');
+  const large = { size: 20_000_001, name: 'a.pdf', type: '', slice: () => report.slice(0, 12) };
+  assert.equal((await attached(large, LIMITS)).problem, '“a.pdf” is larger than 20 MB.');
+  delete globalThis.FileReader;
+});
+
+test('what a model takes is what the registry says, and what it says nothing of is left to the gateway', () => {
+  assert.deepEqual(takenBy({}), { images: true, documents: true });
+  assert.deepEqual(takenBy({ vision: true }), { images: true, documents: false });
+  assert.deepEqual(takenBy({ vision: false, documents: true }), { images: false, documents: true });
 });
 
 test('a file that the request has no room for is refused', async () => {

@@ -1,5 +1,5 @@
 /**
- * Files that go along with a message. Images are sent as such; a text file is part of the message, as a code block below
+ * Files that go along with a message. Images and PDFs are sent as such; a text file is part of the message, as a code block below
  * a line with its name, from which it is read again to be shown as a file.
  */
 
@@ -14,10 +14,12 @@ const MARGIN_BYTES = 16_384; // of a request, for what is not the message
 /** @type {Record<string, RegExp>} the first bytes of images by their type */
 const BEGINNINGS = { 'image/png': /^\x89PNG\r\n/, 'image/jpeg': /^\xff\xd8\xff/, 'image/gif': /^GIF8[79]a/, 'image/webp': /^RIFF[^]{4}WEBP/ };
 export const IMAGE_TYPES = Object.keys(BEGINNINGS);
+export const PDF = 'application/pdf';
 
 /**
  * @typedef {{name: string, text: string}} TextFile
  * @typedef {import('./conversations.js').Image} Image
+ * @typedef {{images: boolean, documents: boolean}} Takes
  */
 
 /**
@@ -106,16 +108,25 @@ export function bytesOf(value) {
 }
 
 /**
+ * Return what the model of an agent takes, as far as the registry says so: else the gateway refuses what it does not take.
+ * @param {import('./state.js').Agent['capabilities']} capabilities
+ * @returns {Takes}
+ */
+export function takenBy({ vision, documents }) {
+  return { images: vision !== false, documents: documents === true || vision === undefined };
+}
+
+/**
  * Return what a file is sent as, or the reason why it is not sent.
  * @param {File} file
- * @param {{takesImages: boolean, room: number, most: number}} limits `room`: the bytes that the request has left, of `most`
+ * @param {{takes: Takes, room: number, most: number}} limits `room`: the bytes that the request has left, of `most`
  * @returns {Promise<{image?: Image, text?: TextFile, problem?: string}>}
  */
-export async function attached(file, { takesImages, room, most }) {
+export async function attached(file, { takes, room, most }) {
   const name = file.name.slice(0, LONGEST_NAME).replace(/[\p{C}\p{Zl}\p{Zp}]/gu, ' ').trim() || 'file';
   const of = (/** @type {string} */ problem) => ({ problem: `“${name}” ${problem}` });
   try {
-    const found = await contentOf(file, name, takesImages);
+    const found = await contentOf(file, name, takes);
     if (typeof found === 'string') return of(found);
     if (bytesOf(found) + MARGIN_BYTES <= room) return found;
     return of(`does not fit: a request may have ${megabytes(most)} with its files and what goes along of the conversation (gateway.max_body_bytes).`);
@@ -127,30 +138,43 @@ export async function attached(file, { takesImages, room, most }) {
 /**
  * @param {File} file
  * @param {string} name
- * @param {boolean} takesImages
+ * @param {Takes} takes
  * @returns {Promise<{image: Image} | {text: TextFile} | string>} a text: the problem
  */
-async function contentOf(file, name, takesImages) {
+async function contentOf(file, name, takes) {
   const begin = String.fromCharCode(...new Uint8Array(await file.slice(0, 12).arrayBuffer()));
   const type = IMAGE_TYPES.find((one) => BEGINNINGS[one].test(begin));
-  if (type || IMAGE_TYPES.includes(file.type)) return imageOf(file, type, takesImages);
+  if (type || IMAGE_TYPES.includes(file.type)) return imageOf(file, type, takes);
+  if (begin.startsWith('%PDF-')) return documentOf(file, name, takes);
   if (file.size === 0) return 'is empty.';
-  if (file.size > LARGEST_TEXT) return `is larger than ${megabytes(LARGEST_TEXT)}, the most for files other than images.`;
+  if (file.size > LARGEST_TEXT) return `is larger than ${megabytes(LARGEST_TEXT)}, the most for files other than images and PDFs.`;
   const text = textIn(await file.arrayBuffer());
   if (text !== null) return { text: { name, text } };
-  return `cannot be sent: it is binary. The agent takes text in UTF-8${takesImages ? ', and images (PNG, JPEG, GIF, WebP)' : ''}.`;
+  const others = [takes.images && 'images (PNG, JPEG, GIF, WebP)', takes.documents && 'PDFs'].filter(Boolean);
+  return `cannot be sent: it is binary. The agent takes text in UTF-8${others.map((one) => `, and ${one}`).join('')}.`;
 }
 
 /**
  * @param {File} file
  * @param {string | undefined} type of its content
- * @param {boolean} takesImages
+ * @param {Takes} takes
  */
-async function imageOf(file, type, takesImages) {
-  if (!takesImages) return 'is an image. The model of this agent accepts no images.';
+async function imageOf(file, type, takes) {
+  if (!takes.images) return 'is an image. The model of this agent accepts no images.';
   if (file.size > LARGEST_IMAGE) return `is larger than ${megabytes(LARGEST_IMAGE)}.`;
   if (!type || !(await isShown(file))) return 'is no PNG, JPEG, GIF or WebP image.';
   return { image: { data: await base64Of(file), mime_type: type } };
+}
+
+/**
+ * @param {File} file
+ * @param {string} name
+ * @param {Takes} takes
+ */
+async function documentOf(file, name, takes) {
+  if (!takes.documents) return 'is a PDF. The model of this agent accepts no documents.';
+  if (file.size > LARGEST_IMAGE) return `is larger than ${megabytes(LARGEST_IMAGE)}.`;
+  return { image: { data: await base64Of(file), mime_type: PDF, name } };
 }
 
 /**

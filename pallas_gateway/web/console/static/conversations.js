@@ -3,11 +3,11 @@
  */
 
 import { ANSWERED, answersOf } from './asked.js';
-import { folded } from './attachments.js';
+import { PDF, folded } from './attachments.js';
 import { cut } from './text.js';
 
 /**
- * @typedef {{data: string, mime_type: string}} Image
+ * @typedef {{data: string, mime_type: string, name?: string}} Image an image, or a PDF with the name of its file
  * @typedef {{at: number, message: any}} Event one notification or answer of the caller, and the milliseconds since the call began
  * @typedef {'running' | 'complete' | 'error' | 'stopped' | 'interrupted' | 'elsewhere'} TurnState `elsewhere`: another tab runs it
  * @typedef {{id: string, message: string, images: Image[], params: Record<string, any>, began: number, state: TurnState,
@@ -158,7 +158,10 @@ export function asMarkdown(conversation) {
       return `${given}## Agent${place.length > 1 ? ` (answer ${at + 1} of ${place.length})` : ''}\n\n${answer}\n`;
     });
     const turn = conversation.turns[place[0]];
-    const images = turn.images.length ? `\n\n(${turn.images.length} images)` : '';
+    const documents = turn.images.filter(({ mime_type: type }) => type === PDF);
+    const pictures = turn.images.length - documents.length;
+    const sent = [...(pictures ? [`${pictures} images`] : []), ...documents.map(({ name }) => name || 'a PDF')];
+    const images = sent.length ? `\n\n(${sent.join(', ')})` : '';
     return `## You\n\n${folded(turn.message)}${images}\n\n${answers.join('\n')}`;
   });
   return `# ${titleOf(conversation)}\n\n${turns.join('\n')}`;
@@ -240,7 +243,7 @@ function isFeedback(feedback) {
 
 /** @param {any} image */
 function isImage(image) {
-  return typeof image?.data === 'string' && /^image\/[\w.+-]+$/.test(image?.mime_type);
+  return typeof image?.data === 'string' && /^(image\/[\w.+-]+|application\/pdf)$/.test(image?.mime_type);
 }
 
 /** The conversations of this browser. Without IndexedDB (a private window), they last as long as the page. */

@@ -109,7 +109,7 @@ function stored() {
  * @property {string} version
  * @property {string} url its MCP endpoint, relative to the page where it is behind this gateway's port
  * @property {string} publicUrl the same as clients see it
- * @property {{model?: string, vision?: boolean, context_window?: number, max_output_tokens?: number}} capabilities
+ * @property {{model?: string, vision?: boolean, documents?: boolean, context_window?: number, max_output_tokens?: number}} capabilities
  * @property {boolean} needsToken
  * @property {string} model its own, as its registry names it; empty if it does not
  * @property {string} registry the URL of its gateway; empty for this one

@@ -132,11 +132,12 @@ function Row({ agent }) {
 /** @param {{agent: Agent, known: any}} props `known`: the last `get_health` */
 export function Facts({ agent, known }) {
   const llm = known?.llm;
-  const { vision, context_window: context } = agent.capabilities;
+  const { vision, documents, context_window: context } = agent.capabilities;
   const facts = [
     ['Model', known?.agent?.model ?? agent.model],
     ['Provider', llm && (llm.status === 'ok' ? llm.provider : `${llm.provider} (${llm.status})`)],
     ['Images', vision === undefined ? null : vision ? 'accepted' : 'not accepted'],
+    ['Documents', documents && 'accepted'],
     ['Context', context && `${context.toLocaleString()} tokens`],
   ].filter(([, value]) => value);
   return (

@@ -1,7 +1,7 @@
 /** The same message to two agents, or to one agent with two sets of parameters, side by side. */
 
 import { html, signal, useEffect } from '../html.js';
-import { bytesOf, withFiles } from '../attachments.js';
+import { bytesOf, takenBy, withFiles } from '../attachments.js';
 import { Side, figuresOf } from '../comparison.js';
 import { historyOf } from '../conversations.js';
 import { address, route } from '../route.js';
@@ -77,8 +77,9 @@ function Both({ both }) {
     const last = both.map((side) => side.open.value.turns.at(-1)).filter(Boolean).toSorted((one, other) => other.began - one.began)[0];
     if (last) toBoth((side, params) => side.again(last.message, { images: last.images, params }));
   };
-  const takesImages = both.every(({ agent }) => agent.capabilities.vision !== false);
-  const agent = { ...both[0].agent, title: 'both', capabilities: { vision: takesImages } };
+  const taken = both.map(({ agent }) => takenBy(agent.capabilities));
+  const capabilities = { vision: taken.every(({ images }) => images), documents: taken.every(({ documents }) => documents) };
+  const agent = { ...both[0].agent, title: 'both', capabilities };
   return html`
     <div class="comparison">
       <header class="heading">

@@ -1,7 +1,7 @@
 /** Where a message is written: text, files by paste, drop and picker, and the parameters of the call. */
 
 import { html, signal, useEffect, useId, useLayoutEffect, useMemo, useRef, useSignal } from '../html.js';
-import { IMAGE_TYPES, attached, bytesOf } from '../attachments.js';
+import { IMAGE_TYPES, PDF, attached, bytesOf, takenBy } from '../attachments.js';
 import { fieldsOf, read } from '../forms.js';
 import { parametersOf } from '../parameters.js';
 import { harmless, size } from '../text.js';
@@ -40,7 +40,7 @@ export function Composer({ draft, place, room, most, agent, blocked, running, ed
     const problems = [];
     for (const file of files) {
       const left = room() - bytesOf(draft.value);
-      const { image, text, problem: refusal } = await attached(file, { takesImages: agent.capabilities.vision !== false, room: left, most });
+      const { image, text, problem: refusal } = await attached(file, { takes: takenBy(agent.capabilities), room: left, most });
       if (image) change({ images: [...draft.value.images, image] });
       else if (text) change({ files: [...draft.value.files, text] });
       else problems.push(refusal);
@@ -182,12 +182,13 @@ function grow(box) {
 export function Thumbnails({ images, onRemove }) {
   if (!images.length) return null;
   return html`
-    <ul class="thumbnails" aria-label="Images">
+    <ul class="thumbnails" aria-label=${images.some(({ mime_type: type }) => type === PDF) ? 'Images and documents' : 'Images'}>
       ${images.map(
         (image, index) => html`
           <li>
             ${IMAGE_TYPES.includes(image.mime_type) && html`<img src=${`data:${image.mime_type};base64,${image.data}`} alt=${`Image ${index + 1}`} />`}
-            ${onRemove && html`<button type="button" class="quiet" aria-label=${`Remove image ${index + 1}`} onClick=${() => onRemove(index)}>×</button>`}
+            ${image.mime_type === PDF && html`<span class="file-name">${harmless(image.name || 'PDF')}</span>`}
+            ${onRemove && html`<button type="button" class="quiet" aria-label=${`Remove ${image.mime_type === PDF ? 'document' : 'image'} ${index + 1}`} onClick=${() => onRemove(index)}>×</button>`}
           </li>
         `,
       )}
