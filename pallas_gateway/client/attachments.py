@@ -12,20 +12,23 @@ from pallas_gateway.client.usage import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
+_PDF = "application/pdf"
+
 
 def image_of(path: Path) -> dict[str, str]:
-    """An image as the message tool takes it: `data` in base64, and `mime_type` by its bytes, else by the file's name.
+    """An image or a PDF as the message tool takes it; `mime_type` by its bytes, else by the file's name.
 
     Raises:
-        UsageError: it cannot be read, or is no image.
+        UsageError: it cannot be read, or is neither.
     """
     data = read(path)
     mime_type = image_type_of(data) or mimetypes.guess_type(path.name)[0] or ""
-    if not mime_type.startswith("image/"):
-        raise UsageError(f"{path}: not a known image type; send a PNG, JPEG, WebP or GIF file.")
+    if not mime_type.startswith("image/") and mime_type != _PDF:
+        raise UsageError(f"{path}: not a known image type; send a PNG, JPEG, WebP or GIF file, or a PDF.")
     if (why := why_not(mime_type, data)) is not None:
         raise UsageError(f"{path}: the file {why}.")
-    return {"data": base64.b64encode(data).decode(), "mime_type": mime_type}
+    name = {"name": path.name} if mime_type == _PDF else {}
+    return {"data": base64.b64encode(data).decode(), "mime_type": mime_type, **name}
 
 
 def read(path: Path) -> bytes:

@@ -33,7 +33,9 @@ _SHOWN_ROWS = 5
 def call(
     agent: Annotated[str, typer.Argument(help="The agent to call.")],
     message: Annotated[str, typer.Argument(help="The message; - reads standard input.")],
-    image: Annotated[list[Path] | None, typer.Option(help="An image to send along; may be repeated.")] = None,
+    image: Annotated[
+        list[Path] | None, typer.Option("--image", "--file", help="An image or a PDF to send along; may be repeated.")
+    ] = None,
     history: Annotated[Path | None, typer.Option(help="A JSON file with earlier turns: [{role, content}, …].")] = None,
     settings: SettingsOption = None,
     conversation_id: Annotated[str | None, typer.Option(help="Your own identifier, logged and returned.")] = None,

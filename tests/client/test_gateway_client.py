@@ -184,7 +184,7 @@ def test_images_are_sent_along(asking: Command) -> None:
 
 
 def test_a_file_that_is_no_image_is_refused_whatever_its_name_says(asking: Command) -> None:
-    Path("a.png").write_bytes(b"%PDF-1.7")
+    Path("a.png").write_bytes(b"PK a zip")
     for command in (("call", "echo", "look"), ("chat", "echo", "-m", "look")):
         ran = asking(*command, "--image", "a.png")
         assert (ran.code, ran.out) == (2, "")
@@ -221,7 +221,7 @@ def test_parameters_reach_the_agent_and_what_had_no_effect_is_told(asking: Comma
         (["call", "echo", "hi", "--image", "no.png"], "no.png: No such file or directory"),
         (
             ["call", "echo", "hi", "--image", "a.txt"],
-            "a.txt: not a known image type; send a PNG, JPEG, WebP or GIF file.",
+            "a.txt: not a known image type; send a PNG, JPEG, WebP or GIF file, or a PDF.",
         ),
         (["call", "echo", "hi", "--history", "no.json"], "no.json: No such file or directory"),
         (
@@ -350,10 +350,12 @@ def test_an_agent_that_is_gone_from_another_host_is_told_with_the_origin_of_its_
 
 def test_call_sends_what_it_was_given_and_takes_the_message_tool_by_its_place(run: Command) -> None:
     Path("a.png").write_bytes(PNG)
+    Path("b.pdf").write_bytes(b"%PDF-1.7")
     Path("history.json").write_text('[{"role": "user", "content": "earlier"}]')
     with odd_server(modern_agent(["ask", "echo", "get_health"], ANSWER)) as server:
         ran = run(
-            *("call", "echo", "hi", "--url", server.url, "--image", "a.png", "--history", "history.json"),
+            *("call", "echo", "hi", "--url", server.url, "--image", "a.png", "--file", "b.pdf"),
+            *("--history", "history.json"),
             *("--conversation-id", "c-1", "--bearer", "anns-token"),
         )
     assert (ran.code, ran.out) == (0, "done\n")
@@ -362,7 +364,10 @@ def test_call_sends_what_it_was_given_and_takes_the_message_tool_by_its_place(ru
     assert rpc["params"]["name"] == "ask"
     assert rpc["params"]["arguments"] == {
         "message": "hi",
-        "images": [{"data": base64.b64encode(PNG).decode(), "mime_type": "image/png"}],
+        "images": [
+            {"data": base64.b64encode(PNG).decode(), "mime_type": "image/png"},
+            {"data": base64.b64encode(b"%PDF-1.7").decode(), "mime_type": "application/pdf", "name": "b.pdf"},
+        ],
         "history": [{"role": "user", "content": "earlier"}],
         "conversation_id": "c-1",
     }

@@ -152,7 +152,7 @@ async def _tools(conversation: Conversation, _rest: str) -> None:
         table("USED IN THIS THREAD", "TIMES", rows=[(tool, str(times)) for tool, times in used.most_common()])
 
 
-@_command("/image PATH [TEXT]|off", "send an image with TEXT, or with the next message", "file")
+@_command("/image PATH [TEXT]|off", "send an image or a PDF with TEXT, or with the next message", "file")
 async def _image(conversation: Conversation, rest: str) -> None:
     if rest == _OFF:
         conversation.images = []

@@ -49,7 +49,10 @@ def chat(
     agent: Annotated[str, typer.Argument(help="The agent to talk to.")],
     name: Annotated[str | None, typer.Argument(help="With --resume: the thread, by name or number.")] = None,
     message: Annotated[str | None, typer.Option("--message", "-m", help="Say this; - reads standard input.")] = None,
-    image: Annotated[list[Path] | None, typer.Option(help="An image for the first message; may be repeated.")] = None,
+    image: Annotated[
+        list[Path] | None,
+        typer.Option("--image", "--file", help="An image or a PDF for the first message; may be repeated."),
+    ] = None,
     settings: SettingsOption = None,
     thread: Annotated[
         str | None, typer.Option(help="Talk in the thread of this name, made if it is not there.")
