@@ -107,7 +107,8 @@ def _opening(results: Results) -> str:
 
 The cost of a call in the gateway, compared with other servers of agents on one machine; [the last table](#the-machine)
 has the dates of the measurements. The model's own time is not included. For operators: [Sizing](#sizing). `python -m
-benchmarks.report` writes this page from `benchmarks/results/`.{warning}"""
+benchmarks.report` writes this page from `benchmarks/results/`. What single decisions were based on is in
+[benchmarks/decisions.md](../benchmarks/decisions.md).{warning}"""
 
 
 def _table(results: Results) -> str:

@@ -58,8 +58,8 @@ SLOW_PARTS = """\
 ## Slow parts of libraries
 
 These files change no answer, only its cost: their tests compare the result with that of the library, and what does not
-have the usual form is left to the library. With versions that were not tested they are off. What each of them saves
-is in [0002](develop/decisions/0002-fast-paths.md).
+have the usual form is left to the library. With versions that were not tested they are off. What each of them
+saved when it was made is in [benchmarks/decisions.md](../benchmarks/decisions.md#fast-paths).
 """
 
 
