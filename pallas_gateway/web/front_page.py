@@ -1,4 +1,4 @@
-"""`GET /`: the agents, their states and addresses, as a page or as JSON; and the documents that the page links to.
+"""`GET /`: the agents, their states and addresses, as a page or as JSON.
 
 The page shows the same as the registry and `/readyz`. It has no script and loads no other resource.
 """
@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from functools import cache
 from html import escape
-from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
+from starlette.responses import HTMLResponse, JSONResponse
 
 from pallas_gateway.urls import WELL_KNOWN
+from pallas_gateway.web.documentation import contents
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.web.port_routes import PortRoutes
 
-_DOCUMENTS = Path(__file__).parents[1] / "docs"
 _STYLE = (
     ":root{color-scheme:light dark}"
     "body{font:16px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:64rem;padding:0 1rem}"
@@ -70,32 +70,6 @@ def document(gateway: Gateway, routes: PortRoutes, viewer: Grants, informed: Gra
     }
 
 
-@cache
-def documents() -> dict[str, Path]:
-    """Return the files of the documentation, by URL path."""
-    return {f"/docs/{file.relative_to(_DOCUMENTS)}": file for file in sorted(_DOCUMENTS.rglob("*.md"))}
-
-
-@cache
-def moved_documents() -> dict[str, str]:
-    """Return the paths of pages that had another one before pages were sorted by reader, by the earlier path."""
-    pages = {f"/docs/{path.rpartition('/')[2]}": path for path in documents() if "/decisions/" not in path}
-    decisions = {path.replace("/develop/", "/"): path for path in documents() if "/decisions/" in path}
-    moved = {"/docs/operating.md": "/docs/operate/README.md", **pages, **decisions}
-    return {earlier: path for earlier, path in moved.items() if earlier not in documents()}
-
-
-def respond_moved(path: str) -> Response:
-    """Return a redirect to a page that has moved, relative to the request: a proxy may add a prefix."""
-    target = PurePosixPath(moved_documents()[path])
-    return RedirectResponse(str(target.relative_to(PurePosixPath(path).parent, walk_up=True)), 308, headers=_HEADERS)
-
-
-def respond_document(path: str) -> Response:
-    """Return a document as plain text."""
-    return PlainTextResponse(documents()[path].read_text(encoding="utf-8"), headers=_HEADERS)
-
-
 def _agent(gateway: Gateway, name: str, informed: Grants) -> dict[str, Any]:
     agent = gateway.agents[name]
     return {
@@ -110,9 +84,18 @@ def _agent(gateway: Gateway, name: str, informed: Grants) -> dict[str, Any]:
 
 def wants_json(request: Request) -> bool:
     """Return True for a client that accepts JSON and no HTML."""
-    accept = request.headers.get("accept", "")
-    types = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+    types = _accepted(request)
     return "application/json" in types and "text/html" not in types
+
+
+def wants_html(request: Request) -> bool:
+    """Return True for a client that names HTML among what it accepts, as browsers do."""
+    return "text/html" in _accepted(request)
+
+
+def _accepted(request: Request) -> list[str]:
+    accept = request.headers.get("accept", "")
+    return [part.partition(";")[0].strip().lower() for part in accept.split(",")]
 
 
 def _page(content: dict[str, Any]) -> str:
@@ -125,14 +108,17 @@ def _page(content: dict[str, Any]) -> str:
     addresses = "".join(
         f"<li>{label}: <code>{escape(content[key])}</code></li>" for key, label in labels.items() if content[key]
     )
-    pages = sorted((path for path in documents() if "/decisions/" not in path), key=lambda path: path.count("/"))
-    links = "".join(f'<li><a href="{escape(path[1:])}">{escape(path[6:-3])}</a></li>' for path in pages)
+    lists = "".join(f"<h3>{escape(reader)}</h3><ul>{_links(pages)}</ul>" for reader, pages in contents().items())
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Pallas Gateway</title>'
         '<meta name="viewport" content="width=device-width">'
         f"<style>{_STYLE}</style></head><body><h1>Pallas Gateway</h1><h2>Agents</h2>{_agents(content['agents'])}"
-        f"<h2>Addresses</h2><ul>{addresses}</ul><h2>Documentation</h2><ul>{links}</ul></body></html>\n"
+        f"<h2>Addresses</h2><ul>{addresses}</ul><h2>Documentation</h2>{lists}</body></html>\n"
     )
+
+
+def _links(pages: Mapping[str, str]) -> str:
+    return "".join(f'<li><a href="{escape(path[1:])}">{escape(title)}</a></li>' for path, title in pages.items())
 
 
 def _agents(agents: list[dict[str, Any]]) -> str:

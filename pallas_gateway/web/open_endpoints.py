@@ -16,7 +16,7 @@ from pallas_gateway.hosting.agent_state import State
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING, VIEW_METRICS
 from pallas_gateway.urls import CONSOLE, WELL_KNOWN
-from pallas_gateway.web import front_page, registry, registry_api
+from pallas_gateway.web import documentation, front_page, registry, registry_api
 from pallas_gateway.web.access import informed_of, refusal_without, viewer_of
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 def open_endpoints(gateway: Gateway, routes: PortRoutes) -> dict[str, Endpoint]:
     """Return the endpoints of one port, by path."""
-    documents = dict.fromkeys(front_page.documents(), _document) | dict.fromkeys(front_page.moved_documents(), _moved)
-    endpoints = {**_ON_EVERY_PORT, **documents, **(_WITH_REGISTRY if routes.registry else {})}
+    pages = dict.fromkeys(documentation.documents(), _document)
+    pages |= dict.fromkeys(documentation.images(), _image) | dict.fromkeys(documentation.moved_documents(), _moved)
+    endpoints = {**_ON_EVERY_PORT, **pages, **(_WITH_REGISTRY if routes.registry else {})}
     return {path: partial(endpoint, gateway, routes) for path, endpoint in endpoints.items()}
 
 
@@ -48,11 +49,15 @@ async def _front_page(gateway: Gateway, routes: PortRoutes, request: Request) ->
 
 
 async def _document(_gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
-    return front_page.respond_document(request.scope["path"])
+    return await documentation.respond_document(request.scope["path"], as_page=front_page.wants_html(request))
+
+
+async def _image(_gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
+    return documentation.respond_image(request.scope["path"])
 
 
 async def _moved(_gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
-    return front_page.respond_moved(request.scope["path"])
+    return documentation.respond_moved(request.scope["path"])
 
 
 async def _live(_gateway: Gateway, _routes: PortRoutes, _request: Request) -> Response:

@@ -14,7 +14,7 @@ from playwright.async_api import expect
 
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry import traces
-from pallas_gateway.web.front_page import documents
+from pallas_gateway.web.documentation import INDEX, contents
 from tests.console.pages import enter, findings
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, running, write_project
@@ -56,16 +56,29 @@ async def test_the_gateway_shows_its_state_and_figures(served: Running, pages: P
     assert await page.get_by_text("The last reload failed").count() == 0
 
 
-async def test_the_links_lead_to_documents_of_the_gateway(served: Running, pages: Pages) -> None:
+async def test_the_links_lead_to_pages_of_the_gateway(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url, "#/gateway")
     links = page.get_by_role("region", name="Documentation").get_by_role("link")
-    await expect(links.first).to_be_visible()
-    assert {f"/docs/{name}.md" for name in await links.all_text_contents()} == {
-        path for path in documents() if "/decisions/" not in path
-    }
+    await expect(links.first).to_have_text("All pages")
+    titles = {path: title for listed in contents().values() for path, title in listed.items()} | {INDEX: "All pages"}
     for link in await links.all():
-        answer = await page.request.get(await link.evaluate("link => link.href"))
-        assert (answer.status, (await answer.text())[:2]) == (200, "# ")
+        path = await link.evaluate("link => new URL(link.href).pathname")
+        assert await link.text_content() == titles[path]
+    await links.first.click()
+    await expect(page.get_by_role("heading", level=1)).to_have_text("Documentation")
+
+
+async def test_a_page_of_the_documentation_is_readable_on_a_phone(served: Running, pages: Pages) -> None:
+    page = await pages.open(served.base_url, "#/gateway")
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await page.goto(f"{served.base_url}/docs/use/console.md")
+    await expect(page.get_by_role("heading", level=1)).to_have_text("The console")
+    await expect(page.get_by_role("img").first).to_have_js_property("complete", True)
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert all(await page.evaluate("[...document.images].map((one) => one.naturalWidth > 0)"))
+    assert await findings(page) == []
+    await page.get_by_role("link", name="Gateway", exact=True).click()
+    await expect(page).to_have_url(f"{served.base_url}/console/")
 
 
 async def test_a_failed_reload_is_shown(served: Running, pages: Pages) -> None:

@@ -21,10 +21,13 @@ const SENTENCES = /** @type {Record<string, string>} */ ({
 });
 
 const DOCUMENTS = [
-  'README', 'use/connect', 'use/console', 'use/chat', 'use/sign-in', 'use/asking', 'use/clients', 'use/openai-api', 'use/threads', 'use/parameters', 'use/cases', 'use/declared-agents', 'use/agents-as-data',
-  'operate/README', 'operate/configuration', 'operate/security', 'operate/limits', 'operate/audit', 'operate/calls', 'operate/health', 'operate/observability', 'operate/reloading', 'operate/providers',
-  'operate/providers-at-work', 'operate/stdio-servers', 'operate/token-exchange', 'operate/agents-in-files', 'operate/deploy', 'operate/company', 'operate/from-one-machine-to-many', 'operate/upgrading',
-  'performance', 'upstream', 'develop/README', 'develop/architecture',
+  ['README.md', 'All pages'],
+  ['use/console.md', 'The console'],
+  ['use/connect.md', 'Connecting programs'],
+  ['use/clients.md', 'Writing clients'],
+  ['operate/README.md', 'Operating'],
+  ['operate/configuration.md', 'Configuration'],
+  ['develop/README.md', 'How to make a change'],
 ];
 
 const ready = signal(/** @type {any} */ (null));
@@ -54,7 +57,7 @@ export function Gateway() {
       ${(agents.value ?? []).length > 0 && html`<${Graph} />`}
       <section class="card" aria-labelledby="gateway-documents">
         <h2 id="gateway-documents">Documentation</h2>
-        <ul class="links">${DOCUMENTS.map((name) => html`<li><a href=${`../docs/${name}.md`}>${name}</a></li>`)}</ul>
+        <ul class="links">${DOCUMENTS.map(([page, title]) => html`<li><a href=${`../docs/${page}`}>${title}</a></li>`)}</ul>
       </section>
     </div>
   `;
