@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from html import unescape
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 from urllib.parse import urldefrag, urljoin
 
 import httpx
@@ -40,12 +40,14 @@ class Page(HTMLParser):
         self.text = ""
         self.feed(html)
 
+    @override
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.add(tag)
         named = dict(attrs)
         self.ids += [named["id"] or ""] if "id" in named else []
         self.addresses += [named[one] or "" for one in ("href", "src") if one in named]
 
+    @override
     def handle_data(self, data: str) -> None:
         self.text += data
 
