@@ -1,0 +1,88 @@
+"""Decision 0003 lists the steps of a call as they run."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from tests.support.clients import raw_client
+from tests.support.documents import DOCS, ROOT
+from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.scripted_llm import say, scripted_llm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+type Function = tuple[str, str]
+"""A module, as `web/app`, and the name of a function in it or of a class, as `_Table`."""
+
+CHECKED = ("web/", "mcp_server/", "hosting/", "questions/", "ledger/", "events/")
+"""What runs in `runtime/` is mostly called by fast-agent: spans, hooks, limits and the wrappers of its names."""
+BESIDE_THE_PATH = {
+    ("mcp_server/message_calls", "parse"): "a closure of `answer_message`",
+    ("mcp_server/message_calls", "answer"): "a closure of `answer_message`",
+    ("mcp_server/message_calls", "deliver"): "a closure of `answer_message`",
+    ("mcp_server/notifications", "_send"): "one notification of `_send_all`",
+    ("mcp_server/notifications", "send_payload"): "one notification of `_send_all`",
+    ("mcp_server/stateless_call", "notify"): "one notification of `_send_all`",
+    ("mcp_server/stateless_call", "watch"): "watches the client",
+    ("mcp_server/stateless_call", "_leaves_within"): "watches the client",
+    ("web/bodies", "late_send"): "a closure of `AnswerAfterBody`",
+    ("web/bodies", "receive"): "a closure of `AnswerAfterBody`",
+}
+PACKAGE = f"{ROOT / 'pallas_gateway'}/"
+
+
+def listed() -> set[Function]:
+    """The functions of the table; without `__call__` a class stands for it."""
+    text = (DOCS / "develop/decisions/0003-path-of-a-call.md").read_text()
+    rows = re.findall(r"^\| (?:`(\w+)/`|the package itself) \| (.+) \|$", text, re.MULTILINE)
+    return {
+        (f"{package}/{module}".removeprefix("/"), name)
+        for package, row in rows
+        for module, functions in re.findall(r"`([\w/]+)`: ([^;]+)", row)
+        for name in re.findall(r"`(?:\w+\.)?(\w+)`", functions)
+    }
+
+
+@contextmanager
+def recorded() -> Iterator[dict[Function, Any]]:
+    """The functions of the package that are entered; a `__call__` has the name of its class."""
+    monitoring, tool = sys.monitoring, 4
+    entered: dict[Function, Any] = {}
+
+    def enter(code: Any, _: int) -> Any:
+        if not code.co_filename.startswith(PACKAGE):
+            return monitoring.DISABLE
+        owner, _, name = code.co_qualname.replace(".<locals>", "").rpartition(".")
+        shown = owner.rpartition(".")[2] if name == "__call__" else name
+        entered[code.co_filename.removeprefix(PACKAGE).removesuffix(".py"), shown] = code
+        return None
+
+    monitoring.use_tool_id(tool, "path of a call")
+    monitoring.register_callback(tool, monitoring.events.PY_START, enter)
+    monitoring.set_events(tool, monitoring.events.PY_START)
+    try:
+        yield entered
+    finally:
+        monitoring.set_events(tool, 0)
+        monitoring.register_callback(tool, monitoring.events.PY_START, None)
+        monitoring.free_tool_id(tool)
+
+
+async def test_each_step_of_the_list_runs_in_a_call_and_each_coroutine_is_a_step(tmp_path: Path) -> None:
+    async with scripted_llm(lambda _: say("Done.")) as llm:
+        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
+        async with running(project) as served, raw_client(served.url("solo"), protocol_version="2025-06-18") as client:
+            await client.call_tool("send_message", {"message": "first"})
+            await until_idle(served)
+            with recorded() as entered:
+                await client.call_tool("send_message", {"message": "second"})
+                await until_idle(served)
+    coroutines = {one for one, code in entered.items() if code.co_flags & inspect.CO_COROUTINE}
+    assert listed() - entered.keys() == set()
+    assert {one for one in coroutines if one[0].startswith(CHECKED)} - listed() - BESIDE_THE_PATH.keys() == set()
