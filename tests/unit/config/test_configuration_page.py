@@ -55,7 +55,7 @@ def test_the_page_in_docs_is_up_to_date() -> None:
 
 def test_the_module_prints_the_page() -> None:
     command = [sys.executable, "-W", "error", "-m", "tests.unit.config.configuration_page"]
-    done = subprocess.run(command, capture_output=True, check=True, cwd=PAGE.parents[1])
+    done = subprocess.run(command, capture_output=True, check=True, cwd=PAGE.parents[2])
     assert done.stdout.decode() == markdown()
 
 
