@@ -49,9 +49,17 @@ def cluster() -> dict[str, dict[str, Any]]:
 # --- The image
 
 
+def test_the_base_image_of_both_stages_can_be_given_by_digest() -> None:
+    assert INSTRUCTIONS[0].startswith("ARG PYTHON_IMAGE=python:3.")
+    assert INSTRUCTIONS[0].endswith("-slim")
+    assert [line.split()[1] for line in INSTRUCTIONS if line.startswith("FROM")] == ["${PYTHON_IMAGE}"] * 2
+    [build] = re.findall(r"^\$ docker build .*$", DEPLOYING, re.MULTILINE)
+    assert '--file deploy/Dockerfile --build-arg PYTHON_IMAGE="$digest" ' in build
+    assert INSTRUCTIONS[0].partition("=")[2] in DEPLOYING
+
+
 def test_the_image_runs_as_nobody_and_the_gateway_is_its_first_process() -> None:
     last_stage = INSTRUCTIONS[max(n for n, line in enumerate(INSTRUCTIONS) if line.startswith("FROM")) :]
-    assert "-slim" in last_stage[0]
     [user] = [line for line in last_stage if line.startswith("USER")]
     assert user.split()[1].split(":")[0].isdecimal()
     assert user.split()[1] != "0:0"
