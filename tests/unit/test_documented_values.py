@@ -9,6 +9,7 @@ import pytest
 
 from pallas_gateway.config.model.forwarding import Forwarding, TokenExchangeSettings
 from pallas_gateway.config.model.processes import ProcessSettings
+from pallas_gateway.identity import grants
 from pallas_gateway.limits import GatewayLimits, RuntimeLimits
 from tests.support.documents import files, name_of, pages
 from tests.unit.config.configuration_page import SECTIONS
@@ -67,6 +68,7 @@ OF_NO_READER = {
     "PALLAS_EXAMPLE_PYTHON": "set by the example for its own file",
     "PALLAS_GATEWAYS": "set by deploy/compose.yaml for deploy/caddy/Caddyfile, which has its meaning",
 }
+GRANT = re.compile(r"\b[a-z]+:(?:agents|metrics|instructions|gateway|calls)\b")
 KEY = re.compile(r"[\"'`]pallas/([a-z_]+)[\"'`]")
 
 
@@ -133,3 +135,11 @@ def test_the_keys_of_meta_that_documents_name_are_those_of_the_code() -> None:
     used = set(KEY.findall(code(".py")))
     assert len(named) > 5
     assert (named - used, used - named) == (set(), set())
+
+
+def test_the_grants_that_documents_name_are_those_of_the_code() -> None:
+    known = {value for value in vars(grants).values() if isinstance(value, str) and GRANT.fullmatch(value)}
+    named = {name: set(GRANT.findall(text)) for name, text in pages().items()}
+    assert len(known) > 8
+    assert set().union(*named.values()) == known
+    assert named["docs/operate/security.md"] == known
