@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 OF_OTHERS = {
     "docs/operate/company.md": {"--kustomize", "--from-literal"},
-    "docs/operate/deploy.md": {"--detach", "--kustomize", "--from-literal"},
+    "docs/operate/deploy.md": {"--build-arg", "--detach", "--format", "--from-literal", "--kustomize", "--tag"},
     "docs/operate/observability.md": {"--rm"},
     "docs/operate/providers.md": {"--mmproj"},
     "docs/operate/stdio-servers.md": {"--isolated"},
