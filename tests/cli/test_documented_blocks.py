@@ -224,4 +224,5 @@ def test_statements_of_sqlite_run(block: Block) -> None:
         tables.METADATA.create_all(connection)
         for statement in statements:
             connection.execute(text(statement))
+    engine.dispose()
     assert len(statements) == 3
