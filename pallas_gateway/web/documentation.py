@@ -33,7 +33,7 @@ _STYLE = (
     "overflow-wrap:break-word}"
     "nav{border-bottom:1px solid;padding-bottom:.5rem}"
     "pre,.wide{border:1px solid;overflow-x:auto}pre{padding:.7rem}code{font-size:.9em}"
-    ":not(pre)>code{overflow-wrap:anywhere}"
+    ":not(pre)>code{overflow-wrap:break-word}"
     "table{border-collapse:collapse;width:100%}th,td{border-bottom:1px solid;padding:.35rem .6rem;text-align:left;"
     "vertical-align:top}img{max-width:100%;height:auto}"
 )

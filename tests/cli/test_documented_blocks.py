@@ -29,6 +29,7 @@ KEYS = re.findall(r"^(\w+)=…", pages()["docs/operate/providers.md"], re.MULTIL
 """Of the providers."""
 RUN_BY = {
     ("README.md", "python"): "tests/e2e/test_readme.py",
+    ("docs/develop/README.md", "diff"): "tests/deploy/test_worked_examples.py",
     ("docs/operate/company.md", "yaml"): "tests/cli/test_company_document.py",
     ("docs/operate/deploy.md", "ini"): "tests/deploy/test_deploy_document.py",
     ("docs/operate/deploy.md", "nginx"): "tests/deploy/test_deploy_document.py",
@@ -204,7 +205,7 @@ def test_targets_of_make_exist(block: Block) -> None:
     assert set(re.findall(r"(?:^|\$ )make ([a-z-]+)", block.text, re.MULTILINE)) <= targets
 
 
-@each("markdown")
+@pytest.mark.parametrize("block", [one for one in of("markdown") if one.text.startswith("---")], ids=str)
 def test_a_card_is_an_agent(block: Block, run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     servers = yaml.safe_load(block.text.split("---")[1])["servers"]
