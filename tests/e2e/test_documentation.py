@@ -52,10 +52,16 @@ class Page(HTMLParser):
         self.text += data
 
 
+PAGES: dict[str, Page] = {}
+"""Those that were requested."""
+
+
 async def page(http: httpx.AsyncClient, path: str) -> Page:
+    if path in PAGES:
+        return PAGES[path]
     answer = await http.get(path, headers=BROWSER)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    return Page(answer.text)
+    return PAGES.setdefault(path, Page(answer.text))
 
 
 @pytest.mark.parametrize("path", documents())
