@@ -69,10 +69,10 @@ def images() -> dict[str, Path]:
 
 @cache
 def moved_documents() -> dict[str, str]:
-    """Return the paths of pages that had another one before pages were sorted by reader, by the earlier path."""
+    """Return where the index is, and each page that had another path before pages were sorted by reader."""
     pages = {f"/docs/{path.rpartition('/')[2]}": path for path in documents() if "/decisions/" not in path}
     decisions = {path.replace("/develop/", "/"): path for path in documents() if "/decisions/" in path}
-    moved = {"/docs/operating.md": "/docs/operate/README.md", **pages, **decisions}
+    moved = {"/docs/": INDEX, "/docs/operating.md": "/docs/operate/README.md", **pages, **decisions}
     return {earlier: path for earlier, path in moved.items() if earlier not in documents()}
 
 
@@ -139,11 +139,12 @@ def _markdown() -> MarkdownIt:
     # What may be wider than a phone scrolls by itself, also by keyboard.
     markdown.add_render_rule("table_open", lambda *_: '<div class="wide" role="group" tabindex="0"><table>\n')
     markdown.add_render_rule("table_close", lambda *_: "</table></div>\n")
-    markdown.add_render_rule("fence", _fence)
+    for block in ("fence", "code_block"):
+        markdown.add_render_rule(block, _code)
     return markdown
 
 
-def _fence(_renderer: object, tokens: Sequence[Token], index: int, *_: object) -> str:
+def _code(_renderer: object, tokens: Sequence[Token], index: int, *_: object) -> str:
     return f'<pre tabindex="0"><code>{escape(tokens[index].content)}</code></pre>\n'
 
 

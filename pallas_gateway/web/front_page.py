@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ _STYLE = (
     "vertical-align:top}code{overflow-wrap:anywhere}"
 )
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+_WEIGHT = re.compile(r"[01](\.\d{0,3})?")
 _HEADERS = {
     "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'",
@@ -84,18 +86,26 @@ def _agent(gateway: Gateway, name: str, informed: Grants) -> dict[str, Any]:
 
 def wants_json(request: Request) -> bool:
     """Return True for a client that accepts JSON and no HTML."""
-    types = _accepted(request)
-    return "application/json" in types and "text/html" not in types
+    accepted = _accepted(request)
+    return "application/json" in accepted and "text/html" not in accepted
 
 
-def wants_html(request: Request) -> bool:
-    """Return True for a client that names HTML among what it accepts, as browsers do."""
-    return "text/html" in _accepted(request)
+def prefers_html(request: Request) -> bool:
+    """Return True for a client that names HTML among what it accepts, as browsers do, and prefers it to text."""
+    accepted = _accepted(request)
+    others = (accepted.get(one, 0) for one in ("text/markdown", "text/plain"))
+    return accepted.get("text/html", 0) > max(others)
 
 
-def _accepted(request: Request) -> list[str]:
-    accept = request.headers.get("accept", "")
-    return [part.partition(";")[0].strip().lower() for part in accept.split(",")]
+def _accepted(request: Request) -> dict[str, float]:
+    """Return the types that the client accepts by name, with their weights (RFC 9110, section 12.5.1)."""
+    weights: dict[str, float] = {}
+    for part in request.headers.get("accept", "").split(","):
+        kind, *parameters = (one.strip().lower() for one in part.split(";"))
+        given = next((one[2:] for one in parameters if one.startswith("q=")), "1")
+        weight = float(given) if _WEIGHT.fullmatch(given) else 1.0
+        weights |= {kind: weight} if weight else {}
+    return weights
 
 
 def _page(content: dict[str, Any]) -> str:

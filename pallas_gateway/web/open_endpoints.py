@@ -49,7 +49,7 @@ async def _front_page(gateway: Gateway, routes: PortRoutes, request: Request) ->
 
 
 async def _document(_gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
-    return await documentation.respond_document(request.scope["path"], as_page=front_page.wants_html(request))
+    return await documentation.respond_document(request.scope["path"], as_page=front_page.prefers_html(request))
 
 
 async def _image(_gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:

@@ -92,6 +92,30 @@ async def test_a_program_gets_markdown(http: httpx.AsyncClient, accept: str) -> 
     assert "Accept" in answer.headers["vary"]
 
 
+@pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("text/html;q=0.5, text/markdown", "plain"),
+        ("text/markdown;q=0.5, text/html", "html"),
+        ("text/html, text/plain", "plain"),
+        ("text/html;q=0, */*", "plain"),
+        ("TEXT/HTML; q=0.9; charset=utf-8, */*;q=0.8", "html"),
+        ("text/html;q=nan, text/plain;q=inf", "plain"),
+    ],
+)
+async def test_a_client_gets_what_it_prefers(http: httpx.AsyncClient, accept: str, kind: str) -> None:
+    answer = await http.head("/docs/use/clients.md", headers={"Accept": accept})
+    assert (answer.status_code, answer.headers["content-type"]) == (200, f"text/{kind}; charset=utf-8")
+
+
+async def test_what_is_wider_than_a_phone_is_reached_by_keyboard(http: httpx.AsyncClient) -> None:
+    for path in ("/docs/operate/observability.md", "/docs/use/clients.md"):
+        shown = (await http.get(path, headers=BROWSER)).text
+        assert (
+            re.findall(r"<pre(?! tabindex)|(?<!<div class=\"wide\" role=\"group\" tabindex=\"0\">)<table", shown) == []
+        )
+
+
 async def test_a_page_runs_nothing_and_loads_images_of_the_gateway_alone(http: httpx.AsyncClient) -> None:
     policy: dict[str, Any] = {}
     headers = (await http.get("/docs/README.md", headers=BROWSER)).headers
@@ -130,7 +154,7 @@ async def test_each_image_is_there(http: httpx.AsyncClient, path: str) -> None:
     "path",
     [
         "/docs/../agents.yaml", "/docs/..%2fagents.yaml", "/docs/%2e%2e/agents.yaml", "/docs/use/clients.md%00",
-        "/docs/use//clients.md", "/docs/use", "/docs/", "/docs/other.md", "/docs/images/none.png",
+        "/docs/use//clients.md", "/docs/use", "/docs/use/", "/docs/other.md", "/docs/images/none.png",
     ],
 )  # fmt: skip
 async def test_no_other_file_is_served(http: httpx.AsyncClient, path: str) -> None:
@@ -140,6 +164,7 @@ async def test_no_other_file_is_served(http: httpx.AsyncClient, path: str) -> No
 @pytest.mark.parametrize(
     ("earlier", "now"),
     [
+        ("", "README.md"),
         ("clients.md", "use/clients.md"),
         ("configuration.md", "operate/configuration.md"),
         ("operating.md", "operate/README.md"),
