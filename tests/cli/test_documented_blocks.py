@@ -6,6 +6,8 @@ import ast
 import importlib.util
 import json
 import re
+import subprocess
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, override
 
@@ -15,6 +17,7 @@ from sqlalchemy import create_engine, text
 
 from pallas_gateway.database import tables
 from tests.support.documents import ROOT, pages
+from tests.support_programs import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,26 +31,26 @@ ENGINE_FILE = "# fastagent.config.yaml"
 KEYS = re.findall(r"^(\w+)=…", pages()["docs/operate/providers.md"], re.MULTILINE)
 """Of the providers."""
 RUN_BY = {
-    ("README.md", "python"): "tests/e2e/test_readme.py",
-    ("docs/develop/README.md", "diff"): "tests/deploy/test_worked_examples.py",
-    ("docs/operate/company.md", "yaml"): "tests/cli/test_company_document.py",
-    ("docs/operate/deploy.md", "ini"): "tests/deploy/test_deploy_document.py",
-    ("docs/operate/deploy.md", "nginx"): "tests/deploy/test_deploy_document.py",
-    ("docs/operate/deploy.md", "sh"): "tests/deploy/test_deploy_document.py",
-    ("docs/operate/deploy.md", "yaml"): "tests/deploy/test_deploy_document.py",
-    ("docs/operate/observability.md", "promql"): "tests/unit/telemetry/test_metrics_document.py",
-    ("docs/operate/upgrading.md", "console"): "tests/deploy/test_backups.py",
-    ("docs/use/agents-as-data.md", "console"): "tests/e2e/test_agents_document.py",
-    ("docs/use/agents-as-data.md", "sh"): "tests/e2e/test_agents_document.py",
-    ("docs/use/asking.md", "python"): "tests/e2e/test_asking_document.py",
-    ("docs/use/cases.md", "python"): "tests/e2e/test_cases_document.py",
-    ("docs/use/connect.md", "python"): "tests/console/test_connect.py",
-    ("docs/use/connect.md", "ts"): "tests/console/test_connect.py",
-    ("docs/use/connect.md", "sh"): "tests/console/test_connect.py",
-    ("docs/use/connect.md", "json"): "tests/console/test_connect.py",
-    ("docs/use/connect.md", "yaml"): "tests/console/test_connect.py",
+    ("README.md", "python"): ("tests/e2e/test_readme.py", 3),
+    ("docs/develop/README.md", "diff"): ("tests/deploy/test_worked_examples.py", 8),
+    ("docs/operate/company.md", "yaml"): ("tests/cli/test_company_document.py", 5),
+    ("docs/operate/deploy.md", "ini"): ("tests/deploy/test_deploy_document.py", 1),
+    ("docs/operate/deploy.md", "nginx"): ("tests/deploy/test_deploy_document.py", 3),
+    ("docs/operate/deploy.md", "sh"): ("tests/deploy/test_deploy_document.py", 2),
+    ("docs/operate/deploy.md", "yaml"): ("tests/deploy/test_deploy_document.py", 5),
+    ("docs/operate/observability.md", "promql"): ("tests/unit/telemetry/test_metrics_document.py", 1),
+    ("docs/operate/upgrading.md", "console"): ("tests/deploy/test_backups.py", 10),
+    ("docs/use/agents-as-data.md", "sh"): ("tests/e2e/test_agents_document.py", 2),
+    ("docs/use/asking.md", "python"): ("tests/e2e/test_asking_document.py", 2),
+    ("docs/use/cases.md", "python"): ("tests/e2e/test_cases_document.py", 1),
+    ("docs/use/connect.md", "python"): ("tests/console/test_connect.py", 4),
+    ("docs/use/connect.md", "ts"): ("tests/console/test_connect.py", 2),
+    ("docs/use/connect.md", "sh"): ("tests/console/test_connect.py", 14),
+    ("docs/use/connect.md", "json"): ("tests/console/test_connect.py", 8),
+    ("docs/use/connect.md", "yaml"): ("tests/console/test_connect.py", 2),
+    ("docs/use/openai-api.md", "python"): ("tests/e2e/test_documented_answers.py", 1),
 }
-"""Tests that run the blocks of one language of a page, or compare them with what they quote."""
+"""Tests that run the blocks of one language of a page, or compare them with what they quote, and how many these are."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +88,19 @@ def test_every_block_is_checked_or_run() -> None:
     checked = {"", "yaml", "json", "python", "console", "sh", "bash", "markdown", "sql"}
     left = [str(one) for one in BLOCKS if one.language not in checked and (one.document, one.language) not in RUN_BY]
     assert left == [], "blocks of a language without a check: write one here, or name the test that runs them in RUN_BY"
-    assert RUN_BY.keys() <= {(one.document, one.language) for one in BLOCKS}
+    found = Counter((one.document, one.language) for one in BLOCKS)
+    assert {key: found[key] for key in RUN_BY} == {key: number for key, (_, number) in RUN_BY.items()}, (
+        "another number of blocks than the named test runs: have that test run each of them, then change the number"
+    )
 
 
-@pytest.mark.parametrize(("document", "test"), sorted({(page, test) for (page, _), test in RUN_BY.items()}))
+def test_every_fence_belongs_to_a_block() -> None:
+    fences = {name: len(re.findall(r"^ *(?:```|~~~)", text, re.MULTILINE)) for name, text in pages().items()}
+    in_blocks = Counter(one.document for one in BLOCKS)
+    assert fences == {name: 2 * in_blocks[name] for name in fences}
+
+
+@pytest.mark.parametrize(("document", "test"), sorted({(page, test) for (page, _), (test, _) in RUN_BY.items()}))
 def test_the_tests_that_run_blocks_read_their_page(document: str, test: str) -> None:
     text = (ROOT / test).read_text()
     helpers = re.findall(r"tests\.support\.(\w+)", text)
@@ -203,6 +215,15 @@ def test_a_snippet_compiles_and_imports_what_exists(block: Block) -> None:
 def test_targets_of_make_exist(block: Block) -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:^|\$ )make ([a-z-]+)", block.text, re.MULTILINE)) <= targets
+
+
+@each("console", "sh", "bash")
+def test_commands_are_valid_for_the_shell(block: Block) -> None:
+    typed = re.findall(r"^\$ ((?:.*\\\n)*.*)", block.text, re.MULTILINE)
+    assert typed or block.language != "console", "no line that begins with $"
+    script = "\n".join(typed) if block.language == "console" else block.text
+    done = subprocess.run([program("bash", "bash"), "-n"], input=script, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("block", [one for one in of("markdown") if one.text.startswith("---")], ids=str)

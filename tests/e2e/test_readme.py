@@ -11,23 +11,44 @@ from pathlib import Path
 import httpx
 
 from pallas_gateway.config.loading.loader import Overrides
+from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
+from tests.support_programs import require_program
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
-PROGRAMS = [text for text in re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL) if "mcp" in text]
+MODULE, *PROGRAMS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+PROGRAM, WITH_SDK_1 = PROGRAMS
+OLDER_SDK = Path(__file__).parents[1] / "older_sdk" / ".venv" / "bin" / "python"
 
 
 async def test_the_python_program_calls_the_agent(tmp_path: Path) -> None:
-    program, _ = PROGRAMS
-    async with running(write_project(tmp_path, {"concierge": Agent()})) as served:
+    await prints_the_answer(sys.executable, PROGRAM, tmp_path)
+
+
+async def test_the_program_with_sdk_1_differs_in_its_connection_only(tmp_path: Path) -> None:
+    python = require_program(OLDER_SDK if OLDER_SDK.exists() else None, "SDK 1 is not installed (make programs)")
+    _, begin, rest = PROGRAM.partition("async def show")
+    show, _, _ = rest.partition("async def main")
+    imports, _, main = WITH_SDK_1.partition("async def main")
+    whole = f"import asyncio\n{imports}{begin}{show}async def main{main}\n\nasyncio.run(main())\n"
+    await prints_the_answer(str(python), whole, tmp_path)
+
+
+async def prints_the_answer(python: str, program: str, folder: Path) -> None:
+    async with running(write_project(folder, {"concierge": Agent()})) as served:
         text = program.replace("http://localhost:24200", served.base_url)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", text, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+            python, "-c", text, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
         out, err = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 0, err.decode()
     assert out.decode().splitlines()[-1].startswith("What is a peer? {'input': ")
+
+
+async def test_the_module_of_an_agent_is_served(tmp_path: Path) -> None:
+    async with running(write_project(tmp_path, {"jarvis": Agent(source=MODULE)})) as served:
+        assert (await ask(served.url("jarvis"))).text == "hello"
 
 
 async def test_per_port_a_name_that_the_gateway_does_not_know_gets_421_too(tmp_path: Path) -> None:
