@@ -12,7 +12,7 @@ from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import LONGEST_QUOTE, shortened
 
 if TYPE_CHECKING:
-    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.call import Call, Image, Reply
     from pallas_gateway.hosting.agent_state import AgentVersion
     from pallas_gateway.runtime.protocols import ModelFacts
 
@@ -33,6 +33,14 @@ def fitted(call: Call, version: AgentVersion) -> Call:
     return replace(fit_to_model(call, model), parameters=parameters)
 
 
+def _taken(model: ModelFacts, refused: Image) -> str:
+    """Return what the model takes instead, as an object of "takes"."""
+    types = ", ".join(sorted(model.attachment_types))
+    if not types:
+        return f"no {what(refused)}s; send text only"
+    return types if model.vision or what(refused) == "document" else f"no images, but {types}"
+
+
 def fit_to_model(call: Call, model: ModelFacts) -> Call:
     """Return the call without the images and documents of its history that the model does not take.
 
@@ -41,10 +49,9 @@ def fit_to_model(call: Call, model: ModelFacts) -> Call:
     """
     if (foreign := first_foreign_image(call.message, model.attachment_types)) is not None:
         number, image = foreign
-        takes = ", ".join(sorted(model.attachment_types)) or "no images; send text only"
         message = (
             f"Agent '{call.agent}' uses the model '{model.name}', which does not take {what(image)} {number} "
-            f"({shortened(image.mime_type, LONGEST_QUOTE)}). It takes {takes}."
+            f"({shortened(image.mime_type, LONGEST_QUOTE)}). It takes {_taken(model, image)}."
         )
         raise CallRefusedError(message, reason="images_unsupported")
     history, dropped = without_foreign_images(call.history, model.attachment_types)

@@ -124,7 +124,7 @@ MALFORMED_ROWS: list[tuple[Any, str]] = [
     ({"role": "user", "content": "text", "images": [{"data": PNG}]}, "mime_type"),
     ({"role": "user", "content": "text", "images": [IMAGE, {"data": "§§", "mime_type": "image/png"}]}, "image 2"),
     ({"role": "assistant", "content": "text", "images": [{"data": PNG, "mime_type": "text/html"}]}, "text/html"),
-    ({"role": "user", "content": "text", "images": [IMAGE, {**IMAGE, "data": "JVBERi0="}]}, "image 2 is no image/png"),
+    ({"role": "user", "content": "text", "images": [IMAGE, {**IMAGE, "data": "dGV4dA=="}]}, "image 2 is no image/png"),
     ({"role": "user", "content": "text", "images": [{**IMAGE, "mime_type": "image/gif"}]}, "of type image/png, not"),
 ]
 
@@ -426,7 +426,7 @@ async def test_an_image_of_a_type_that_the_model_does_not_take_is_refused_saying
     assert answer.is_error
     assert answer.text == (
         "Agent 'scribe' uses the model 'gpt-4o', which does not take image 2 (image/gif). "
-        "It takes image/jpeg, image/png, image/webp."
+        "It takes application/pdf, image/jpeg, image/png, image/webp."
     )
     assert refused == 1
 
@@ -491,7 +491,8 @@ MALFORMED_IMAGES: list[tuple[object, str]] = [
     ([{"data": PNG[:-1], "mime_type": "image/png"}], "base64"),
     ([{"data": IMAGE_URL, "mime_type": "image/png"}], "base64"),
     ([{"data": PNG, "mime_type": "application/pdf"}], "application/pdf"),
-    ([IMAGE, {"data": "JVBERi0xLjc=", "mime_type": "image/png"}], "image 2 is no image/png file"),
+    ([IMAGE, {"data": "dGV4dA==", "mime_type": "image/png"}], "image 2 is no image/png file"),
+    ([IMAGE, {"data": "JVBERi0xLjc=", "mime_type": "image/png"}], "image 2 is of type application/pdf, not image/png"),
     ([IMAGE, {"data": PNG, "mime_type": "image/jpeg"}], "image 2 is of type image/png, not image/jpeg"),
     ([{"data": PNG, "mime_type": ["image/png"]}], "mime_type"),
 ]

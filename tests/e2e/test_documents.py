@@ -36,7 +36,7 @@ READING = {
         model="generic.gpt-4o", settings={"model_capabilities": {"vision": True}}
     ),
 }
-_PICTURES, _NOTHING = "image/jpeg, image/png, image/webp", "no images; send text only"
+_PICTURES, _NOTHING = "image/jpeg, image/png, image/webp", "no documents; send text only"
 REFUSING = {
     "declared against what fast-agent knows": (
         Agent(model="generic.gpt-4o", settings={"model_capabilities": NO_DOCUMENTS | {"vision": True}}),
