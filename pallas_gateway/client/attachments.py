@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import mimetypes
+import re
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.image_bytes import image_type_of, why_not
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PDF = "application/pdf"
+_LONGEST_NAME = 200
 
 
 def image_of(path: Path) -> dict[str, str]:
@@ -27,8 +29,13 @@ def image_of(path: Path) -> dict[str, str]:
         raise UsageError(f"{path}: not a known image type; send a PNG, JPEG, WebP or GIF file, or a PDF.")
     if (why := why_not(mime_type, data)) is not None:
         raise UsageError(f"{path}: the file {why}.")
-    name = {"name": path.name} if mime_type == _PDF else {}
+    name = {"name": _sent_name(path)} if mime_type == _PDF else {}
     return {"data": base64.b64encode(data).decode(), "mime_type": mime_type, **name}
+
+
+def _sent_name(path: Path) -> str:
+    """Return the name of a file as the gateway takes it: text on one line, the end of a long one."""
+    return re.sub(r"[\x00-\x1f\x7f]", " ", path.name.encode("utf-8", "replace").decode())[-_LONGEST_NAME:]
 
 
 def read(path: Path) -> bytes:

@@ -72,7 +72,7 @@ def moved_documents() -> dict[str, str]:
     """Return where the index is, and each page that had another path before pages were sorted by reader."""
     pages = {f"/docs/{path.rpartition('/')[2]}": path for path in documents() if "/decisions/" not in path}
     decisions = {path.replace("/develop/", "/"): path for path in documents() if "/decisions/" in path}
-    moved = {"/docs/": INDEX, "/docs/operating.md": "/docs/operate/README.md", **pages, **decisions}
+    moved = {"/docs": INDEX, "/docs/": INDEX, "/docs/operating.md": "/docs/operate/README.md", **pages, **decisions}
     return {earlier: path for earlier, path in moved.items() if earlier not in documents()}
 
 

@@ -164,6 +164,7 @@ async def test_no_other_file_is_served(http: httpx.AsyncClient, path: str) -> No
 @pytest.mark.parametrize(
     ("earlier", "now"),
     [
+        ("/docs", "README.md"),
         ("", "README.md"),
         ("clients.md", "use/clients.md"),
         ("configuration.md", "operate/configuration.md"),
@@ -175,8 +176,8 @@ async def test_no_other_file_is_served(http: httpx.AsyncClient, path: str) -> No
 async def test_the_earlier_address_of_a_document_leads_to_it_below_any_prefix(
     http: httpx.AsyncClient, earlier: str, now: str
 ) -> None:
-    redirect = await http.get(f"/docs/{earlier}")
+    redirect = await http.get(urljoin("/docs/", earlier))
     assert redirect.status_code == 308
-    place = urljoin(f"https://proxy.example/prefix/docs/{earlier}", redirect.headers["location"])
+    place = urljoin(f"https://proxy.example/prefix{urljoin('/docs/', earlier)}", redirect.headers["location"])
     assert place == f"https://proxy.example/prefix/docs/{now}"
     assert (await http.get(f"/docs/{now}")).text.startswith("# ")

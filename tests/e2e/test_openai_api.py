@@ -40,7 +40,7 @@ ON = {"openai_api": True}
 COST = Usage(prompt=20, completion=7, cached=5, reasoning=2)
 
 
-def pdf_part(content: bytes = b"%PDF-1.7 not really", **more: str) -> dict[str, Any]:
+def pdf_part(content: bytes = b"%PDF-1.7 not really", **more: object) -> dict[str, Any]:
     data = f"data:application/pdf;base64,{base64.b64encode(content).decode()}"
     return {"type": "file", "file": {"file_data": data, **more}}
 
@@ -268,6 +268,10 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str | None]]] = {
     ),
     "a file that is no PDF": (
         {"messages": [{"role": "user", "content": [pdf_part(b"PK a zip")]}]},
+        ("bad_image", "messages[0].content"),
+    ),
+    "a file whose name is no text": (
+        {"messages": [{"role": "user", "content": [pdf_part(filename=0)]}]},
         ("bad_image", "messages[0].content"),
     ),
     "a file without a file": (

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict, StringConst
 MAX_VERSION_CHARACTERS = 255  # these three are the registry schema's
 MAX_ICON_SRC_CHARACTERS = 255
 TOOL_NAME = re.compile(r"(?:[A-Za-z0-9_.-]|\{agent\})+")
-VERSION_RANGE = re.compile(r"[\^~<>=*|]|\s-\s|(?:^|\.)[xX](../?:\.|$)")
+VERSION_RANGE = re.compile(r"[\^~<>=*|]|\s-\s|(?:^|\.)[xX](?:\.|$)")
 HEALTH_TOOL = "get_health"
 SHORTEST_STATE_KEY = 32
 DEFAULT_PORTS = {"http": 80, "https": 443}

@@ -216,7 +216,8 @@ def _attached(part: Json, where: str) -> Json:
     file = part.get("file")
     file = file if isinstance(file, dict) else {}
     what = "a file must be a PDF in its file_data, data:application/pdf;base64,…; the gateway stores no files"
-    return {**_data_uri(file.get("file_data"), what, where), "name": file.get("filename") or ""}
+    name = file.get("filename")
+    return {**_data_uri(file.get("file_data"), what, where), "name": "" if name is None else name}
 
 
 def _data_uri(url: object, what: str, where: str) -> Json:

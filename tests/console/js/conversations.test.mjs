@@ -51,6 +51,15 @@ test('a file that holds no conversation is refused, and a malformed turn is left
   assert.deepEqual([turn.message, turn.state, turn.images, turn.events], ['ok', 'interrupted', [], []]);
 });
 
+test('of an imported image only what the gateway takes is kept', () => {
+  const pdf = { data: 'JVBERi0=', mime_type: 'application/pdf' };
+  const names = ['a.pdf', 5, 'a\nb.pdf', 'x'.repeat(201), ''];
+  const images = [...names.map((name) => ({ ...pdf, name })), { data: 'x', mime_type: 'image/png', name: 'a.png', more: 1 }];
+  const text = JSON.stringify({ format: 'pallas-gateway-conversation', conversation: { turns: [{ message: 'ok', images }] } });
+  const [turn] = fromJson(text, 'a').turns;
+  assert.deepEqual(turn.images, [{ ...pdf, name: 'a.pdf' }, pdf, pdf, pdf, pdf, { data: 'x', mime_type: 'image/png' }]);
+});
+
 test('titles are short', () => {
   assert.equal(titleOf(conversation()), 'New conversation');
   assert.equal(titleOf(conversation(answered('x'.repeat(100), ''))).length, 60);

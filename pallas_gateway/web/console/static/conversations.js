@@ -221,7 +221,7 @@ function isTurn(turn) {
  * @returns {Turn}
  */
 function turnOf(turn) {
-  const images = (Array.isArray(turn.images) ? turn.images : []).filter(isImage);
+  const images = (Array.isArray(turn.images) ? turn.images : []).filter(isImage).map(known);
   return {
     ...newTurn(turn.message, images, typeof turn.params === 'object' && turn.params !== null ? turn.params : {}),
     began: typeof turn.began === 'number' ? turn.began : Date.now(),
@@ -244,6 +244,14 @@ function isFeedback(feedback) {
 /** @param {any} image */
 function isImage(image) {
   return typeof image?.data === 'string' && /^(image\/[\w.+-]+|application\/pdf)$/.test(image?.mime_type);
+}
+
+/**
+ * The members of an image or PDF that the gateway knows; a name that it would refuse is left out.
+ * @param {{data: string, mime_type: string, name?: unknown}} image
+ */
+function known({ data, mime_type, name }) {
+  return typeof name === 'string' && /^[^\p{Cc}]{1,200}$/u.test(name) && mime_type === 'application/pdf' ? { data, mime_type, name } : { data, mime_type };
 }
 
 /** The conversations of this browser. Without IndexedDB (a private window), they last as long as the page. */

@@ -657,6 +657,8 @@ AT_TOP = {
     "gateway: on": f"gateway: {MAPPING}",
     'version: "^1.2"': "version: '^1.2' is not one version; write one such as 1.0.0",
     "version: 1.x": "version: '1.x' is not one version; write one such as 1.0.0",
+    'version: "1.x.3"': "version: '1.x.3' is not one version; write one such as 1.0.0",
+    "version: X.1": "version: 'X.1' is not one version; write one such as 1.0.0",
     "version: latest": "version: 'latest' is not one version; write one such as 1.0.0",
     f"version: v{'1' * 255}": "version: must have at most 255 characters",
     "namespace: com.my_project": "namespace: may hold only letters, digits, '.' and '-', such as com.example.project",
