@@ -99,8 +99,8 @@ def parse_history(history: object) -> tuple[tuple[Message, ...], Skipped]:
     return tuple(messages), Skipped(tuple(first), len(history) - len(messages))
 
 
-def what(image: Image) -> str:
-    """What it is, in a word."""
+def attachment_kind(image: Image) -> str:
+    """Return `document` for a PDF, else `image`."""
     return "document" if image.mime_type == PDF else "image"
 
 
@@ -124,7 +124,7 @@ def without_foreign_images(messages: Iterable[Message], types: Collection[str]) 
             continue
         kept = tuple(image for image in message.images if image.mime_type in types)
         dropped += len(message.images) - len(kept)
-        text = message.text or ("" if kept else f"[{what(message.images[0])} left out]")
+        text = message.text or ("" if kept else f"[{attachment_kind(message.images[0])} left out]")
         bare.append(message if kept == message.images else replace(message, text=text, images=kept))
     return tuple(bare), dropped
 

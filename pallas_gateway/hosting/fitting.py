@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.conversation import first_foreign_image, what, without_foreign_images
+from pallas_gateway.calls.conversation import attachment_kind, first_foreign_image, without_foreign_images
 from pallas_gateway.calls.parameters import clamped, resolved
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.telemetry.redaction import LONGEST_QUOTE, shortened
@@ -34,11 +34,11 @@ def fitted(call: Call, version: AgentVersion) -> Call:
 
 
 def _taken(model: ModelFacts, refused: Image) -> str:
-    """Return what the model takes instead, as an object of "takes"."""
+    """Return what the model takes, for the sentence that refuses an attachment."""
     types = ", ".join(sorted(model.attachment_types))
     if not types:
-        return f"no {what(refused)}s; send text only"
-    return types if model.vision or what(refused) == "document" else f"no images, but {types}"
+        return f"no {attachment_kind(refused)}s; send text only"
+    return types if model.vision or attachment_kind(refused) == "document" else f"no images, but {types}"
 
 
 def fit_to_model(call: Call, model: ModelFacts) -> Call:
@@ -49,8 +49,9 @@ def fit_to_model(call: Call, model: ModelFacts) -> Call:
     """
     if (foreign := first_foreign_image(call.message, model.attachment_types)) is not None:
         number, image = foreign
+        refused = f"{attachment_kind(image)} {number}"
         message = (
-            f"Agent '{call.agent}' uses the model '{model.name}', which does not take {what(image)} {number} "
+            f"Agent '{call.agent}' uses the model '{model.name}', which does not take {refused} "
             f"({shortened(image.mime_type, LONGEST_QUOTE)}). It takes {_taken(model, image)}."
         )
         raise CallRefusedError(message, reason="images_unsupported")

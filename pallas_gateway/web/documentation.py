@@ -7,8 +7,6 @@ documentation alone.
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import posixpath
 import re
 from functools import cache
@@ -18,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from pallas_gateway.web.page_headers import page_headers, this_style
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,16 +37,7 @@ _STYLE = (
     "table{border-collapse:collapse;width:100%}th,td{border-bottom:1px solid;padding:.35rem .6rem;text-align:left;"
     "vertical-align:top}img{max-width:100%;height:auto}"
 )
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-_HEADERS = {
-    "Content-Security-Policy": f"default-src 'none'; img-src 'self'; style-src 'sha256-{_STYLE_HASH}'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cache-Control": "no-cache",
-    "Vary": "Accept",
-}
+_HEADERS = page_headers(f"img-src 'self'; {this_style(_STYLE)}") | {"Cache-Control": "no-cache", "Vary": "Accept"}
 _READERS = {
     "": "Documentation",
     "use/": "For those who use agents, and write clients and agents",

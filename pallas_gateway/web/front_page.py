@@ -5,8 +5,6 @@ The page shows the same as the registry and `/readyz`. It has no script and load
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -15,6 +13,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 
 from pallas_gateway.urls import WELL_KNOWN
 from pallas_gateway.web.documentation import contents
+from pallas_gateway.web.page_headers import page_headers, this_style
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,14 +31,8 @@ _STYLE = (
     "table{border-collapse:collapse;width:100%}th,td{border-bottom:1px solid;padding:.4rem .6rem;text-align:left;"
     "vertical-align:top}code{overflow-wrap:anywhere}"
 )
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 _WEIGHT = re.compile(r"[01](\.\d{0,3})?")
-_HEADERS = {
-    "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
+_HEADERS = page_headers(this_style(_STYLE)) | {
     "Cache-Control": "no-cache",
     "Vary": "Accept, Authorization",  # the content depends on the caller
 }

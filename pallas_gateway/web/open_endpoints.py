@@ -16,7 +16,7 @@ from pallas_gateway.hosting.agent_state import State
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING, VIEW_METRICS
 from pallas_gateway.urls import CONSOLE, WELL_KNOWN
-from pallas_gateway.web import documentation, front_page, registry, registry_api
+from pallas_gateway.web import documentation, registry, registry_api
 from pallas_gateway.web.access import informed_of, refusal_without, viewer_of
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def open_endpoints(gateway: Gateway, routes: PortRoutes) -> dict[str, Endpoint]:
 
 
 async def _front_page(gateway: Gateway, routes: PortRoutes, request: Request) -> Response:
+    from pallas_gateway.web import front_page  # noqa: PLC0415  imported for the first page only
+
     if routes.registry and gateway.configuration.serves_console and not front_page.wants_json(request):
         from pallas_gateway.web.console.files import security_headers  # noqa: PLC0415  imported only when enabled
 
@@ -49,6 +51,8 @@ async def _front_page(gateway: Gateway, routes: PortRoutes, request: Request) ->
 
 
 async def _document(_gateway: Gateway, _routes: PortRoutes, request: Request) -> Response:
+    from pallas_gateway.web import front_page  # noqa: PLC0415  as above
+
     return await documentation.respond_document(request.scope["path"], as_page=front_page.prefers_html(request))
 
 

@@ -105,7 +105,7 @@ def test_the_tests_that_run_blocks_read_their_page(document: str, test: str) -> 
     text = (ROOT / test).read_text()
     helpers = re.findall(r"tests\.support\.(\w+)", text)
     text += "".join((ROOT / "tests/support" / f"{name}.py").read_text() for name in helpers)
-    assert document.rpartition("/")[2] in text
+    assert document in text.replace('" / "', "/")
 
 
 @each("yaml")
@@ -145,7 +145,7 @@ def checked(content: dict[str, Any], run: Command, folder: Path, engine: dict[st
             (folder / path).parent.mkdir(exist_ok=True)
             (folder / path).write_text(written)
     if any("max_cost_per_call" in agent for agent in agents.values()):
-        content["gateway"] = {"prices": {"passthrough": {"input": 1, "output": 1}}}
+        content.setdefault("gateway", {}).setdefault("prices", {"passthrough": {"input": 1, "output": 1}})
     servers = {one for agent in agents.values() for one in named_servers(agent)}
     servers |= set(content.get("gateway", {}).get("agents_may_use", {}).get("servers", ()))
     whole = engine_of(servers)

@@ -23,6 +23,7 @@ from pallas_gateway.config.model.values import authority
 from pallas_gateway.urls import CONSOLE
 from pallas_gateway.web import refusals
 from pallas_gateway.web.host_check import HostCheck
+from pallas_gateway.web.page_headers import page_headers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,17 +53,10 @@ _DOCUMENTATION = re.compile(rb"^[ \t]*/\*\*(?:(?!\*/).)*\*/[ \t]*\n", re.DOTALL 
 def security_headers(configuration: Configuration) -> dict[str, str]:
     """Return the headers of every response of the console."""
     connect = " ".join(["'self'", *_other_origins(configuration)])
-    policy = (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-        f"connect-src {connect}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    return page_headers(
+        f"script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src {connect}; "
         "require-trusted-types-for 'script'"
     )
-    return {
-        "Content-Security-Policy": policy,
-        "X-Content-Type-Options": "nosniff",
-        "Referrer-Policy": "no-referrer",
-        "Cross-Origin-Opener-Policy": "same-origin",
-    }
 
 
 def console(configuration: Configuration) -> ASGIApp:
