@@ -30,8 +30,10 @@ def no_secrets_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Served]:
     """A gateway over one provider for all tests of a module, which runs in one event loop (`provider_matrix`)."""
-    async with serving_all(tmp_path_factory.mktemp("shared") / "project", request.param) as served:
-        yield served
+    with limited() as limits:
+        _last(limits)
+        async with serving_all(tmp_path_factory.mktemp("shared") / "project", request.param) as served:
+            yield served
 
 
 @pytest.fixture
@@ -46,6 +48,16 @@ def brief_sockets(limits: Limits) -> None:
     """Idle sockets close at once: a test that looks for what is left does not wait for them."""
     limits.runtime.llm = replace(limits.runtime.llm, keep_alive_seconds=0.1)
     limits.runtime.listings.keep_alive_seconds = 0.1
+
+
+@pytest.fixture
+def lasting_sockets(limits: Limits) -> None:
+    """Idle sockets to LLMs stay open: a test that counts them does not race against the clock."""
+    _last(limits)
+
+
+def _last(limits: Limits) -> None:
+    limits.runtime.llm = replace(limits.runtime.llm, keep_alive_seconds=60)
 
 
 @pytest.fixture

@@ -89,6 +89,7 @@ async def test_call_asks_no_more_of_others_than_its_budget(
 
 
 @over_providers("connections")
+@pytest.mark.usefixtures("lasting_sockets")
 async def test_call_over_any_provider_costs_no_more_than_its_budget(
     provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

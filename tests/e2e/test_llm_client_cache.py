@@ -6,6 +6,8 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.support.asgi import headers_of
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, running, until_idle, write_project
@@ -51,6 +53,7 @@ async def baking(script: Script) -> AsyncGenerator[Baking]:
         yield baker
 
 
+@pytest.mark.usefixtures("lasting_sockets")
 async def test_turns_share_a_socket_and_no_cookie(tmp_path: Path) -> None:
     async with baking(lambda _: say("Done.")) as baker:
         project = write_project(tmp_path, {"one": Agent(), "two": Agent()}, llm_url=baker.llm.base_url)

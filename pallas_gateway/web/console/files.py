@@ -54,8 +54,8 @@ def security_headers(configuration: Configuration) -> dict[str, str]:
     """Return the headers of every response of the console."""
     connect = " ".join(["'self'", *_other_origins(configuration)])
     return page_headers(
-        f"script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src {connect}; "
-        "require-trusted-types-for 'script'"
+        f"script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src {connect}",
+        "require-trusted-types-for 'script'",
     )
 
 

@@ -33,7 +33,7 @@ async def test_socket_that_received_more_than_the_answer_is_not_used_again(more:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
-        async with httpx2.AsyncClient() as client:
+        async with httpx2.AsyncClient(limits=httpx2.Limits(keepalive_expiry=None)) as client:
             for _ in range(3):
                 assert (await client.get(url)).text == "right"
     assert len(sockets) == (3 if more else 1)
