@@ -25,7 +25,7 @@ def check(
         bool,
         typer.Option(
             "--online",
-            help="Also check that downstreams answer, `tools` match, keys work and models exist.",
+            help="Also check that downstreams and the database answer, `tools` match, keys work and models exist.",
         ),
     ] = False,
 ) -> None:

@@ -72,7 +72,7 @@ def inspect(
 ) -> Findings:
     """Return findings beyond the `known` problems of the files: variables, URLs, exposure, agents that fail to start.
 
-    With `online`, downstreams and providers are asked as well. `limits` are those of the runtime.
+    With `online`, downstreams, providers and the database are asked as well. `limits` are those of the runtime.
     """
     fastagent = configuration.fastagent
     found = Findings(frozenset(one.path for one in known))
@@ -83,15 +83,23 @@ def inspect(
     if not any(one.path.partition(".")[0] in ("gateway", "auth") for one in known):  # else it was read only in part
         for warning in exposure_warnings(configuration):
             found.warn(warning.as_problem)
-    if not fastagent.is_readable:
-        return found  # no agent can start
     logging.disable(logging.CRITICAL)  # problems are printed with file and line
     try:
         with stdout_for_results_only():
-            asyncio.run(_start_all(configuration, found, limits, online=online))
+            if online and "gateway.database" not in found.reported:
+                _check_database(configuration, found)
+            if fastagent.is_readable:  # else no agent can start
+                asyncio.run(_start_all(configuration, found, limits, online=online))
     finally:
         logging.disable(logging.NOTSET)
     return found
+
+
+def _check_database(configuration: Configuration, found: Findings) -> None:
+    from pallas_gateway.cli.database import why_unusable  # noqa: PLC0415  asked only here
+
+    if (why := why_unusable(configuration)) is not None:
+        found.add(configuration.problem("gateway.database", why))
 
 
 def _unset_variables(unset: Sequence[UnsetVariable]) -> list[Problem]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
+    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.database.connections import Database
     from pallas_gateway.database.migrating import TableVersions
     from pallas_gateway.identity.secret import Secret
@@ -141,10 +142,33 @@ def restore(file: Annotated[Path, typer.Argument(help="A backup.")], config: Con
 
 def place_of(config: Path | None) -> Place:
     """Return the database of a project."""
-    configuration = load_project(config, Overrides())
+    place = _place_in(load_project(config, Overrides()))
+    if place is None:
+        raise UsageError("agents.yaml sets no gateway.database, so there is no database.")
+    return place
+
+
+def why_unusable(configuration: Configuration) -> str | None:
+    """Return why a gateway could not use its database, for `check --online`; None if it can, or has none."""
+    place = _place_in(configuration)
+    if place is None:
+        return None
+    from pallas_gateway.database.errors import DatabaseSchemaError  # noqa: PLC0415  packages of an extra
+
+    try:
+        found = versions_at(place)
+        found.refuse_newer()
+        if not configuration.deployment.gateway.upgrade_database:
+            found.refuse_older()
+    except (DatabaseCommandError, DatabaseSchemaError) as error:
+        return str(error).removeprefix("gateway.database: ")
+    return None
+
+
+def _place_in(configuration: Configuration) -> Place | None:
     url = configuration.deployment.gateway.database
     if url is None:
-        raise UsageError("agents.yaml sets no gateway.database, so there is no database.")
+        return None
     from pallas_gateway.database.connections import sqlite_file  # noqa: PLC0415  packages of an extra
 
     folder = configuration.path.resolve().parent

@@ -21,6 +21,7 @@ from pallas_gateway.database.migrating import migrate, versions, versions_of
 from pallas_gateway.identity.secret import Secret
 from tests.support.commands import READY_SECONDS, Command, started
 from tests.support.gateway import Agent, write_project
+from tests.support.listener import reserved_port
 from tests.support.older_tables import migrate_to, write_as_of_0006
 from tests.support.stored_threads import services, turns_of
 
@@ -113,6 +114,44 @@ def test_tables_of_a_newer_release_are_named_and_left_alone(run: Command, databa
         assert "at version 9999" in ran.err
         assert "used by a newer gateway; update this one" in ran.err
     assert run("database", "status", "--json").json["state"] == "newer"
+
+
+@pytest.mark.usefixtures("project")
+def test_check_online_tries_the_database_and_writes_nothing(run: Command, database_url: str, tmp_path: Path) -> None:
+    def problems() -> list[str]:
+        ran = run("check", "--online")
+        found = [one for one in ran.err.splitlines() if "gateway.database" in one]
+        assert ran.code == (2 if found else 0), ran.err
+        return found
+
+    assert problems() == []
+    assert not (tmp_path / "threads.db").exists()
+    older(database_url, tmp_path)
+    assert problems() == []
+    assert run("database", "status", "--json").json["version"] == "0006"
+
+    settings = {"database": database_url, "upgrade_database": False}
+    write_project(tmp_path, {"echo": Agent()}, gateway=settings)
+    pending = f"gateway.database: the database's tables are at version 0006, this gateway requires {REQUIRED}, and "
+    assert [pending in one for one in problems()] == [True]
+
+    assert run("database", "upgrade").code == 0
+    assert problems() == []
+    execute(database_url, "UPDATE pallas_threads_version SET version_num = '9999'")
+    assert ["are at version 9999" in one and one.startswith("agents.yaml:") for one in problems()] == [True]
+    assert run("check").code == 0  # it asks nothing outside
+
+
+def test_check_online_says_why_a_database_cannot_be_used(run: Command, folder: Path) -> None:
+    with reserved_port() as port:
+        for url, why in (
+            (f"postgresql://me:correct-horse@127.0.0.1:{port}/pallas", f"@127.0.0.1:{port}/pallas cannot be used: "),
+            ("sqlite:///not-there/threads.db", "cannot be used: no folder "),
+        ):
+            write_project(folder, {"echo": Agent()}, gateway={"database": url})
+            ran = run("check", "--online")
+            (problem,) = [one for one in ran.err.splitlines() if "gateway.database" in one]
+            assert (ran.code, why in problem, "correct-horse" in ran.err) == (2, True, False), problem
 
 
 @pytest.mark.usefixtures("project")
