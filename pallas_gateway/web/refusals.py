@@ -96,7 +96,7 @@ def absent(gateway: Gateway, scope: Scope, name: str | None) -> JSONResponse:
 
 def no_agent(name: str | None) -> str:
     """Return the error for a path without a hosted agent."""
-    return f"no agent {quoted(name)}" if name else NOTHING_HERE
+    return f"no agent {quoted(name)}" if name else f"{NOTHING_HERE}; an agent is at /agents/NAME/mcp"
 
 
 def _refused(

@@ -158,6 +158,8 @@ async def test_an_agent_is_made_shown_copied_restored_and_deleted(tmp_path: Path
         gone = await run.agents("get", "bard")
         assert gone.code == 2
         assert gone.err == f"{run.url} has no agent 'bard' that you may see; `agents` lists them.\n"
+        no_versions = await run.agents("versions", "bard")
+        assert (no_versions.code, no_versions.err) == (2, gone.err)
 
 
 async def test_an_agent_is_made_by_options(tmp_path: Path) -> None:

@@ -31,6 +31,8 @@ ROUTES = {
     "/api/v1/agents_may_use": DATABASE,
     "/v2": "nothing here",
     "/api": "nothing here",
+    "/agents/echo": "nothing here; an agent is at /agents/NAME/mcp",
+    "/agents/echo/mpc": "nothing here; an agent is at /agents/NAME/mcp",
 }
 KEYS = [
     {"name": "narrow", "sha256": hash_of("narrow"), "grants": ["view:agents:echo"]},

@@ -102,7 +102,7 @@ class AgentActions:
         result(f"deleted {agent.name}{with_threads}")
 
     def versions(self, name: str, *, as_json: bool) -> None:
-        found = self._api.versions(name)
+        found = self._api.versions(self._api.get(name).name)
         if as_json:
             result(json.dumps({"versions": found}, indent=2))
             return
