@@ -13,17 +13,18 @@ from playwright.async_api import expect
 
 from pallas_gateway.identity.static_keys import hash_of
 from tests.console.pages import enter, findings, shows_copied
-from tests.console.talking import Talking, answered, chat, log, send, talking, tool
+from tests.console.talking import Talking, answered, begin, chat, log, send, talking, tool
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from playwright.async_api import Page, Route
+    from playwright.async_api import Locator, Page, Route, ViewportSize
 
     from tests.console.pages import Pages
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+PHONE: ViewportSize = {"width": 390, "height": 844}
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 THREADS = re.compile(r"/api/v1/agents/leaf/threads\?")
 OF_A_CONVERSATION = re.compile("/conversations/")
@@ -372,6 +373,187 @@ async def test_a_search_that_the_gateway_refuses_says_so_and_may_be_repeated(kep
     await box.fill("oranges")
     await expect(page.get_by_role("list", name="Found conversations").get_by_role("button")).to_have_count(1)
     await expect(page.get_by_role("alert")).to_have_count(0)
+
+
+MARKED = "() => [...(CSS.highlights.get('found') ?? [])].map(String)"
+
+
+def found_in(page: Page) -> Locator:
+    return page.get_by_role("list", name="Found conversations").get_by_role("button")
+
+
+def search_box(page: Page) -> Locator:
+    return page.get_by_role("searchbox", name="Search conversations")
+
+
+async def colour_of(element: Locator) -> str:
+    return str(await element.evaluate("(element) => getComputedStyle(element).color"))
+
+
+async def said_before(pages: Pages, one: Talking, message: str) -> Page:
+    """Return the chat with `leaf`, after a conversation with `user` that fills more than a window."""
+    page = await chat(pages, one, "user", message)
+    await answered(page, f"user heard {message.replace('**', '')}")
+    for length in (399, 401):
+        await send(page, f"long {length}")
+        await answered(page, "word word")
+    await expect(log(page).get_by_text(message, exact=True)).not_to_be_in_viewport()
+    return await pages.another(page.context, one.base_url, "#/agents/leaf")
+
+
+@pytest.mark.parametrize("on_gateway", [False, True])
+async def test_conversations_of_all_agents_are_found_with_their_agent_and_opened_at_the_place(
+    talk: Talking, kept: Talking, pages: Pages, *, on_gateway: bool
+) -> None:
+    page = await said_before(pages, kept if on_gateway else talk, "about **quinces**")
+    await begin(page)
+    await send(page, "quinces again")
+    await answered(page, "leaf heard quinces again")
+    await search_box(page).fill("QUINCES")
+    found = found_in(page)
+    await expect(found).to_have_count(2)
+    await expect(found.filter(has_text="Leaf")).to_contain_text("quinces again")
+    hit = found.filter(has_text="User")
+    await expect(hit.locator(".mark")).to_have_attribute("data-initials", "U")
+    assert await colour_of(hit.locator(".speaker")) != await colour_of(
+        found.filter(has_text="Leaf").locator(".speaker")
+    )
+    assert await findings(page) == []
+    await search_box(page).press("ArrowDown")
+    if not await hit.evaluate("(element) => element === document.activeElement"):
+        await page.keyboard.press("ArrowDown")
+    await page.keyboard.press("Enter")
+
+    await expect(page).to_have_url(re.compile("/agents/user/conversations/"))
+    message = log(page).get_by_role("group", name="Found message")
+    await expect(message).to_contain_text("about **quinces**")
+    await expect(message).to_be_in_viewport()
+    await expect(message).to_be_focused()
+    assert await page.evaluate(MARKED) == ["quinces"]
+    assert await colour_of(log(page).locator(".reply > .speaker").first) == await colour_of(hit.locator(".speaker"))
+    await expect(search_box(page)).to_have_value("QUINCES")  # for the other places
+    await expect(hit).to_have_attribute("aria-current", "true")
+    await expect(log(page).get_by_text("word word").last).not_to_be_in_viewport()
+    assert await findings(page) == []
+
+
+@pytest.mark.parametrize("on_gateway", [False, True])
+async def test_marks_of_a_search_last_until_it_or_the_conversation_is_left(
+    talk: Talking, kept: Talking, pages: Pages, *, on_gateway: bool
+) -> None:
+    page = await said_before(pages, kept if on_gateway else talk, "about rowans")
+    await begin(page)
+    await send(page, "rowans again")
+    await answered(page, "leaf heard rowans again")
+    await search_box(page).fill("user heard about rowans")
+    found = found_in(page)
+    await expect(found).to_have_count(1)
+    await found.click()
+    answer = log(page).get_by_role("group", name="Found answer")
+    await expect(answer).to_be_in_viewport()
+    assert await page.evaluate(MARKED) == ["user heard about rowans"]
+    await log(page).evaluate("(element) => { element.scrollTop = element.scrollHeight; }")
+    await expect(answer).not_to_be_in_viewport()
+    await found.click()  # the open one again
+    await expect(answer).to_be_in_viewport()
+    await page.go_back()
+    await answered(page, "leaf heard rowans again")
+    await expect(log(page).locator(".found")).to_have_count(0)
+    assert await page.evaluate(MARKED) == []
+    await search_box(page).fill("ROWANS")
+    await expect(found).to_have_count(2)
+    await found.filter(has_text="Leaf").click()
+    message = log(page).get_by_role("group", name="Found message")
+    await expect(message).to_be_in_viewport()
+    assert await page.evaluate(MARKED) == ["rowans"]
+    await search_box(page).press("Escape")
+    await expect(message).to_have_count(0)
+    assert await page.evaluate(MARKED) == []
+
+
+async def test_a_conversation_of_another_agent_is_found_and_opened_on_a_phone(talk: Talking, pages: Pages) -> None:
+    page = await said_before(pages, talk, "medlars")
+    await page.set_viewport_size(PHONE)
+    await page.get_by_title("Conversations", exact=True).click()
+    await search_box(page).fill("medlars")  # leaf has no conversation
+    await expect(found_in(page)).to_contain_text("User")
+    assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert await findings(page) == []
+    await found_in(page).click()
+    message = log(page).get_by_role("group", name="Found message")
+    await expect(message).to_be_in_viewport()
+    await expect(found_in(page)).to_be_hidden()
+    assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    assert await findings(page) == []
+    await page.get_by_title("Conversations", exact=True).click()
+    await found_in(page).click()
+    await expect(message).to_be_in_viewport()
+    await expect(found_in(page)).to_be_hidden()
+
+
+STORE = """([agent, turns]) => new Promise((resolve) => {
+  indexedDB.open('pallas-gateway-console').onsuccess = ({target: {result: database}}) => {
+    const transaction = database.transaction('conversations', 'readwrite');
+    const plain = {images: [], params: {}, began: 0, state: 'complete', error: '', events: [], leftOut: 0};
+    const whole = turns.map((turn) => ({...plain, ...turn}));
+    const one = {id: 'stored', agent, title: '', created: 0, changed: 1, turns: whole};
+    transaction.objectStore('conversations').put(one);
+    transaction.oncomplete = () => { database.close(); resolve(); };
+  };
+})"""
+
+
+def text_result(text: str) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}]}
+
+
+async def test_an_answer_that_another_one_has_replaced_is_shown_where_it_was_found(talk: Talking, pages: Pages) -> None:
+    page = await chat(pages, talk, "left")
+    await expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+    long = "\n\n".join(f"line {number}" for number in range(300))
+    turns = [
+        {"id": "t1", "message": "one", "result": text_result(f"{long}\n\nold **pom**elo\n\n{long}")},
+        {"id": "t2", "message": "one", "result": text_result("another answer"), "replaces": "t1"},
+    ]
+    await page.evaluate(STORE, [f"{talk.base_url}/agents/left/mcp", turns])
+    await page.goto(f"{talk.base_url}/console/#/agents/right")
+    await search_box(page).fill("**pom**elo")
+    await found_in(page).click()
+    answer = log(page).get_by_role("group", name="Found answer")
+    await expect(answer).to_contain_text("old pomelo")
+    await expect(log(page).get_by_role("group", name="Answers")).to_contain_text("Answer 1 of 2")
+    assert await page.evaluate(MARKED) == []  # the words are not in what is shown
+    await search_box(page).fill("old")
+    await found_in(page).click()
+    await expect(log(page).get_by_text("old pomelo")).to_be_in_viewport()
+    assert await page.evaluate(MARKED) == ["old"]
+    await log(page).get_by_role("button", name="Next answer").click()
+    await expect(log(page)).to_contain_text("another answer")
+    await send(page, "two")
+    await answered(page, "left told two")
+    await expect(log(page).get_by_text("left told two")).to_be_in_viewport()
+    await expect(answer).to_have_count(0)
+
+
+async def test_what_was_found_for_an_earlier_caller_is_not_shown_to_another(tmp_path: Path, pages: Pages) -> None:
+    grants = {"ada": ["run:agents"], "ben": ["run:agents:leaf", "view:agents"]}
+    keys = [{"name": name, "sha256": hash_of(name), "grants": given} for name, given in grants.items()]
+    auth = {"tokens": keys, "anonymous": ["view:agents"]}
+    async with talking(tmp_path, database="sqlite:///threads.db", auth=auth) as one:
+        pages.expected += ["status of 401", "status of 403"]
+        page = await chat(pages, one, "user")
+        await enter(page, "ada")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await send(page, "my apricots")
+        await answered(page, "heard my apricots")
+        await page.goto(f"{one.base_url}/console/#/agents/leaf")
+        await search_box(page).fill("apricots")
+        await expect(found_in(page)).to_have_count(1)
+        await enter(page, "ben")
+        await expect(found_in(page)).to_have_count(0)
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await search_box(page).fill("apricots")
+        await expect(page.get_by_text("No conversation matches “apricots”.")).to_be_visible()
 
 
 FILL = """(agent) => new Promise((resolve) => {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { excerptOf, foundIn, partsOf } from '../../../pallas_gateway/web/console/static/conversation_search.js';
+import { excerptOf, foundIn, partsOf, spotOf } from '../../../pallas_gateway/web/console/static/conversation_search.js';
 import { newConversation, newTurn } from '../../../pallas_gateway/web/console/static/conversations.js';
 
 test('words are marked without distinction of upper and lower case, and are no pattern', () => {
@@ -26,4 +26,11 @@ test('a conversation is found by a message, an answer, or its name', () => {
   assert.equal(foundIn(kept, 'answer'), 'the answer');
   assert.equal(foundIn(kept, 'named'), '');
   assert.equal(foundIn(kept, 'nothing'), null);
+});
+
+test('the first turn with a text is found, and whether its message or its answer has it', () => {
+  const turns = ['one', 'two', 'three two'].map((message) => ({ ...newTurn(message), state: 'complete', result: { content: [{ type: 'text', text: `heard ${message}` }] } }));
+  assert.deepEqual(spotOf(turns, 'TWO'), { index: 1, part: 'message' });
+  assert.deepEqual(spotOf(turns, 'heard t'), { index: 1, part: 'answer' });
+  assert.equal(spotOf(turns, 'four'), null);
 });

@@ -20,7 +20,7 @@ const VIEWS = [
 
 const OF_CHAT = [
   'asked', 'attachments', 'browser_keeper', 'calls', 'cases', 'conversation_address', 'conversation_search',
-  'conversations', 'dialog', 'download', 'forms', 'gateway_api', 'gateway_keeper', 'inlines', 'markdown', 'outcome',
+  'conversations', 'dialog', 'download', 'forms', 'found_text', 'gateway_api', 'gateway_keeper', 'inlines', 'markdown', 'outcome',
   'parameters', 'running_call', 'session', 'shown_call', 'snippets', 'tabs', 'text', 'thread_call', 'threads',
   'waterfall', 'views/activity', 'views/cases', 'views/composer', 'views/conversation_list',
   'views/conversation_search', 'views/copy', 'views/feedback', 'views/fields', 'views/inspect', 'views/place',

@@ -37,17 +37,30 @@ export function excerptOf(text, query) {
 }
 
 /**
+ * Return the first turn that has a text, by its index, and whether its message or its answer has it; null if none has.
+ * @param {import('./conversations.js').Turn[]} turns
+ * @param {string} query
+ * @returns {{index: number, part: 'message' | 'answer'} | null}
+ */
+export function spotOf(turns, query) {
+  for (const [index, turn] of turns.entries()) {
+    if (excerptOf(turn.message, query) !== null) return { index, part: 'message' };
+    if (excerptOf(answerOf(turn), query) !== null) return { index, part: 'answer' };
+  }
+  return null;
+}
+
+/**
  * Return where a conversation has a text: in its name (an empty excerpt), or in a message or an answer; null if nowhere.
  * @param {Conversation} conversation
  * @param {string} query
  * @returns {string | null}
  */
 export function foundIn(conversation, query) {
-  for (const turn of conversation.turns) {
-    for (const text of [turn.message, answerOf(turn)]) {
-      const excerpt = excerptOf(text, query);
-      if (excerpt !== null) return excerpt;
-    }
+  const spot = spotOf(conversation.turns, query);
+  if (spot) {
+    const turn = conversation.turns[spot.index];
+    return excerptOf(spot.part === 'message' ? turn.message : answerOf(turn), query);
   }
   return excerptOf(nameOf(conversation), query) === null ? null : '';
 }

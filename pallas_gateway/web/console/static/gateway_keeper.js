@@ -4,7 +4,7 @@ import { newConversation, titleOf } from './conversations.js';
 import { McpError, Pauses, isUnreachable } from './mcp.js';
 import { tokenFor, untilReached } from './state.js';
 import { ThreadCall, isLoss } from './thread_call.js';
-import { deleteThread, forkThread, listThreads, searchThreads, rateTurn, readTurns, renameThread } from './threads.js';
+import { deleteThread, forkThread, listThreads, rateTurn, readTurns, renameThread } from './threads.js';
 
 /**
  * @typedef {import('./conversations.js').Conversation} Conversation
@@ -32,17 +32,6 @@ export class GatewayKeeper {
   async list() {
     const threads = await listThreads(this._session.agent.name, this._token());
     return threads.map((thread) => this._conversationOf(thread));
-  }
-
-  /**
-   * Return conversations that have a text, a page at a time.
-   * @param {string} text
-   * @param {string | null} cursor
-   * @param {AbortSignal} signal
-   */
-  async search(text, cursor, signal) {
-    const page = await searchThreads({ agent: this._session.agent.name, text, cursor }, this._token(), signal);
-    return { found: page.threads.map((thread) => this._conversationOf(thread)), next: page.nextCursor };
   }
 
   /** @param {import('./threads.js').Thread} thread */

@@ -59,6 +59,17 @@ export function agentKey(agent) {
 export function reload(agent) {
   sessions.get(agentKey(agent))?.load();
 }
+
+/**
+ * Return what this page has of a conversation on the gateway; undefined if it has not read the list of its agent.
+ * @param {import('./state.js').Agent} agent
+ * @param {string} threadId
+ * @returns {Conversation | undefined}
+ */
+export function listedThread(agent, threadId) {
+  return sessions.get(agentKey(agent))?.conversations.value?.find((/** @type {Conversation} */ one) => one.threadId === threadId);
+}
+
 const CONTINUED = 'Another tab has continued this conversation. It is shown now, and nothing was changed here; please do it again.';
 
 export class Session {
@@ -79,6 +90,8 @@ export class Session {
     this.problem = signal('');
     /** The id of the conversation that is to be opened when it is found. */
     this.wanted = signal('');
+    /** @type {any} the text for which a search opened a conversation: `id`, `text`, and `wasShown` once it was shown there; null otherwise */
+    this.found = signal(null);
     /** The id of a conversation that was wanted and is not there. */
     this.missing = signal('');
     /** @type {any} the message that is being written */
@@ -197,14 +210,12 @@ export class Session {
   }
 
   /**
-   * Return conversations of the gateway that have a text, a page at a time.
-   * @param {string} text
-   * @param {string | null} cursor
-   * @param {AbortSignal} signal
-   * @returns {Promise<{found: Conversation[], next: string | null}>}
+   * Return the text for which a conversation was opened by a search; an empty text if it was opened otherwise.
+   * @param {Conversation} conversation
    */
-  async search(text, cursor, signal) {
-    return this.isOnGateway ? this._gateway.search(text, cursor, signal) : { found: [], next: null };
+  foundText({ id, threadId }) {
+    const { found } = this;
+    return found.value && [id, threadId].includes(found.value.id) ? found.value.text : '';
   }
 
   /**
@@ -249,6 +260,7 @@ export class Session {
    */
   async show(conversation) {
     this._forgetWanted();
+    if (this.found.value?.wasShown && !this.foundText(conversation)) this.found.value = null;
     if (this.open.value !== conversation) {
       batch(() => {
         this.open.value = conversation;
@@ -287,6 +299,7 @@ export class Session {
   /** Open a new conversation. */
   begin() {
     this._forgetWanted();
+    this.found.value = null;
     this.open.value = this._newKeeper().begin();
     this.calls.value = [];
     this.isReading.value = false;
@@ -347,6 +360,7 @@ export class Session {
    * @param {import('./conversations.js').Turn} turn
    */
   async _add(conversation, turn) {
+    this.found.value = null;
     conversation.turns = [...conversation.turns, turn];
     batch(() => {
       this.open.value = conversation;

@@ -45,15 +45,15 @@ function threadsAt(path, token) {
 }
 
 /**
- * Return one page of the threads that have a text, and where the next page begins; null on the last.
- * @param {{agent: string, text: string, cursor: string | null}} wanted
+ * Return one page of the caller's threads with all agents that have a text, and where the next page begins; null on the last.
+ * @param {{text: string, cursor: string | null}} wanted
  * @param {string} token
  * @param {AbortSignal} signal
  * @returns {Promise<{threads: Thread[], nextCursor: string | null}>}
  */
-export async function searchThreads({ agent, text, cursor }, token, signal) {
+export async function searchThreads({ text, cursor }, token, signal) {
   const query = new URLSearchParams({ limit: '50', search: text, ...(cursor ? { cursor } : {}) });
-  return jsonOf(await request(`agents/${encodeURIComponent(agent)}/threads?${query}`, { token, signal }));
+  return jsonOf(await request(`threads?${query}`, { token, signal }));
 }
 
 /**

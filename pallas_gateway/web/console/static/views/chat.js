@@ -1,9 +1,11 @@
 /** The conversations with one agent. */
 
-import { html, useEffect, useLayoutEffect, useRef, useSignal } from '../html.js';
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useSignal } from '../html.js';
 import { apart, bytesOf, withFiles } from '../attachments.js';
 import { useConversationAddress } from '../conversation_address.js';
+import { spotOf } from '../conversation_search.js';
 import { historyOf, placesOf } from '../conversations.js';
+import { showText } from '../found_text.js';
 import { Mark } from '../marks.js';
 import { McpError, getJson } from '../mcp.js';
 import { address } from '../route.js';
@@ -62,7 +64,10 @@ export function Chat({ agent, wanted }) {
   };
   const room = () => details.maxBodyBytes - (conversation.isOnGateway ? 0 : bytesOf(historyOf(conversation, editing.value ?? calls.length)));
   const mayChange = !running && blocked === '';
-  const places = placesOf(calls.map((/** @type {any} */ { turn }) => turn));
+  const turns = calls.map((/** @type {any} */ { turn }) => turn);
+  const places = placesOf(turns);
+  const foundText = session.foundText(conversation);
+  const spot = useMemo(() => (foundText ? spotOf(turns, foundText) : null), [calls, foundText]);
   const viewOf = (/** @type {number[]} */ place, /** @type {number} */ index) => html`
     <${TurnView}
       key=${calls[index].turn.id}
@@ -70,6 +75,7 @@ export function Chat({ agent, wanted }) {
       agent=${agent}
       args=${() => session.argumentsOf(index)}
       isRecent=${index >= calls.length - RECENT}
+      found=${spot?.index === index || (spot?.part === 'message' && place.includes(spot.index)) ? spot.part : ''}
       onEdit=${mayChange ? () => edit(place[0]) : null}
       onRate=${(/** @type {any} */ feedback) => session.rate(calls[index].turn, feedback)}
       onRetry=${mayChange && place === places.at(-1) ? () => session.retry(/** @type {number} */ (place.at(-1))) : null}
@@ -87,13 +93,14 @@ export function Chat({ agent, wanted }) {
           <${ConversationActions} session=${session} />
         </header>
         <${HealthNotice} agent=${agent} blocked=${blocked} />
-        <${Log} key=${conversation.id} empty=${calls.length === 0} missing=${session.missing.value !== ''} reading=${session.isReading.value} agent=${agent} examples=${details.examples}
+        <${Log} key=${conversation.id} empty=${calls.length === 0} missing=${session.missing.value !== ''} reading=${session.isReading.value} agent=${agent} examples=${details.examples} found=${spot && session.found.value}
           onExample=${(/** @type {string} */ message) => (draft.value = { ...draft.value, message })}>
           ${places.map(
             (place) => html`
               <${Place}
                 key=${calls[place[0]].turn.id}
                 calls=${place.map((index) => calls[index])}
+                found=${spot?.part === 'answer' && place.includes(spot.index) ? place.indexOf(spot.index) : null}
                 turnOf=${(/** @type {number} */ answer) => viewOf(place, place[answer])}
               />
             `,
@@ -196,10 +203,12 @@ async function detailsOf(agent) {
 }
 
 /**
- * The turns in a region that scrolls: it follows the end for as long as the reader is there.
- * @param {{empty: boolean, missing?: boolean, reading: boolean, agent: import('../state.js').Agent, examples: string[], onExample: (message: string) => void, children?: any}} props
+ * The turns in a region that scrolls: it follows the end for as long as the reader is there. It begins at the turn that a search
+ * has found, whose text it marks.
+ * @param {{empty: boolean, missing?: boolean, reading: boolean, agent: import('../state.js').Agent, examples: string[], onExample: (message: string) => void,
+ *   found?: {text: string, wasShown?: boolean} | null, children?: any}} props
  */
-export function Log({ empty, missing = false, reading, agent, examples, onExample, children }) {
+export function Log({ empty, missing = false, reading, agent, examples, onExample, found = null, children }) {
   const region = useRef(/** @type {HTMLElement | null} */ (null));
   const content = useRef(/** @type {HTMLElement | null} */ (null));
   const follows = useRef(true);
@@ -213,6 +222,14 @@ export function Log({ empty, missing = false, reading, agent, examples, onExampl
     observer.observe(element);
     return () => observer.disconnect();
   }, []);
+  useLayoutEffect(() => {
+    const part = /** @type {HTMLElement | null | undefined} */ (found && content.current?.querySelector('.found'));
+    if (!part || !found) return undefined;
+    found.wasShown = true;
+    follows.current = false;
+    if (mayLoseFocus()) part.focus({ preventScroll: true });
+    return showText(part, found.text, /** @type {HTMLElement} */ (region.current));
+  }, [found]);
   const onScroll = (/** @type {any} */ { currentTarget: element }) => {
     // An event may come after the text has grown again: only the reader scrolls up.
     const isAtEnd = element.scrollHeight - element.scrollTop - element.clientHeight < NEAR_END_PIXELS;
@@ -230,6 +247,11 @@ export function Log({ empty, missing = false, reading, agent, examples, onExampl
       </div>
     </div>
   `;
+}
+
+/** True if nothing is being written, and no dialog is open. */
+function mayLoseFocus() {
+  return !(/** @type {any} */ (document.activeElement)?.value) && !document.querySelector('dialog[open]');
 }
 
 /** Messages that people may send: one that is chosen is written into the box, and not sent. */

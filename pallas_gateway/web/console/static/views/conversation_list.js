@@ -28,7 +28,10 @@ export function ConversationList({ session }) {
   useEffect(() => {
     if (!wide.matches) opened.value = false; // it covers the conversation that was chosen
   }, [session.open.value]);
-  const query = useSignal('');
+  useEffect(() => {
+    if (session.found.value && !wide.matches) opened.value = false; // the open one may have been found
+  }, [session.found.value]);
+  const query = useSignal(session.found.value?.text ?? ''); // a hit of another agent's list has led here
   const isSearching = query.value.trim() !== '';
   const problem = useSignal('');
   useEffect(() => {
@@ -52,7 +55,7 @@ export function ConversationList({ session }) {
         <button type="button" onClick=${() => session.begin()}>New conversation</button>
         <label class="button quiet">Import<input class="hidden" type="file" accept="application/json,.json" onChange=${choose} /></label>
       </div>
-      ${kept?.length > 0 && html`<${SearchBox} query=${query} />`}
+      ${kept && html`<${SearchBox} session=${session} query=${query} />`}
       ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
       ${session.problem.value && !isLost.value && html`<p class="notice error" role="alert">${session.problem.value}</p>`}
       ${kept === null && html`<p class="hint" role="status">Reading the conversations…</p>`}

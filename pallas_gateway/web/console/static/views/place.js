@@ -5,14 +5,15 @@ import { html, useEffect, useSignal } from '../html.js';
 /** @typedef {import('../shown_call.js').ShownCall} ShownCall */
 
 /**
- * @param {{calls: ShownCall[], turnOf: (index: number) => any}} props `calls`: one for each answer; `turnOf`: draws one of them
+ * @param {{calls: ShownCall[], found?: number | null, turnOf: (index: number) => any}} props `calls`: one for each answer; `found`: the one that a search
+ *   has found; `turnOf`: draws one of them
  */
-export function Place({ calls, turnOf }) {
+export function Place({ calls, found = null, turnOf }) {
   const chosen = useSignal(/** @type {number | null} */ (null));
   useEffect(() => {
-    chosen.value = null; // a new answer is shown
-  }, [calls.length]);
-  const index = Math.min(chosen.value ?? calls.length - 1, calls.length - 1);
+    chosen.value = null; // a new answer is shown, or that which was found
+  }, [calls.length, found]);
+  const index = Math.min(chosen.value ?? found ?? calls.length - 1, calls.length - 1);
   const used = calls.findLastIndex(({ state }) => state.value === 'complete');
   const step = (/** @type {number} */ by) => {
     const next = index + by;

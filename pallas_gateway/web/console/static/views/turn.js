@@ -16,15 +16,19 @@ import { QuestionForm } from './question.js';
 import { Markdown } from './text.js';
 
 const LONGEST_NOW = 160;
+const FOUND = { role: 'group', tabindex: -1 };
+const FOUND_MESSAGE = { ...FOUND, class: 'by-you found', 'aria-label': 'Found message' };
+const FOUND_ANSWER = { ...FOUND, class: 'reply found', 'aria-label': 'Found answer' };
 
 /**
  * @typedef {import('../shown_call.js').ShownCall} ShownCall
  * @typedef {{call: ShownCall, agent: import('../state.js').Agent, args: () => Record<string, any>,
- *   onEdit?: (() => void) | null, onRetry: (() => void) | null, onRate: import('./feedback.js').Rate, isRecent: boolean}} Props `isRecent`: one of the last turns
+ *   onEdit?: (() => void) | null, onRetry: (() => void) | null, onRate: import('./feedback.js').Rate, isRecent: boolean,
+ *   found?: '' | 'message' | 'answer'}} Props `isRecent`: one of the last turns; `found`: the part in which a search has found a text
  */
 
 /** @param {Props} props */
-export function TurnView({ call, agent, args, onEdit, onRetry, onRate, isRecent }) {
+export function TurnView({ call, agent, args, onEdit, onRetry, onRate, isRecent, found = '' }) {
   const { turn } = call;
   const { message, files } = useMemo(() => apart(turn.message), [turn.message]);
   const inspected = useSignal(false);
@@ -33,14 +37,14 @@ export function TurnView({ call, agent, args, onEdit, onRetry, onRate, isRecent 
     <article class="turn">
       <div class="said">
         ${onEdit !== undefined && html`<button type="button" class="quiet small" disabled=${!onEdit} onClick=${onEdit}>Edit</button>`}
-        <div class="by-you">
+        <div class="by-you" ...${found === 'message' && FOUND_MESSAGE}>
           <h2 class="hidden">You</h2>
           ${message && html`<p class="message">${harmless(message)}</p>`}
           <${Files} files=${files} />
           <${Thumbnails} images=${turn.images} />
         </div>
       </div>
-      <div class="reply">
+      <div class="reply" ...${found === 'answer' && FOUND_ANSWER}>
         <h2 class=${`speaker ${hueOf(agent.name)}`}><${Mark} agent=${agent} />${agent.title}</h2>
         <${Steps} call=${call} isRecent=${isRecent} />
         ${call.questions.value.map((/** @type {any} */ question) => html`<${QuestionForm} key=${question.id} question=${question} answer=${(/** @type {any} */ answer) => call.answer(question, answer)} />`)}
