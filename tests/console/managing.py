@@ -76,6 +76,11 @@ class Managing:
         answer = await self.api("PATCH", f"agents/{name}?wait=true", more, who=who)
         assert answer.status_code == 200, answer.text
 
+    async def remove(self, name: str, *, who: str | None = None) -> None:
+        """Delete an agent, which this process does not serve any more then."""
+        answer = await self.api("DELETE", f"agents/{name}?wait=true", who=who)
+        assert answer.status_code == 204, answer.text
+
 
 @asynccontextmanager
 async def managing(path: Path, **gateway: Any) -> AsyncGenerator[Managing]:

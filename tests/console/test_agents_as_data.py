@@ -287,6 +287,73 @@ async def test_an_agent_that_others_use_is_not_deleted_before_them(managed: Mana
     assert (await managed.api("GET", "agents/inner")).status_code == 404
 
 
+async def test_an_agent_is_handed_over_and_a_refusal_stands_beside_its_field(guarded: Managing, pages: Pages) -> None:
+    await guarded.make("given", who="ada")
+    page = await signed_in(pages, guarded, "ada", "#/agents/given/details")
+    await runs(page, 1)
+    await tab_to(page, page.get_by_role("button", name="Hand over"))
+    await page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Hand over Given?")
+    key, confirm = dialog.get_by_label("Name of the key"), dialog.get_by_role("button", name="Hand over")
+    await expect(dialog).to_contain_text("ada can no longer change, hand over or delete the agent")
+    await confirm.click()
+    await expect(key).to_be_focused()
+    await expect(key).to_have_attribute("aria-invalid", "true")
+    await key.fill("bbo")
+    pages.expected.append("status of 422")
+    await page.keyboard.press("Enter")
+    await expect(key).to_have_accessible_description(re.compile("no key 'bbo' in gateway.auth.tokens"))
+    await expect(key).to_be_focused()
+    await page.set_viewport_size(PHONE)
+    assert await findings(page) == []
+    assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    await dialog.get_by_role("radio", name="A person who signs in").check()
+    await dialog.get_by_label("Issuer").fill("https://login.example.com with a space")
+    await dialog.get_by_label("Subject").fill("ann")
+    await confirm.click()
+    await expect(dialog.get_by_label("Issuer")).to_have_accessible_description(re.compile("must be"))
+    assert (await stored(guarded, "given", "ada"))["version"] == 1
+    await dialog.get_by_role("radio", name="The holder of a key").check()
+    await key.fill("eve")
+    await expect(dialog).to_contain_text("The owner changes from ada to eve.")
+    pages.expected.append("status of 404")  # ada does not see it any more
+    await confirm.click()
+    await expect(page.get_by_role("heading", name="Agents", exact=True)).to_be_visible()
+    given = (await guarded.api("GET", "agents/given", who="eve")).json()
+    assert (given["owner"], given["version"]) == ("eve", 2)
+    await guarded.remove("given", who="eve")  # others see it in the registry, and nothing of it elsewhere
+
+
+async def test_who_hands_over_an_agent_of_another_stays_with_it(guarded: Managing, pages: Pages) -> None:
+    await guarded.make("orphan", who="ada")
+    page = await signed_in(pages, guarded, "ops", "#/agents/orphan/details")
+    await page.get_by_role("button", name="Hand over").click()
+    dialog = page.get_by_role("dialog", name="Hand over Orphan?")
+    await dialog.get_by_role("radio", name="Callers without a token").check()
+    await expect(dialog).to_contain_text("The owner changes from ada to all callers without a token.")
+    await dialog.get_by_role("radio", name="The holder of a key").check()
+    await dialog.get_by_label("Name of the key").fill("ops")
+    await dialog.get_by_role("button", name="Hand over").click()
+    await expect(dialog).to_have_count(0)
+    await expect(page.get_by_role("region", name="Definition").get_by_text("ops", exact=True)).to_be_visible()
+    await runs(page, 2)
+    await guarded.remove("orphan", who="ops")
+
+
+async def test_a_right_that_ended_meanwhile_refuses_to_hand_over(guarded: Managing, pages: Pages) -> None:
+    await guarded.make("taken", who="ada")
+    page = await signed_in(pages, guarded, "ada", "#/agents/taken/details")
+    await page.get_by_role("button", name="Hand over").click()
+    dialog = page.get_by_role("dialog", name="Hand over Taken?")
+    await dialog.get_by_label("Name of the key").fill("bob")
+    pages.expected += ["status of 403", "status of 404"]
+    await guarded.change("taken", who="ops", owner="key:eve")
+    await dialog.get_by_role("button", name="Hand over").click()
+    await expect(dialog.get_by_role("alert")).to_contain_text("taken")
+    assert (await guarded.api("GET", "agents/taken", who="eve")).json()["owner"] == "eve"
+    await guarded.remove("taken", who="eve")
+
+
 @pytest.mark.parametrize("with_threads", [False, True])
 async def test_the_conversations_of_a_deleted_agent_stay_or_go_as_was_chosen(
     with_threads: bool, managed: Managing, pages: Pages
@@ -348,8 +415,8 @@ async def test_a_caller_without_rights_sees_no_buttons_and_the_api_refuses(guard
     for who, shown in {
         "bob": [],
         "eve": ["Edit"],
-        "ada": ["Edit", "Make a copy", "Delete"],
-        "ops": ["Edit", "Delete"],
+        "ada": ["Edit", "Make a copy", "Hand over", "Delete"],
+        "ops": ["Edit", "Hand over", "Delete"],
     }.items():
         page = await signed_in(pages, guarded, who)
         await expect(page.get_by_role("link", name="Private", exact=True)).to_be_visible()
@@ -359,8 +426,8 @@ async def test_a_caller_without_rights_sees_no_buttons_and_the_api_refuses(guard
         await page.get_by_role("link", name="Details of Private").click()
         await expect(page.get_by_role("heading", name="Definition")).to_be_visible()
         main = page.get_by_role("main")
-        for name in ("Edit", "Make a copy", "Delete"):
-            role = main.get_by_role("button" if name == "Delete" else "link", name=name, exact=True)
+        for name in ("Edit", "Make a copy", "Hand over", "Delete"):
+            role = main.get_by_role("button" if name in ("Hand over", "Delete") else "link", name=name, exact=True)
             await expect(role).to_have_count(int(name in shown))
         await page.close()
     pages.expected.append("status of 403")
@@ -380,7 +447,7 @@ async def test_a_caller_without_rights_sees_no_buttons_and_the_api_refuses(guard
 async def test_agents_of_files_show_that_they_are_changed_there(managed: Managing, pages: Pages) -> None:
     page = await pages.open(managed.base_url, "#/agents/echo/details")
     await expect(page.get_by_text("It is defined in agents.yaml, and is changed there.")).to_be_visible()
-    for role in ("Edit", "Versions", "Make a copy", "Delete"):
+    for role in ("Edit", "Versions", "Make a copy", "Hand over", "Delete"):
         await expect(page.get_by_role("main").get_by_text(role, exact=True)).to_have_count(0)
 
 

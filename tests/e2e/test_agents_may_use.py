@@ -132,10 +132,11 @@ async def test_the_console_is_told_what_the_caller_may_do_with_a_definition(api:
         "may_run_tools": True,
         "may_copy": False,
         "may_edit": False,
+        "may_hand_over": False,
         "may_delete": False,
         "may_delete_threads": False,
     }
-    whole = dict.fromkeys(("may_copy", "may_edit", "may_delete"), True)
+    whole = dict.fromkeys(("may_copy", "may_edit", "may_hand_over", "may_delete"), True)
     of_file = {**may, "source": "file"}
     made = {**may, "source": "database"}
     assert await api.details("made", "maker") == {**made, **whole}

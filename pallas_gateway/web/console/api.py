@@ -2,9 +2,9 @@
 
 `GET /api/agents/{name}` returns the model, the instruction and the examples of an agent, the tools of its downstreams,
 and what the caller may do with it: `may_run`, `may_run_tools`, and with a database where it is defined (`source`),
-`may_copy`, and for an agent of the database `may_edit`, `may_delete` and `may_delete_threads`. `GET /api/rights`
-returns whether the caller may create agents and list calls, and which agents it may run. `GET /api/gateway` returns the
-last reload, with its problems.
+`may_copy`, and for an agent of the database `may_edit`, `may_hand_over`, `may_delete` and `may_delete_threads`.
+`GET /api/rights` returns whether the caller may create agents and list calls, and which agents it may run.
+`GET /api/gateway` returns the last reload, with its problems.
 """
 
 from __future__ import annotations
@@ -107,11 +107,13 @@ def _details(gateway: Gateway, agent: HostedAgent, caller: Caller) -> dict[str, 
 def _of_definition(gateway: Gateway, agent: HostedAgent, caller: Caller) -> dict[str, Any]:
     """Return where an agent is defined, and what the caller may do with its definition."""
     is_stored, may = agent.name in gateway.configuration.stored, partial(_may, caller, agent.name)
+    has_owners = gateway.configuration.deployment.gateway.auth is not None  # otherwise all callers are one
     is_readable = agent.settings.is_instructed and may(Action.READ_INSTRUCTION)
     return {
         "source": "database" if is_stored else "file",
         "may_copy": is_readable and _may_create(gateway, caller),
         "may_edit": is_stored and may(Action.EDIT),
+        "may_hand_over": is_stored and has_owners and may(Action.HAND_OVER),
         "may_delete": is_stored and may(Action.DELETE),
         "may_delete_threads": is_stored and may(Action.DELETE_THREADS),
     }

@@ -67,8 +67,8 @@ const LATER = {
   Details: {
     files: [
       'asked', 'attachments', 'calls', 'conversations', 'definitions', 'dialog', 'forms', 'gateway_api', 'inlines',
-      'markdown', 'outcome', 'shown_call', 'text', 'views/activity', 'views/copy', 'views/fields', 'views/question',
-      'views/run_tool', 'views/text',
+      'markdown', 'outcome', 'shown_call', 'text', 'views/activity', 'views/copy', 'views/fields', 'views/hand_over',
+      'views/question', 'views/run_tool', 'views/text',
     ],
     load: async () => (await import('./views/details.js')).Details,
   },

@@ -68,6 +68,17 @@ export async function replaceAgent(name, definition, etag, token, isCheck) {
 }
 
 /**
+ * Hand an agent over to another owner.
+ * @param {string} name
+ * @param {string | {issuer: string, subject: string}} owner `key:NAME`, `anonymous`, or of tokens
+ * @param {string} etag
+ * @param {string} token
+ */
+export async function giveAgent(name, owner, etag, token) {
+  return storedIn(await request(`${pathOf(name)}?${howOf(false)}`, { method: 'PATCH', token, body: { owner }, match: etag }));
+}
+
+/**
  * @param {string} name
  * @param {string} etag
  * @param {string} token

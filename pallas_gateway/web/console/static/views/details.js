@@ -10,6 +10,7 @@ import { caller, checkedAt, downstreamsOf, health, isLost, reasonOf, statusOf, t
 import { harmless, shown } from '../text.js';
 import { Badge, DownstreamTable, Facts } from './agents.js';
 import { Copy } from './copy.js';
+import { HandOver } from './hand_over.js';
 import { RunTool } from './run_tool.js';
 import { Plain } from './text.js';
 
@@ -146,14 +147,15 @@ function Tool({ tool, agent, server }) {
 }
 
 /**
- * @typedef {{may_edit: boolean, may_delete: boolean, may_copy: boolean, may_delete_threads: boolean, source: string}} Rights
+ * @typedef {{may_edit: boolean, may_delete: boolean, may_copy: boolean, may_hand_over: boolean, may_delete_threads: boolean, source: string}} Rights
  */
 
 /** @param {{agent: import('../state.js').Agent, rights: Rights}} props */
 function DefinitionCard({ agent, rights }) {
   const isStored = rights.source === 'database';
   const { document, problem } = useDefinition(agent.name, isStored);
-  const isAsked = useSignal(false);
+  const asked = useSignal('');
+  const close = () => (asked.value = '');
   const { name } = agent;
   return html`
     <section class="card" aria-labelledby="details-definition">
@@ -165,9 +167,11 @@ function DefinitionCard({ agent, rights }) {
       <div class="actions">
         ${isStored && html`<a class="button" href=${address('agents', name, 'versions')}>Versions</a>`}
         ${rights.may_copy && html`<a class="button" href=${address('new-agent', name)}>Make a copy</a>`}
-        ${rights.may_delete && document && html`<button type="button" class="quiet" onClick=${() => (isAsked.value = true)}>Delete</button>`}
+        ${rights.may_hand_over && document && html`<button type="button" class="quiet" onClick=${() => (asked.value = 'hand over')}>Hand over</button>`}
+        ${rights.may_delete && document && html`<button type="button" class="quiet" onClick=${() => (asked.value = 'delete')}>Delete</button>`}
       </div>
-      ${isAsked.value && html`<${Delete} agent=${agent} rights=${rights} onClose=${() => (isAsked.value = false)} />`}
+      ${asked.value === 'hand over' && html`<${HandOver} agent=${agent} owner=${String(document?.owner ?? '')} onClose=${close} />`}
+      ${asked.value === 'delete' && html`<${Delete} agent=${agent} rights=${rights} onClose=${close} />`}
     </section>
   `;
 }
