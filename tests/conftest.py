@@ -13,12 +13,14 @@ import pytest
 from hypothesis import settings
 
 from pallas_gateway import composition
+from tests.support.fair_time import use_fair_time
 from tests.support.waiting import WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 composition.use_changes()
+use_fair_time()
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
 settings.load_profile("steady")  # the same examples on every run, however busy the machine
 

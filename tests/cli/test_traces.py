@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.calling import EACH_VERSION, ask
-from tests.support.commands import Program, Ran, started
+from tests.support.commands import READY_SECONDS, Program, Ran, started
 from tests.support.downstreams import StatelessDownstream, stateless_downstream
 from tests.support.gateway import Agent, Project, module_source, write_project
 from tests.support.listener import reserved_port
@@ -63,7 +63,7 @@ async def serving(project: Project, environ: Mapping[str, str]) -> AsyncGenerato
 
 async def stopped(program: Program) -> Ran:
     program.signal(signal.SIGTERM)
-    return await asyncio.to_thread(program.end, 20)
+    return await asyncio.to_thread(program.end, READY_SECONDS)
 
 
 def address(program: Program, agent: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 from pallas_gateway.cli import workers
 from pallas_gateway.serving.hypercorn_server import TlsError
 from tests.support import fake_worker
-from tests.support.commands import Command, Program, started
+from tests.support.commands import READY_SECONDS, Command, Program, started
 from tests.support.configuration import load_deployment
 from tests.support.gateway import Agent, write_project
 
@@ -89,7 +89,7 @@ def test_a_real_worker_tells_why_it_cannot_start(tmp_path: Path) -> None:
     for name in tls.values():
         (project.path / name).write_text("no certificate")
     with started(["serve", "--workers", "2"], project.path) as program:
-        ran = program.end(60)
+        ran = program.end(READY_SECONDS)
     assert (ran.code, ran.out) == (2, "")
     [line] = ran.err.splitlines()
     assert "could not start: gateway.tls: " in line

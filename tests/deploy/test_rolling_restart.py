@@ -15,7 +15,7 @@ import pytest
 from tests.deploy.ingress import caddy, nginx, place
 from tests.support.calling import answer_of
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
-from tests.support.commands import started
+from tests.support.commands import READY_SECONDS, started
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import hang, say, scripted_llm
@@ -96,7 +96,7 @@ async def test_no_call_fails_and_none_runs_twice_while_each_replica_is_restarted
             for port, replica in zip(ports, replicas, strict=True):
                 await until_all_are_running(gate, clients)
                 replica.signal(signal.SIGTERM)
-                ended = await asyncio.to_thread(replica.end, 60)
+                ended = await asyncio.to_thread(replica.end, READY_SECONDS)
                 assert ended.code == 0, ended.err
                 new = stack.enter_context(serving(project, port))
                 await asyncio.to_thread(new.wait_for, "Try:")

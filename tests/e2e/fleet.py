@@ -147,7 +147,7 @@ async def fleet(
         yield WorkerManager(program, folder, llm, gate, ports)
         gate.open()
         program.signal(signal.SIGTERM)
-        await asyncio.to_thread(program.end, 60)
+        await asyncio.to_thread(program.end, READY_SECONDS)
 
 
 def _script(request: LlmRequest, gate: Gate) -> Turn:

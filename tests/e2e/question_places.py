@@ -18,7 +18,7 @@ import httpx
 from tests.e2e.fleet import WorkerManager
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import HUMAN
-from tests.support.commands import PATIENT_GATEWAY, started
+from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
@@ -214,7 +214,7 @@ class TwoWorkers(Place):
     async def drain(self) -> None:
         """Stop the whole gateway."""
         self._manager.program.signal(signal.SIGTERM)
-        ran = await asyncio.to_thread(self._manager.program.end, 60)
+        ran = await asyncio.to_thread(self._manager.program.end, READY_SECONDS)
         assert ran.code == 0
         self.workers = ()
 

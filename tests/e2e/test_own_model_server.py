@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.calling import ask, health
 from tests.support.clients import MODERN_VERSION
-from tests.support.commands import started
+from tests.support.commands import READY_SECONDS, started
 from tests.support.gateway import Agent, running, write_project
 from tests.support.watching import watch, watching_meta
 from tests.support_programs import require_program
@@ -66,7 +66,7 @@ async def test_it_is_usable_for_check_and_health_though_it_lists_its_model_by_an
     unlisted = "the server at base_url lists no model of this name; a call shows if it accepts it"
     async with own_model(tmp_path) as project:
         with started(["check", "--online"], project.path) as check:
-            ran = await asyncio.to_thread(check.end, 60)
+            ran = await asyncio.to_thread(check.end, READY_SECONDS)
         async with running(project) as served:
             documents = {name: await health(served.url(name)) for name in ("plain", "other")}
             answer = await ask(served.url("other"), "Where is it?")

@@ -20,7 +20,7 @@ from tests.e2e.canaries import Run, leaks
 from tests.support import provider_matrix as matrix
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
-from tests.support.commands import started
+from tests.support.commands import READY_SECONDS, started
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.providers.provider import scripted_provider
 
@@ -122,7 +122,7 @@ async def test_a_key_that_its_provider_quotes_is_shown_nowhere_however_it_was_gi
             await run.look_around()
             await run.health("hf", MODERN_VERSION)
             program.signal(signal.SIGTERM)
-            ran = await asyncio.to_thread(program.end, 60)
+            ran = await asyncio.to_thread(program.end, READY_SECONDS)
 
     texts = {name: answer.text for name, answer in answers.items()}
     assert {name for name, text in texts.items() if "there is no entry for **** here" not in text} == set()

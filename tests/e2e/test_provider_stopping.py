@@ -11,7 +11,7 @@ import httpx
 
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
-from tests.support.commands import started
+from tests.support.commands import READY_SECONDS, started
 from tests.support.gateway import Agent, write_project
 from tests.support.provider_matrix import ANTHROPIC_VERTEX, BEDROCK, GEMINI
 from tests.support.providers.google_login import TOKEN_PATH, write_service_account
@@ -60,7 +60,7 @@ async def test_silent_providers_keep_no_call_and_no_process(tmp_path: Path) -> N
             last = [asyncio.create_task(ask(urls[one.name])) for one in PROVIDERS]
             await gate.wait_for_entered(asked + 4)
             program.signal(signal.SIGTERM)
-            ran = await asyncio.to_thread(program.end, 60)
+            ran = await asyncio.to_thread(program.end, READY_SECONDS)
             await asyncio.wait(last)
 
     assert ran.code == 0, ran.err

@@ -15,7 +15,7 @@ from tests.support.asking import FORM, URL_MESSAGE, asking_downstream
 from tests.support.asking_gateways import HUMAN, calls_the_tool_it_is_told
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
-from tests.support.commands import started
+from tests.support.commands import READY_SECONDS, started
 from tests.support.gateway import Agent, write_project
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, scripted_llm
 from tests.support.trace_collector import trace_collector
@@ -85,7 +85,7 @@ async def test_nothing_of_a_question_or_an_answer_is_logged_counted_or_traced(er
             async with httpx.AsyncClient(trust_env=False, timeout=30) as http:
                 metrics = (await http.get(f"{base_url}/metrics")).raise_for_status().text
             program.signal(signal.SIGTERM)
-            ran = await asyncio.to_thread(program.end, 60)
+            ran = await asyncio.to_thread(program.end, READY_SECONDS)
 
     records = [json.loads(line) for line in log.read_text().splitlines()]
     logged = [json.dumps(one, ensure_ascii=False) for one in records if one["level"] != "DEBUG"]

@@ -22,7 +22,7 @@ from tests.e2e.canaries import SAID, TOOLS, Run, decoded_headers, leaks, rude
 from tests.support.asgi import read_body, respond_json
 from tests.support.authorization_server import authorization_server
 from tests.support.calling import EACH_VERSION
-from tests.support.commands import started
+from tests.support.commands import READY_SECONDS, started
 from tests.support.downstreams import Recorder, stateless_downstream
 from tests.support.gateway import Agent, write_project
 from tests.support.guarded import static_key
@@ -166,7 +166,7 @@ async def test_no_output_ever_shows_a_secret(stderr: str, version: str, tmp_path
             await asyncio.to_thread(program.wait_for, "Registry:")
             run = Run(program, llm, CALLER)
             await mixed_run(run, version)
-            ran = await asyncio.to_thread(program.end, 60)
+            ran = await asyncio.to_thread(program.end, READY_SECONDS)
 
     outputs = {"stdout": ran.out, "stderr": ran.err, "log": log.read_text(), "http": "\n".join(run.bodies)}
     kept = (project.path / "threads.db").read_bytes().decode("latin-1")
@@ -310,7 +310,7 @@ async def test_a_gateway_that_wants_tokens_shows_none_of_them(tmp_path: Path) ->
             for token in (KEY, good, *bad):
                 await run.look_around(bearer=token)
             program.signal(signal.SIGTERM)
-            ran = await asyncio.to_thread(program.end, 60)
+            ran = await asyncio.to_thread(program.end, READY_SECONDS)
 
     outputs = {"stdout": ran.out, "stderr": ran.err, "log": log.read_text(), "http": "\n".join(run.bodies)}
     outputs["refusals"] = "\n".join(refused.bodies)

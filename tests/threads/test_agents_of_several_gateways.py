@@ -82,7 +82,7 @@ async def replicas(path: Path, database: str) -> AsyncGenerator[Replicas]:
         for one in gateways:
             one.program.signal(signal.SIGTERM)
         for one in gateways:
-            await asyncio.to_thread(one.program.end, 60)
+            await asyncio.to_thread(one.program.end, READY_SECONDS)
 
 
 async def written(http: httpx.AsyncClient, name: str, instruction: str) -> str:

@@ -1,0 +1,64 @@
+"""An event loop whose clock stands still while its thread waits for a CPU.
+
+Gateways, clients and servers of a test share one process. On a machine that does other work beside, seconds may pass in
+which none of them can run, and a time limit that the test needs short would end before what it is for has begun. On
+this clock a turn of the loop lasts as long as the thread computed, and a wait as long as the loop asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from asyncio import unix_events
+from threading import get_ident
+from time import monotonic, thread_time
+from typing import override
+
+SLACK_SECONDS = 0.005
+"""Counted of each turn beyond its CPU time, and of each wait beyond its time limit."""
+
+
+class _Selector(selectors.DefaultSelector):
+    loop: FairLoop
+
+    @override
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        began = self.loop.end_turn()
+        ready = super().select(timeout)
+        self.loop.begin_turn(began, timeout)
+        return ready
+
+
+class FairLoop(asyncio.SelectorEventLoop):
+    """The event loop of tests; see the module."""
+
+    def __init__(self) -> None:
+        self._at_begin = self._wall = monotonic()
+        self._used, self._owner = thread_time(), get_ident()
+        selector = _Selector()
+        selector.loop = self
+        super().__init__(selector)
+
+    @override
+    def time(self) -> float:
+        """Return the seconds so far; to other threads, those at the begin of the turn."""
+        if get_ident() != self._owner:
+            return self._at_begin
+        return self._at_begin + min(monotonic() - self._wall, thread_time() - self._used + SLACK_SECONDS)
+
+    def end_turn(self) -> float:
+        """Count the turn; return the time at which the wait begins."""
+        self._at_begin = self.time()
+        self._wall, self._used = monotonic(), thread_time()
+        return self._wall
+
+    def begin_turn(self, began: float, timeout: float | None) -> None:
+        """Count the wait that `began`."""
+        self._wall, self._used, self._owner = monotonic(), thread_time(), get_ident()
+        waited = self._wall - began
+        self._at_begin += waited if timeout is None else min(waited, max(timeout, 0) + SLACK_SECONDS)
+
+
+def use_fair_time() -> None:
+    """Make every event loop of the process one with this clock, unless its maker chooses another kind."""
+    unix_events._UnixDefaultEventLoopPolicy._loop_factory = FairLoop  # type: ignore[attr-defined]  # no public name

@@ -1,0 +1,91 @@
+"""The clock of the tests' event loop counts no time in which the loop could not run."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from tests.support import fair_time
+from tests.support.fair_time import SLACK_SECONDS, FairLoop
+
+
+@dataclass
+class Machine:
+    """Its clocks; the test moves them."""
+
+    wall: float = 100.0
+    used: float = 1.0
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    machine = Machine()
+    monkeypatch.setattr(fair_time, "monotonic", lambda: machine.wall)
+    monkeypatch.setattr(fair_time, "thread_time", lambda: machine.used)
+    return machine
+
+
+@pytest.fixture
+def loop(machine: Machine) -> FairLoop:
+    assert machine.wall == 100.0
+    return FairLoop()
+
+
+def test_every_test_has_this_loop() -> None:
+    async def kind() -> type[asyncio.AbstractEventLoop]:
+        return type(asyncio.get_running_loop())
+
+    assert asyncio.run(kind()) is FairLoop
+
+
+async def test_async_tests_have_it_too() -> None:
+    assert type(asyncio.get_running_loop()) is FairLoop
+
+
+def test_a_turn_counts_its_cpu_time_only(machine: Machine, loop: FairLoop) -> None:
+    began = loop.time()
+    machine.wall, machine.used = 110.0, 1.5
+    assert loop.time() - began == pytest.approx(0.5 + SLACK_SECONDS)
+    loop.end_turn()
+    assert loop.time() - began == pytest.approx(0.5 + SLACK_SECONDS)
+    loop.close()
+
+
+def test_a_turn_of_a_thread_that_has_a_cpu_counts_as_long_as_it_lasts(machine: Machine, loop: FairLoop) -> None:
+    began = loop.time()
+    machine.wall, machine.used = 101.0, 2.0
+    assert loop.time() - began == 1.0
+    loop.close()
+
+
+@pytest.mark.parametrize(
+    ("timeout", "took", "counted"),
+    [(2.0, 30.0, 2.0 + SLACK_SECONDS), (2.0, 0.5, 0.5), (0, 9.0, SLACK_SECONDS), (None, 3.0, 3.0)],
+)
+def test_a_wait_counts_no_longer_than_its_time_limit(
+    timeout: float | None, took: float, counted: float, machine: Machine, loop: FairLoop
+) -> None:
+    before = loop.time()
+    began = loop.end_turn()
+    machine.wall += took
+    loop.begin_turn(began, timeout)
+    assert loop.time() - before == pytest.approx(counted)
+    loop.close()
+
+
+def test_a_time_limit_does_not_end_while_the_loop_stands_still(machine: Machine, loop: FairLoop) -> None:
+    """A limit of one second ends neither by a turn nor by a wait that another process has made long."""
+
+    async def limited() -> str:
+        async with asyncio.timeout(1):
+            machine.wall += 60.0
+            await asyncio.sleep(0)
+            machine.wall += 60.0
+            return "in time"
+
+    try:
+        assert loop.run_until_complete(limited()) == "in time"
+    finally:
+        loop.close()
