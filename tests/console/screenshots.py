@@ -1,17 +1,20 @@
 """Takes the pictures of the console for the documentation: `make screenshots`.
 
-The example agents answer in them, so they need no key. Those of agents as data show a project with a database.
+The example agents answer in them, so they need no key. Those of agents as data show a project with a database, that of
+the sign-in one with an authorization server, which is not asked.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import httpx
+from PIL import Image
 from playwright.async_api import async_playwright, expect
 
 from tests.console.conftest import launched
@@ -27,6 +30,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs" / "images"
 TALL: ViewportSize = {"width": 1280, "height": 1500}
+LOW: ViewportSize = {"width": 1280, "height": 480}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+COLOURS = 256
+"""Of a picture: a palette takes a third of the bytes, and a page has few colours."""
+ISSUER = "https://login.example.com/realms/company"
 MODEL = "generic.qwen3-32b"
 MAY_USE: Mapping[str, Any] = {
     "models": [MODEL, "generic.qwen3-8b"],
@@ -58,8 +66,10 @@ async def shoot(browser: Browser, url: str, name: str, view: str, viewport: View
     page = await context.new_page()
     await page.goto(f"{url}/console/{view}")
     await _PREPARE[name](page)
-    await page.screenshot(path=IMAGES / f"{name}.png")
+    taken = await page.screenshot()
     await context.close()
+    with Image.open(BytesIO(taken)) as picture:
+        picture.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(IMAGES / f"{name}.png", optimize=True)
 
 
 async def _agents(page: Page) -> None:
@@ -77,6 +87,30 @@ async def _chat(page: Page) -> None:
     await page.get_by_role("textbox", name="Message").fill("What is a peer?")
     await page.get_by_role("button", name="Send").click()
     await expect(page.get_by_role("button", name="Retry")).to_be_enabled(timeout=60_000)
+
+
+async def _compare(page: Page) -> None:
+    await page.get_by_role("textbox", name="Message").fill("What is a peer?")
+    await page.get_by_role("button", name="Send", exact=True).click()
+    figures = page.get_by_role("table", name="Comparison of the last answers").get_by_role("row")
+    for row in (1, 2):
+        await expect(figures.nth(row)).to_contain_text("s", timeout=60_000)
+    await expect(page.get_by_role("button", name="Retry")).to_have_count(2)
+
+
+async def _run_tool(page: Page) -> None:
+    """Run a tool, and scroll to it."""
+    tools = page.get_by_role("region", name="Tools of library")
+    await tools.get_by_text("search", exact=True).first.click()
+    await tools.get_by_role("button", name="Run this tool").click()
+    await tools.get_by_label("query (required)").fill("peer")
+    await tools.get_by_role("button", name="Run", exact=True).click()
+    await expect(tools.get_by_text("The tool has answered")).to_be_visible()
+    await tools.evaluate("(element) => element.scrollIntoView()")
+
+
+async def _sign_in(page: Page) -> None:
+    await expect(page.get_by_role("dialog", name="Token")).to_contain_text("Sign in at login.example.com")
 
 
 async def _gateway(page: Page) -> None:
@@ -108,7 +142,11 @@ _PREPARE = {
     "console-agents": _agents,
     "console-calls": _calls,
     "console-chat": _chat,
+    "console-compare": _compare,
     "console-gateway": _gateway,
+    "console-phone": _chat,
+    "console-run-tool": _run_tool,
+    "console-sign-in": _sign_in,
 }
 
 
@@ -123,7 +161,11 @@ async def main() -> None:
             await shoot(browser, program.url, "console-agents", "")
             await shoot(browser, program.url, "console-calls", "#/calls")
             await shoot(browser, program.url, "console-gateway", "#/gateway")
+            await shoot(browser, program.url, "console-compare", "#/compare/concierge/research")
+            await shoot(browser, program.url, "console-run-tool", "#/agents/research/details")
+            await shoot(browser, program.url, "console-phone", "#/agents/concierge", PHONE)
             await _shoot_agents_as_data(browser)
+            await _shoot_sign_in(browser)
             await browser.close()
 
 
@@ -147,6 +189,16 @@ async def _shoot_agents_as_data(browser: Browser) -> None:
             assert (made.status_code, changed.status_code) == (201, 200), (made.text, changed.text)
             await shoot(browser, program.url, "console-agent-form", "#/agents/newsdesk/edit", TALL)
             await shoot(browser, program.url, "console-versions", "#/agents/newsdesk/versions")
+
+
+async def _shoot_sign_in(browser: Browser) -> None:
+    auth = {"jwt": {"issuer": ISSUER, "jwks_uri": f"{ISSUER}/jwks"}, "console_client_id": "pallas-console"}
+    librarian = {"instruction": "You know the library.", "title": "Librarian", "model": "passthrough"}
+    with TemporaryDirectory() as folder:
+        declare_project(path := Path(folder), {"librarian": librarian}, gateway={"auth": auth})
+        with started(["serve"], path) as program:
+            await asyncio.to_thread(program.wait_for, "Console:")
+            await shoot(browser, program.url, "console-sign-in", "", LOW)
 
 
 if __name__ == "__main__":
