@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 import pytest
 from opentelemetry import trace
@@ -100,14 +100,15 @@ async def test_a_collector_that_is_down_is_said_once_and_so_is_its_return(
     with reserved_port() as port:
         url = f"http://user:password@127.0.0.1:{port}/v1/traces?key=hidden"
         one_retry = {**AT_ONCE, "OTEL_EXPORTER_OTLP_TIMEOUT": "2"}
-        async with exporting(monkeypatch, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url, **one_retry}):
+        environment = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": url, **one_retry}
+        async with AsyncExitStack() as kept, exporting(monkeypatch, environment):
             make_call()
             await said(caplog, LOST)
             make_call()
-            async with trace_collector(port=port) as collector:
-                make_call()
-                await collector.wait_for_spans(1)
-                await said(caplog, "trace collector available again")
+            collector = await kept.enter_async_context(trace_collector(port=port))  # also for spans that come late
+            make_call()
+            await collector.wait_for_spans(1)
+            await said(caplog, "trace collector available again")
 
     assert [record.getMessage() for record in caplog.records] == ["traces on", LOST, "trace collector available again"]
     assert {vars(record)["endpoint"] for record in caplog.records} == {f"http://127.0.0.1:{port}"}
