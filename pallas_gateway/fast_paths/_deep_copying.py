@@ -89,13 +89,7 @@ class _Uncopied:
 
 def _to_copy(history: list[PromptMessageExtended]) -> list[Any]:
     """Return a history for fast-agent to copy; the last message may be changed."""
-    if not isinstance(history, Unshared):
-        return history
-    return [*(_Uncopied(one) if _is_plain(one) else one for one in history[:-1]), *history[-1:]]
-
-
-def _is_plain(message: PromptMessageExtended) -> bool:
-    return message.tool_calls is None and message.tool_results is None and message.channels is None
+    return [*map(_Uncopied, history[:-1]), *history[-1:]] if isinstance(history, Unshared) else history
 
 
 def fast_deepcopy[T: BaseModel](model: T, memo: dict[int, Any] | None = None) -> T:

@@ -1,7 +1,7 @@
 """Deep copies of the messages of a conversation, which fast-agent makes when it loads them and twice in each turn.
 
-The history of a call is loaded uncopied. Its plain messages are passed to the model uncopied, because no provider of
-fast-agent changes a message before the last. A turn copies all others once. `copy.deepcopy` asks of each value how it
+The history of a call is loaded uncopied. Its messages are passed to the model uncopied, but for the last, because no
+provider of fast-agent changes one before it. A turn copies all others once. `copy.deepcopy` asks of each value how it
 wants to be copied; here a few types are known. The outcome is the same, with what occurs twice in the original
 occurring twice in the copy. Tools, which fast-agent copies twice in each turn that calls one, consist of JSON:
 nothing occurs twice in them.

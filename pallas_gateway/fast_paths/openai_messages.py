@@ -41,7 +41,7 @@ CHANGE = Change(
     ),
     gone_when="the library knows which types have no values to change, and fast-agent formats messages that are logged",
 )
-_PLAIN = (str, int, bool, type(None))
+_PLAIN = frozenset({str, int, bool, type(None)})
 
 
 class _Unprinted(list[Any]):
@@ -84,13 +84,12 @@ def changed(original: Callable[[Any, Any], Awaitable[Any]], _: Any) -> Callable[
 def is_plain(value: Any) -> bool:
     """True if it is JSON's own types throughout."""
     kind = type(value)
-    if kind in _PLAIN:
-        return True
-    if kind is dict:
-        return all(map(is_plain, value.values()))
-    if kind is list:
-        return all(map(is_plain, value))
-    return kind is float and isfinite(value)
+    if kind is not dict and kind is not list:
+        return kind in _PLAIN or (kind is float and isfinite(value))
+    for one in value.values() if kind is dict else value:
+        if type(one) not in _PLAIN and not is_plain(one):  # most are plain: no call for each
+            return False
+    return True
 
 
 @lru_cache(maxsize=64)

@@ -211,9 +211,8 @@ class Store:
         made = await _steps_of(connection, lease.thread_id, of_wanted)
         replayed = select(turns.c.number, *_TEXTS).where(is_wanted, turns.c.number > before).order_by(turns.c.number)
         messages: list[Message] = []
-        async with connection.stream(replayed) as found:
-            async for row in found:
-                messages += pair_of(row, made.get(row.number, ()))
+        for row in await connection.execute(replayed):  # `room` bounds them; a stream takes longer for each row
+            messages += pair_of(row, made.get(row.number, ()))
         return History(tuple(messages), left_out)
 
     @_writing
@@ -396,9 +395,8 @@ async def _steps_of(
     """Return the steps of some turns of a thread, by the numbers of the turns."""
     wanted = select(steps).where(steps.c.thread_id == thread_id, of_turns).order_by(steps.c.turn, steps.c.number)
     made: dict[int, list[Step]] = {}
-    async with connection.stream(wanted) as found:
-        async for row in found:
-            made.setdefault(row.turn, []).append(step_of(row))
+    for row in await connection.execute(wanted):
+        made.setdefault(row.turn, []).append(step_of(row))
     return made
 
 

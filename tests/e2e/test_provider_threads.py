@@ -11,6 +11,7 @@ from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fast_agent.llm.fastagent_llm import FastAgentLLM
 from sqlalchemy import update
 
 from pallas_gateway.database.tables import threads
@@ -20,7 +21,10 @@ from tests.support.scripted_llm import call_tools, say
 from tests.support.threads_api import http_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import httpx
+    from fast_agent.types import PromptMessageExtended
 
     from tests.support.provider_gateways import Served
     from tests.support.scripted_llm import LlmRequest, Turn
@@ -31,6 +35,27 @@ UNSIGNED = (*CHAT, DEEPSEEK, BEDROCK)
 """Providers that sign nothing, and Bedrock, whose thinking fast-agent does not keep."""
 CONTINUES = "previous_response_id"
 """In a request by WebSocket, which sends only what is new in its call."""
+
+
+@pytest.fixture(autouse=True)
+def _unchanged(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Check that no provider changes messages before the last: it is passed those of the history, not copies."""
+    generate, compared = FastAgentLLM.generate, []
+
+    async def noted(self: Any, messages: list[PromptMessageExtended], *more: Any, **options: Any) -> Any:
+        before = as_json(messages)
+        try:
+            return await generate(self, messages, *more, **options)
+        finally:
+            compared.append((as_json(messages), before))
+
+    def as_json(messages: Sequence[PromptMessageExtended]) -> Sequence[str]:
+        return [one.model_dump_json() for one in messages[:-1]]
+
+    monkeypatch.setattr(FastAgentLLM, "generate", noted)
+    yield
+    assert any(before for _, before in compared)
+    assert all(after == before for after, before in compared)
 
 
 @in_shared_gateways("later turns")

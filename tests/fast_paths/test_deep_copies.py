@@ -247,17 +247,18 @@ def test_tools_are_copied_without_a_look_at_how_each_value_wants_to_be_copied(mo
     assert copied == []
 
 
-def test_a_turn_gets_the_plain_messages_of_the_agents_own_history_uncopied() -> None:
+def test_a_turn_gets_the_messages_of_the_agents_own_history_uncopied_but_the_last() -> None:
     preparation.prepare()
     agent = Silent(AgentConfig("agent"))
-    asks = PromptMessageExtended(role="assistant", tool_calls={"1": a_call()})
+    asks = PromptMessageExtended(role="assistant", tool_calls={"1": a_call()}, channels={"reasoning": [text("hm")]})
     history = [said("user", "one"), asks, RESULTS, said("assistant", "two"), said("user", "last")]
     agent.load_message_history(Unshared(history))
 
     messages = prepared(agent, [said("user", "new")])
 
     assert messages[:-1] == history
-    assert [one is own for one, own in zip(messages, history, strict=False)] == [True, False, False, True, False]
+    assert [one is own for one, own in zip(messages, history, strict=False)] == [True] * 4 + [False]
+    assert changeable(messages[4]) & changeable(history) == set()
     assert all(one is own for one, own in zip(agent.message_history, history, strict=True))
 
 

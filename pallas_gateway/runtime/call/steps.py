@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from fast_agent.constants import (
     ANTHROPIC_ASSISTANT_RAW_CONTENT,
@@ -23,11 +24,8 @@ from fast_agent.constants import (
 )
 from fast_agent.mcp.helpers.content_helpers import canonicalize_tool_result_content_for_llm, get_text
 from fast_agent.types import PromptMessageExtended
-from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import (
     BlobResourceContents,
-    CallToolRequest,
-    CallToolRequestParams,
     CallToolResult,
     EmbeddedResource,
     ImageContent,
@@ -35,6 +33,7 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
+from pydantic import TypeAdapter
 from pydantic_core import from_json
 
 from pallas_gateway.calls.call import Step
@@ -72,6 +71,11 @@ class _Round:
     model: str
     assistant: Json
     tools: Mapping[str, str]
+
+
+class _StoredRound(TypedDict):
+    assistant: PromptMessageExtended
+    results: PromptMessageExtended
 
 
 class StepRecorder:
@@ -120,8 +124,9 @@ def replayed(messages: Sequence[Message], llm: Any, *, offers_tools: bool) -> li
     """
     history: list[PromptMessageExtended] = []
     seen: set[str] = set()
+    reader = (llm.provider.config_name, llm.model_name) if offers_tools and llm is not None else None
     for message in messages:
-        rounds = _own_messages(message.steps, llm, seen) if offers_tools and message.steps else None
+        rounds = _own_messages(message.steps, reader, seen) if reader is not None and message.steps else None
         history += rounds or ()
         answer = to_fast_agent(message)
         if message.steps and rounds is None:
@@ -135,62 +140,52 @@ def has_steps(messages: Sequence[Message]) -> bool:
     return any(message.steps for message in messages)
 
 
-def _own_messages(steps: Sequence[Step], llm: Any, seen: set[str]) -> list[PromptMessageExtended] | None:
-    """Return the rounds of a turn as fast-agent's messages; None if the model cannot read one of them."""
-    if llm is None or any(step.provider != llm.provider.config_name for step in steps):
+def _own_messages(
+    steps: Sequence[Step], reader: tuple[str, str | None], seen: set[str]
+) -> list[PromptMessageExtended] | None:
+    """Return the rounds of a turn as fast-agent's messages; None if the provider and model cannot read one of them."""
+    provider, model = reader
+    if any(step.provider != provider for step in steps):
         return None
     rounds: list[PromptMessageExtended] = []
     ids: set[str] = set()
     for step in steps:
         try:
-            assistant, results = _messages_of(from_json(step.data))
-        except (ValueError, KeyError, TypeError, AttributeError):
+            assistant, results = _messages_of(step)
+        except ValueError:
             _log.warning("stored step not understood, read as text", extra={"provider": step.provider})
             return None
-        channels = assistant.channels or {}
-        if step.model != llm.model_name:
-            if any(name in channels for name in _OF_ONE_MODEL):
+        if step.model != model:
+            if any(name in (assistant.channels or {}) for name in _OF_ONE_MODEL):
                 return None
             assistant.channels = None
-        called = {*(assistant.tool_calls or {})}
-        if called & (ids | seen):  # a local server may count from one in each request
+        called = assistant.tool_calls or {}
+        # A local server may count from one in each request.
+        if not (seen.isdisjoint(called) and ids.isdisjoint(called)):
             return None
-        ids |= called
+        ids.update(called)
         rounds += (assistant, results)
     seen |= ids
     return rounds
 
 
-def _messages_of(stored: Json) -> tuple[PromptMessageExtended, PromptMessageExtended]:
-    """Return the messages of a stored round; part by part, as their types would search for the type of each block."""
-    message, channels = stored["assistant"], stored["assistant"].get("channels")
-    assistant = PromptMessageExtended(
-        role="assistant",
-        content=[_block(one) for one in message.get("content", ())],
-        tool_calls={id_: _request(call["params"]) for id_, call in message["tool_calls"].items()},
-        channels={name: [_block(one) for one in blocks] for name, blocks in channels.items()} if channels else None,
-        stop_reason=LlmStopReason(message["stop_reason"]),
-        phase=message.get("phase"),
-    )
-    answered = stored["results"]["tool_results"]
-    if assistant.tool_calls is None or answered.keys() != assistant.tool_calls.keys():
+def _messages_of(step: Step) -> tuple[PromptMessageExtended, PromptMessageExtended]:
+    """Return the messages of a stored round.
+
+    Raises:
+        ValueError: another version has stored it in another form.
+    """
+    stored = _stored_rounds().validate_json(step.data)
+    assistant, results = stored["assistant"], stored["results"]
+    if assistant.tool_calls is None or (results.tool_results or {}).keys() != assistant.tool_calls.keys():
         raise ValueError("not each call has its result")
-    results = {
-        id_: CallToolResult(content=[_block(block) for block in one["content"]], is_error=bool(one.get("isError")))
-        for id_, one in answered.items()
-    }
-    return assistant, PromptMessageExtended(role="user", content=[], tool_results=results)
+    return assistant, results
 
 
-def _request(params: Json) -> CallToolRequest:
-    called = CallToolRequestParams(name=params["name"], arguments=params["arguments"])
-    return CallToolRequest(method="tools/call", params=called)
-
-
-def _block(stored: Json) -> TextContent | ImageContent:
-    if stored["type"] == "image":
-        return ImageContent(type="image", data=stored["data"], mime_type=stored["mimeType"])
-    return TextContent(type="text", text=stored["text"])
+@cache
+def _stored_rounds() -> TypeAdapter[_StoredRound]:
+    """Return what makes messages of JSON at once; of parts that are read before, each would be checked again."""
+    return TypeAdapter(_StoredRound)
 
 
 def _as_text(steps: Sequence[Step]) -> str:
