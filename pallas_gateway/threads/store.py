@@ -382,8 +382,11 @@ async def _left_out(connection: AsyncConnection, is_wanted: ColumnElement[bool],
 
     async def oldest_first() -> AsyncGenerator[Measured]:
         async with connection.stream(sizes) as found:
-            async for row in found:
-                yield Measured(row.number, 1, row.bytes, row.tokens)
+            try:
+                async for row in found:
+                    yield Measured(row.number, 1, row.bytes, row.tokens)
+            finally:  # of a generator that is closed early, SQLAlchemy leaves the cursor open, and SQLite its snapshot
+                await found.close()
 
     async with aclosing(oldest_first()) as measured:
         return await first_that_fits(room, whole, measured)

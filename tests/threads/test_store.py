@@ -77,6 +77,30 @@ async def test_a_thread_keeps_what_was_said_in_order_and_replays_it(database_url
     assert found.updated_at >= found.created_at
 
 
+async def test_a_thread_beyond_the_room_goes_on_over_all_connections(database_url: str) -> None:
+    """A read that is left open keeps SQLite's snapshot, and the next write over its connection fails."""
+    both = asyncio.Barrier(2)
+
+    async def wait_for_the_other(connection: AsyncConnection) -> None:
+        await connection.execute(select(1))
+        await both.wait()
+
+    async with opened(database_url) as threads:
+        database = threads.store.database
+        await asyncio.gather(*(database.read(wait_for_the_other) for _ in range(2)))
+        thread = await threads.store.create("me", "solo")
+        left_out = []
+        for number in range(12):
+            question = Message("user", f"{number}")
+            async with threads.turns.turn(
+                thread.id, question, "call", wait_seconds=0, room=Room(4, 10**6, 10**6)
+            ) as turn:
+                left_out.append(turn.history.left_out)
+                await turn.end(TurnOutcome(Message("assistant", "said"), "endTurn"))
+
+    assert left_out == [0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7]
+
+
 async def test_turns_that_failed_are_told_of_and_not_replayed(database_url: str) -> None:
     async with opened(database_url) as threads:
         thread = await threads.store.create("me", "solo")
