@@ -26,7 +26,7 @@ for command in ("check", "serve --port 0"):
     except SystemExit as ended:
         print(f"{{command}}: {{ended.code}}", file=sys.stderr)
 parts = tuple(f"pallas_gateway.{{part}}" for part in ("threads", "definitions", "hosting.stored", "serving.stored"))
-print("imported:", [name for name in sys.modules if name.startswith(parts)], file=sys.stderr)
+print("imported:", [name for name in [*sys.modules] if name.startswith(parts)], file=sys.stderr)
 """
 
 

@@ -169,7 +169,7 @@ def assert_attributes(roots: Any, collector: TraceCollector) -> None:
 SAYS_WHAT_IS_IMPORTED = """
 import atexit, sys
 PARTS = ("opentelemetry.sdk", "opentelemetry.exporter", "opentelemetry.instrumentation")
-atexit.register(lambda: print("imported:", [name for name in sys.modules if name.startswith(PARTS)], file=sys.stderr))
+atexit.register(lambda: print("imported:", [one for one in [*sys.modules] if one.startswith(PARTS)], file=sys.stderr))
 """
 
 

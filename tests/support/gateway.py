@@ -286,7 +286,7 @@ def _inside(project: Project) -> Iterator[None]:
     finally:
         os.chdir(before)
         sys.path.remove(str(project.path))
-        for name in [name for name in sys.modules if name.partition(".")[0] == project.package]:
+        for name in [name for name in [*sys.modules] if name.partition(".")[0] == project.package]:
             del sys.modules[name]
 
 

@@ -61,7 +61,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: fakelib\nVersion: 1.0\n")
     yield tmp_path
-    for name in [one for one in sys.modules if one.partition(".")[0] in {"fakelib", "fakechanges"}]:
+    for name in [one for one in [*sys.modules] if one.partition(".")[0] in {"fakelib", "fakechanges"}]:
         del sys.modules[name]
 
 

@@ -82,7 +82,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
     monkeypatch.syspath_prepend(tmp_path)
     one = Files(tmp_path)
     yield one
-    for name in [name for name in sys.modules if one.name in name]:
+    for name in [name for name in [*sys.modules] if one.name in name]:
         del sys.modules[name]
 
 
