@@ -80,13 +80,14 @@ def inspect(
         found.add(problem)
     if (why := certificates.warning_of(configuration)) is not None:
         found.warn(configuration.problem(certificates.SETTING, why))
-    if not any(one.path.partition(".")[0] in ("gateway", "auth") for one in known):  # else it was read only in part
+    is_gateway_read = not any(one.path.partition(".")[0] in ("gateway", "auth") for one in known)  # else only in part
+    if is_gateway_read:
         for warning in exposure_warnings(configuration):
             found.warn(warning.as_problem)
     logging.disable(logging.CRITICAL)  # problems are printed with file and line
     try:
         with stdout_for_results_only():
-            if online and "gateway.database" not in found.reported:
+            if online and is_gateway_read:
                 _check_database(configuration, found)
             if fastagent.is_readable:  # else no agent can start
                 asyncio.run(_start_all(configuration, found, limits, online=online))

@@ -15,6 +15,12 @@ from tests.support.commands import READY_SECONDS, Command, started
 from tests.support.gateway import Agent, write_project
 
 ROOT = Path(__file__).parents[2]
+CHECK_ONLINE = f"""
+import sys
+sys.modules.update(dict.fromkeys({DATABASE_PACKAGES!r}))  # as if they were not installed
+from pallas_gateway.cli.app import main
+main(["check", "--online"])
+"""
 CHECK_AND_SERVE = f"""
 import sys
 sys.modules.update(dict.fromkeys({DATABASE_PACKAGES!r}))  # as if they were not installed
@@ -68,3 +74,13 @@ def test_a_database_without_its_packages_is_a_problem_among_the_others(
         "pip install 'pallas-gateway[database]'",
         f"agents.yaml:{bogus}: gateway.bogus: unknown key",
     ]
+
+
+@pytest.mark.parametrize("key", ["database", "threads"])
+def test_check_online_tries_no_database_without_its_packages(key: str, tmp_path: Path) -> None:
+    write_project(tmp_path, {"echo": Agent()}, gateway={key: "sqlite:///threads.db"})
+    with started([], tmp_path, command=("-c", CHECK_ONLINE), environ={"PYTHONPATH": str(ROOT)}) as program:
+        ran = program.end(READY_SECONDS)
+    assert (ran.code, ran.out) == (2, "")
+    [problem] = ran.err.splitlines()
+    assert f" gateway.{key}: requires packages that are not installed (" in problem
