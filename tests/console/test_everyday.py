@@ -390,25 +390,27 @@ async def colour_of(element: Locator) -> str:
     return str(await element.evaluate("(element) => getComputedStyle(element).color"))
 
 
-async def said_before(pages: Pages, one: Talking, message: str) -> Page:
-    """Return the chat with `leaf`, after a conversation with `user` that fills more than a window."""
+async def said_before(pages: Pages, one: Talking, message: str, again: str = "") -> Page:
+    """Return the chat with `leaf`, to which `again` is said, after one with `user` that fills more than a window."""
     page = await chat(pages, one, "user", message)
     await answered(page, f"user heard {message.replace('**', '')}")
     for length in (399, 401):
         await send(page, f"long {length}")
         await answered(page, "word word")
     await expect(log(page).get_by_text(message, exact=True)).not_to_be_in_viewport()
-    return await pages.another(page.context, one.base_url, "#/agents/leaf")
+    page = await pages.another(page.context, one.base_url, "#/agents/leaf")
+    if again:
+        await begin(page)
+        await send(page, again)
+        await answered(page, f"leaf heard {again}")
+    return page
 
 
 @pytest.mark.parametrize("on_gateway", [False, True])
 async def test_conversations_of_all_agents_are_found_with_their_agent_and_opened_at_the_place(
     talk: Talking, kept: Talking, pages: Pages, *, on_gateway: bool
 ) -> None:
-    page = await said_before(pages, kept if on_gateway else talk, "about **quinces**")
-    await begin(page)
-    await send(page, "quinces again")
-    await answered(page, "leaf heard quinces again")
+    page = await said_before(pages, kept if on_gateway else talk, "about **quinces**", "quinces again")
     await search_box(page).fill("QUINCES")
     found = found_in(page)
     await expect(found).to_have_count(2)
@@ -441,10 +443,7 @@ async def test_conversations_of_all_agents_are_found_with_their_agent_and_opened
 async def test_marks_of_a_search_last_until_it_or_the_conversation_is_left(
     talk: Talking, kept: Talking, pages: Pages, *, on_gateway: bool
 ) -> None:
-    page = await said_before(pages, kept if on_gateway else talk, "about rowans")
-    await begin(page)
-    await send(page, "rowans again")
-    await answered(page, "leaf heard rowans again")
+    page = await said_before(pages, kept if on_gateway else talk, "about rowans", "rowans again")
     await search_box(page).fill("user heard about rowans")
     found = found_in(page)
     await expect(found).to_have_count(1)

@@ -31,7 +31,7 @@ def no_secrets_known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 async def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Served]:
     """A gateway over one provider for all tests of a module, which runs in one event loop (`provider_matrix`)."""
     with limited() as limits:
-        _last(limits)
+        _keep_sockets(limits)
         async with serving_all(tmp_path_factory.mktemp("shared") / "project", request.param) as served:
             yield served
 
@@ -53,10 +53,10 @@ def brief_sockets(limits: Limits) -> None:
 @pytest.fixture
 def lasting_sockets(limits: Limits) -> None:
     """Idle sockets to LLMs stay open: a test that counts them does not race against the clock."""
-    _last(limits)
+    _keep_sockets(limits)
 
 
-def _last(limits: Limits) -> None:
+def _keep_sockets(limits: Limits) -> None:
     limits.runtime.llm = replace(limits.runtime.llm, keep_alive_seconds=60)
 
 

@@ -1,8 +1,8 @@
 """An event loop whose clock stands still while its thread waits for a CPU.
 
-Gateways, clients and servers of a test share one process. On a machine that does other work beside, seconds may pass in
-which none of them can run, and a time limit that the test needs short would end before what it is for has begun. On
-this clock a turn of the loop lasts as long as the thread computed, and a wait as long as the loop asked for.
+The gateway, its clients and its servers share the process of a test. On a busy machine, seconds may pass in which none
+of them can run, and a short time limit would end before the work that it limits has begun. On this clock, a turn of the
+loop lasts as long as its thread used the CPU, and a wait no longer than the loop asked for.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FairLoop(asyncio.SelectorEventLoop):
 
     @override
     def time(self) -> float:
-        """Return the seconds so far; to other threads, those at the begin of the turn."""
+        """Return the seconds so far; to other threads, those at the beginning of the turn."""
         if get_ident() != self._owner:
             return self._at_begin
         return self._at_begin + min(monotonic() - self._wall, thread_time() - self._used + SLACK_SECONDS)
