@@ -19,6 +19,7 @@ from tests.support.waiting import WAIT_SECONDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytest_plugins = ["tests.support.costs", "tests.support.tiers", "tests.support.progress"]
 composition.use_changes()
 use_fair_time()
 settings.register_profile("steady", derandomize=True, deadline=None, database=None)
@@ -39,16 +40,10 @@ CROWD_SECONDS = 600
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let tests of crowds have ample time, unless they say how long they may take, and run their files first.
-
-    A test of half a minute that begins last keeps one process busy while the others have ended.
-    """
-    crowds = [item for item in items if item.get_closest_marker("crowd") is not None]
-    for item in crowds:
-        if item.get_closest_marker("timeout") is None:
+    """Let tests of crowds have ample time, unless they say how long they may take."""
+    for item in items:
+        if item.get_closest_marker("crowd") is not None and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(CROWD_SECONDS))
-    files = {item.path for item in crowds}
-    items.sort(key=lambda item: item.path not in files)  # by file, which may share a fixture
 
 
 def pytest_collection() -> None:

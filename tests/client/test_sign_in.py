@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from tests.support.commands import Command, Program, Ran
 
+pytestmark = pytest.mark.needs("oidc-provider")
 KEY = {"name": "ci", "sha256": hash_of("key-of-ci"), "grants": ["run:agents"]}
 PUBLIC = "https://agents.example.com"
 # The person's browser: signs in at the URL of its argument, in a process of its own.

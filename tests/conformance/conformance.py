@@ -5,9 +5,7 @@ the expected failures here, not by the suite: that passes over an entry it does 
 """
 
 import json
-import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,11 +13,11 @@ from pathlib import Path
 
 import yaml
 
+from tests.support_programs import program
+
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "node_modules"
 PATIENT = HERE / "patient.mjs"
-MISSING = "needs Node >= 22 and the MCP conformance suite: run `make programs`"
-OLDEST_NODE = 22
 SUITE_SECONDS = 240  # the suite allows a scenario 30 s; a whole run takes 2 s against a server that answers
 TAIL_LINES = 60
 # Added to every scenario that exchanged messages, so its success says nothing about the scenario; its failure does.
@@ -92,30 +90,9 @@ def read_expected(file: Path) -> set[str]:
     return set(names)
 
 
-def find_conformance() -> Conformance | None:
+def installed_conformance() -> Conformance:
     """Return the suite that `make programs` installed, with a Node that can run it."""
-    node = find_node()
-    script = PROGRAMS / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
-    return Conformance(node, script) if node and script.is_file() else None
-
-
-def find_node(oldest: int = OLDEST_NODE) -> Path | None:
-    """Return the first Node new enough: `PALLAS_NODE`, the one of `make programs`, the one on PATH."""
-    return next((node for node in _nodes() if _major_version(node) >= oldest), None)
-
-
-def _nodes() -> Iterator[Path]:
-    candidates = (os.environ.get("PALLAS_NODE"), PROGRAMS / ".bin" / "node", shutil.which("node"))
-    return (Path(candidate) for candidate in candidates if candidate)
-
-
-def _major_version(node: Path) -> int:
-    try:
-        run = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=10, check=False)
-    except OSError:
-        return 0
-    version = re.match(r"v(\d+)\.", run.stdout)
-    return int(version[1]) if version else 0
+    return Conformance(Path(program("typescript")), PROGRAMS / "@modelcontextprotocol/conformance/dist/index.js")
 
 
 def run_suite(

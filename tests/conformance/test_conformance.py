@@ -14,9 +14,8 @@ import pytest
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import call_tools, fail, say, scripted_llm
-from tests.support_programs import require_program
 
-from .conformance import MISSING, SuiteResult, find_conformance, read_expected, run_suite, scenarios_of
+from .conformance import SuiteResult, installed_conformance, read_expected, run_suite, scenarios_of
 from .forms import FORMS, forms_downstream
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 HERE = Path(__file__).parent
+pytestmark = pytest.mark.needs("typescript")
 VERSIONS = ["2025-11-25", "2026-07-28"]
 
 # What the contract promises to clients of each version, as the scenarios that look at it.
@@ -94,7 +94,7 @@ ASKED = {
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_plain_agent_fails_no_check_but_the_expected_ones(version: str, tmp_path: Path) -> None:
-    conformance = require_program(find_conformance(), MISSING)
+    conformance = installed_conformance()
     project = write_project(tmp_path / "project", {"plain": Agent()})
     async with running(project) as served:
         result = await asyncio.to_thread(
@@ -107,7 +107,7 @@ async def test_a_plain_agent_fails_no_check_but_the_expected_ones(version: str, 
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_all_agents_at_once_fail_no_check_but_the_expected_ones(version: str, tmp_path: Path) -> None:
-    conformance = require_program(find_conformance(), MISSING)
+    conformance = installed_conformance()
     project = write_project(tmp_path / "project", {"plain": Agent(), "other": Agent()})
     async with running(project) as served:
         url = f"{served.base_url}/mcp"
@@ -122,7 +122,7 @@ async def test_all_agents_at_once_fail_no_check_but_the_expected_ones(version: s
 async def test_an_agent_with_the_suites_tools_fails_no_check_but_the_expected_ones(
     version: str, tmp_path: Path
 ) -> None:
-    conformance = require_program(find_conformance(), MISSING)
+    conformance = installed_conformance()
     async with scripted_llm(play) as llm, fixture_agent(tmp_path / "project", llm) as url:
         result = await asyncio.to_thread(
             run_suite,

@@ -1,20 +1,14 @@
 import json
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.support_programs import require_program
-
-from . import conformance
 from .conformance import (
-    MISSING,
     Check,
     Conformance,
     SuiteDidNotRunError,
     SuiteResult,
-    find_conformance,
-    find_node,
+    installed_conformance,
     read_checks,
     read_expected,
     run_suite,
@@ -68,23 +62,6 @@ def test_every_expected_failure_has_its_reason_on_its_line() -> None:
     assert [line for line in lines if "  # " not in line] == []
 
 
-def test_the_nodes_own_variable_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = _fake_node(tmp_path, "echo v24.1.0")
-    monkeypatch.setenv("PALLAS_NODE", str(node))
-
-    assert find_node() == node
-
-
-def test_a_node_too_old_or_broken_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    node = _fake_node(tmp_path / "path", "echo v20.20.2")
-    monkeypatch.setattr(conformance, "PROGRAMS", tmp_path / "nowhere")
-    monkeypatch.setenv("PALLAS_NODE", str(tmp_path / "missing"))
-    monkeypatch.setenv("PATH", str(node.parent) + os.pathsep + os.environ["PATH"])
-
-    assert find_node() is None
-    assert find_conformance() is None
-
-
 def test_a_scenario_without_checks_is_no_result(tmp_path: Path) -> None:
     node = _fake_node(tmp_path, "echo '=== SUMMARY ==='; echo '✗ ping: 0 passed, 1 failed'; exit 1")
     (tmp_path / "results").mkdir()
@@ -106,20 +83,7 @@ def _fake_node(folder: Path, script: str) -> Path:
     return node
 
 
+@pytest.mark.needs("typescript")
 def test_the_installed_suite_refuses_a_version_it_does_not_know(tmp_path: Path) -> None:
-    installed = require_program(find_conformance(), MISSING)
-
     with pytest.raises(SuiteDidNotRunError, match="Unknown spec version: 1999-12-31"):
-        run_suite(installed, "http://127.0.0.1:1/mcp", spec_version="1999-12-31", output=tmp_path)
-
-
-def test_a_missing_program_skips_here_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert require_program("found", "never said") == "found"
-
-    monkeypatch.delenv("PALLAS_CI", raising=False)
-    with pytest.raises(pytest.skip.Exception, match="needs a thing"):
-        require_program(None, "needs a thing")
-
-    monkeypatch.setenv("PALLAS_CI", "1")
-    with pytest.raises(pytest.fail.Exception, match="needs a thing"):
-        require_program(None, "needs a thing")
+        run_suite(installed_conformance(), "http://127.0.0.1:1/mcp", spec_version="1999-12-31", output=tmp_path)

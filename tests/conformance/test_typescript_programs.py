@@ -18,9 +18,9 @@ from tests.support.clients import MODERN_VERSION
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import call_tools, say, scripted_llm
-from tests.support_programs import require_program
+from tests.support_programs import program
 
-from .conformance import PROGRAMS, find_node
+from .conformance import PROGRAMS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 SERVER = PROGRAMS / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
-MISSING = "needs Node >= 22 and @modelcontextprotocol/server-everything: run `make programs`"
+pytestmark = pytest.mark.needs("typescript")
 
 
 def everything() -> dict[str, object]:
-    """The settings of the server; skips the test without it."""
-    node = require_program(find_node() if SERVER.exists() else None, MISSING)
-    return {"transport": "stdio", "command": str(node), "args": [str(SERVER), "stdio"]}
+    """The settings of the server."""
+    return {"transport": "stdio", "command": program("typescript"), "args": [str(SERVER), "stdio"]}
 
 
 def echoes(request: LlmRequest) -> Turn:

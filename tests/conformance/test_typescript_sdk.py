@@ -20,9 +20,7 @@ from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstre
 from tests.support.asking_gateways import gateway_of
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
-from tests.support_programs import require_program
-
-from .conformance import PROGRAMS, find_node
+from tests.support_programs import program as installed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -30,17 +28,10 @@ if TYPE_CHECKING:
     from tests.support.downstreams import Era
 
 HERE = Path(__file__).parent
-MISSING = "needs Node >= 22 and the MCP TypeScript SDK: run `make programs`"
+pytestmark = pytest.mark.needs("typescript")
 NODE_SECONDS = 60
 V1, V2 = "typescript", "typescript_2"
 CLIENTS = {"v1": (V1, ""), "v2": (V2, ""), "v2, 2026-07-28": (V2, MODERN_VERSION)}
-
-
-def node() -> str:
-    """The Node that runs the SDK; skips the test without one."""
-    is_there = all((PROGRAMS / "@modelcontextprotocol" / package).is_dir() for package in ("sdk", "client", "server"))
-    found = find_node() if is_there else None
-    return str(require_program(found, MISSING))
 
 
 async def told_by_client(
@@ -50,7 +41,7 @@ async def told_by_client(
     program, version = kind
     arguments = (url, tool, json.dumps({"message": message}), json.dumps(answers), version)
     client = await asyncio.create_subprocess_exec(
-        node(), str(HERE / f"{program}_client.mjs"), *arguments, stdout=PIPE, stderr=PIPE
+        installed("typescript"), str(HERE / f"{program}_client.mjs"), *arguments, stdout=PIPE, stderr=PIPE
     )
     printed, complaint = await asyncio.wait_for(client.communicate(), NODE_SECONDS)
     assert client.returncode == 0, complaint.decode()
@@ -61,7 +52,9 @@ async def told_by_client(
 @asynccontextmanager
 async def asking_server(program: str) -> AsyncGenerator[str]:
     """Serve a server of the SDK; yields its URL."""
-    server = await asyncio.create_subprocess_exec(node(), str(HERE / f"{program}_server.mjs"), stdout=PIPE)
+    server = await asyncio.create_subprocess_exec(
+        installed("typescript"), str(HERE / f"{program}_server.mjs"), stdout=PIPE
+    )
     try:
         assert server.stdout is not None
         yield (await asyncio.wait_for(server.stdout.readline(), NODE_SECONDS)).decode().strip()
@@ -75,7 +68,6 @@ async def asking_server(program: str) -> AsyncGenerator[str]:
     [("v1", "initialize"), ("v1", "modern"), ("v2", "modern"), ("v2, 2026-07-28", "initialize")],
 )
 async def test_its_client_answers_forms_and_pages(client: str, era: Era, tmp_path: Path) -> None:
-    node()
     ada, accepted = {"action": "accept", "content": {"name": "Ada"}}, {"action": "accept"}
     async with asking_downstream(era) as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
         (form,), text = await told_by_client(CLIENTS[client], served.url("user"), "send_message", "name", ada)

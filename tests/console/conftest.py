@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import async_playwright, expect
 
@@ -28,9 +29,15 @@ _FLAGS = (
 async def launched(playwright: Playwright) -> Browser:
     """Start Debian's Chromium."""
     # Chromium's own sandbox cannot be used by root, as which CI runs; the pages are our own.
-    return await playwright.chromium.launch(
-        executable_path=program("chromium", "chromium"), args=_FLAGS, chromium_sandbox=False
-    )
+    return await playwright.chromium.launch(executable_path=program("chromium"), args=_FLAGS, chromium_sandbox=False)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave tests in the browser to `make test-all`, but for one or two of each view, which have the mark `journey`."""
+    for item in items:
+        if "pages" in getattr(item, "fixturenames", ()) and item.get_closest_marker("journey") is None:
+            item.add_marker(pytest.mark.whole)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
-from tests.support_programs import require_program
-
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
@@ -91,8 +89,7 @@ class Pages:
 
 async def findings(page: Page) -> list[str]:
     """Return the problems that axe finds in a page, light and dark: its rules of WCAG 2.2 AA and its best practices."""
-    axe = require_program(AXE if AXE.exists() else None, "axe-core is not installed (make programs)")
-    await page.evaluate(axe.read_text(encoding="utf-8"))
+    await page.evaluate(AXE.read_text(encoding="utf-8"))
     found = []
     for scheme in SCHEMES:
         await page.emulate_media(color_scheme=scheme)

@@ -41,6 +41,7 @@ async def focus(page: Page) -> None:
     await page.evaluate("window.dispatchEvent(new Event('focus'))")
 
 
+@pytest.mark.journey
 async def test_each_agent_is_a_link_with_its_state_and_reason(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url)
     cards = page.get_by_role("listitem")
@@ -54,6 +55,7 @@ async def test_each_agent_is_a_link_with_its_state_and_reason(served: Running, p
     await expect(broken.get_by_text("no key")).to_be_visible()
 
 
+@pytest.mark.needs("console-tools")
 async def test_the_agents_are_accessible_and_fit_a_narrow_screen(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url, narrow=True)
     await expect(page.get_by_text("error", exact=True)).to_be_visible()
@@ -90,6 +92,7 @@ async def test_an_agent_that_starts_is_ok_soon_after_it_is_up(served: Running, p
     await expect(page.get_by_text("ok", exact=True)).to_be_visible()  # long before the next round of a minute
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_downstream_that_stops_and_comes_back_turns_the_badge(tmp_path: Path, pages: Pages) -> None:
     with limited() as limits:
         limits.gateway.health.fresh_seconds = 0

@@ -57,6 +57,7 @@ async def stored(managed: Managing, name: str, who: str | None = None) -> dict[s
     return dict((await managed.api("GET", f"agents/{name}/versions/{version}", who=who)).json())
 
 
+@pytest.mark.journey
 async def test_an_agent_is_made_and_called_by_the_keyboard_alone(managed: Managing, pages: Pages) -> None:
     page = await pages.open(managed.base_url)
     await tab_to(page, page.get_by_role("link", name="New agent"))
@@ -100,6 +101,7 @@ async def test_an_agent_is_made_and_called_by_the_keyboard_alone(managed: Managi
     await answered(page, "desk told")
 
 
+@pytest.mark.needs("console-tools")
 async def test_problems_stand_beside_their_fields_and_the_first_has_the_focus(managed: Managing, pages: Pages) -> None:
     page = await pages.open(managed.base_url, "#/new-agent")
     await save(page)
@@ -127,6 +129,8 @@ async def test_problems_stand_beside_their_fields_and_the_first_has_the_focus(ma
     assert (await managed.api("GET", "agents/checked")).status_code == 404
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_a_change_is_a_version_that_runs_and_earlier_ones_are_compared_and_restored(
     managed: Managing, pages: Pages
 ) -> None:
@@ -165,6 +169,7 @@ async def test_a_change_is_a_version_that_runs_and_earlier_ones_are_compared_and
     await expect(page.get_by_role("region", name="From version 1 to version 3")).to_contain_text("Nothing differs.")
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_version_that_does_not_start_is_shown_with_the_reason_until_one_runs(
     managed: Managing, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,6 +188,7 @@ async def test_a_version_that_does_not_start_is_shown_with_the_reason_until_one_
     await runs(page, 3)
 
 
+@pytest.mark.needs("console-tools")
 async def test_examples_are_offered_in_an_empty_conversation_and_not_sent(managed: Managing, pages: Pages) -> None:
     await managed.make("helper", examples=["What is\nnew?", "<b>add</b>"])
     page = await pages.open(managed.base_url, "#/agents/helper")
@@ -214,6 +220,7 @@ async def test_a_form_that_changes_nothing_makes_no_version(managed: Managing, p
     assert await stored(managed, "whole") == before
 
 
+@pytest.mark.needs("console-tools")
 async def test_of_two_pages_the_second_is_shown_what_the_first_has_saved_and_loses_nothing(
     guarded: Managing, pages: Pages
 ) -> None:
@@ -269,6 +276,7 @@ async def test_an_agent_is_copied(managed: Managing, pages: Pages) -> None:
     assert {**copied, "updatedAt": None} == {**source, "updatedAt": None}
 
 
+@pytest.mark.needs("console-tools")
 async def test_an_agent_that_others_use_is_not_deleted_before_them(managed: Managing, pages: Pages) -> None:
     await managed.make("inner")
     await managed.make("outer", agents=["inner"])
@@ -287,6 +295,7 @@ async def test_an_agent_that_others_use_is_not_deleted_before_them(managed: Mana
     assert (await managed.api("GET", "agents/inner")).status_code == 404
 
 
+@pytest.mark.needs("console-tools")
 async def test_an_agent_is_handed_over_and_a_refusal_stands_beside_its_field(guarded: Managing, pages: Pages) -> None:
     await guarded.make("given", who="ada")
     page = await signed_in(pages, guarded, "ada", "#/agents/given/details")
@@ -371,6 +380,7 @@ async def test_the_conversations_of_a_deleted_agent_stay_or_go_as_was_chosen(
     assert answer.status_code == (404 if with_threads else 200)
 
 
+@pytest.mark.needs("console-tools")
 async def test_hostile_texts_are_text_in_the_form_the_versions_and_the_details(managed: Managing, pages: Pages) -> None:
     visible = HOSTILE.translate(dict.fromkeys((0, 0x202E, 0x2066)))
     instruction = f"You are hostile.\n{HOSTILE.translate({0: None})}\n" + "x" * 90_000
@@ -451,6 +461,7 @@ async def test_agents_of_files_show_that_they_are_changed_there(managed: Managin
         await expect(page.get_by_role("main").get_by_text(role, exact=True)).to_have_count(0)
 
 
+@pytest.mark.needs("console-tools")
 @pytest.mark.parametrize("view", ["new-agent", "agents/small/edit", "agents/small/versions", "agents/small/details"])
 async def test_the_views_are_accessible_and_fit_a_phone(view: str, managed: Managing, pages: Pages) -> None:
     if (await managed.api("GET", "agents/small")).status_code == 404:
@@ -474,6 +485,7 @@ async def test_a_gateway_without_a_database_shows_nothing_of_it(tmp_path: Any, p
         await page.close()
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_stored_turn_shows_its_tools_after_a_reload_as_before(managed: Managing, pages: Pages) -> None:
     await managed.make("steps", servers=["notes"])
     page = await pages.open(managed.base_url, "#/agents/steps")

@@ -82,6 +82,8 @@ async def end(page: Page, agent: str) -> None:
     await page.get_by_role("dialog", name="End the call?").get_by_role("button", name="End the call").click()
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_a_call_is_ended_in_the_view_and_its_client_reads_by_whom(talk: Talking, pages: Pages) -> None:
     client = await calling(pages, talk, "alice")
     page = await signed_in(pages, talk, "ops")
@@ -103,6 +105,7 @@ async def test_a_call_is_ended_in_the_view_and_its_client_reads_by_whom(talk: Ta
     await expect(ended_calls.first).to_contain_text("cancelled")
 
 
+@pytest.mark.needs("console-tools")
 async def test_an_ended_call_opens_as_a_tree_without_its_texts(talk: Talking, pages: Pages) -> None:
     client = await signed_in(pages, talk, "alice", "#/agents/left")
     await send(client, "secret words")
@@ -198,6 +201,7 @@ async def test_a_hidden_page_asks_for_no_calls(open_gateway: Running, pages: Pag
     assert asked == []
 
 
+@pytest.mark.needs("console-tools")
 async def test_hostile_names_are_shown_as_text(open_gateway: Running, pages: Pages) -> None:
     name = f"{HOSTILE}\x1b[31m" + "x" * 1_000_000
     one: dict[str, Any] = {

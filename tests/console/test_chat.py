@@ -54,6 +54,8 @@ async def talk(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Talki
 # --- activity --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_a_nested_call_with_parallel_peers_is_drawn_as_its_tree(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "root", "go")
     await answered(page, "root told go")
@@ -103,6 +105,7 @@ async def test_text_is_shown_while_the_model_writes_it_and_the_reader_keeps_the_
 # --- questions -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.journey
 async def test_a_form_is_checked_and_answered(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "user", "name")
     form = page.get_by_role("form", name="asking: What is your name?")
@@ -162,6 +165,7 @@ async def test_an_answer_that_the_gateway_refuses_may_be_given_again(talk: Talki
     await answered(page, "Ada")
 
 
+@pytest.mark.needs("console-tools")
 async def test_parallel_questions_are_answered_apart_and_a_page_shows_its_host(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "user", "both")
     form = page.get_by_role("form", name="What is your name?")
@@ -187,6 +191,7 @@ async def test_parallel_questions_are_answered_apart_and_a_page_shows_its_host(t
     assert sorted(one["action"] for one in talk.asking.answers[-2:]) == ["accept", "decline"]
 
 
+@pytest.mark.journey
 async def test_a_tool_runs_after_its_approval(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "boss", "wipe /tmp")
     form = page.get_by_role("form", name="user: May the tool asking/wipe run")
@@ -389,6 +394,7 @@ async def test_conversations_are_renamed_exported_imported_and_deleted(talk: Tal
 # --- blocking --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("console-tools")
 async def test_an_agent_in_error_takes_no_message_until_it_is_back(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "broken")
     button = page.get_by_role("button", name="Send")
@@ -412,6 +418,7 @@ async def test_a_degraded_agent_takes_messages_with_a_warning(talk: Talking, pag
 # --- what is hostile -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.journey
 async def test_a_hostile_transcript_has_no_effect_outside_its_element(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "user", "hostile")
     await answered(page, "<script>window.pwned = 1</script>")
@@ -496,6 +503,7 @@ async def test_images_are_refused_for_a_model_without_vision(talk: Talking, page
     await expect(page.get_by_role("img")).to_have_count(3)
 
 
+@pytest.mark.needs("console-tools")
 async def test_parameters_are_checked_and_sent(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "leaf")
     await page.get_by_role("button", name="Files and parameters").click()
@@ -511,6 +519,7 @@ async def test_parameters_are_checked_and_sent(talk: Talking, pages: Pages) -> N
     assert talk.llm.requests[-1].body["temperature"] == 0.5
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_call_is_inspected(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "left", "go")
     await answered(page, "left told go")
@@ -533,6 +542,7 @@ async def test_a_call_is_inspected(talk: Talking, pages: Pages) -> None:
     await expect(inspect).to_be_focused()
 
 
+@pytest.mark.needs("console-tools")
 async def test_the_chat_is_accessible_in_the_dark_and_fits_a_narrow_screen(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "root", "go", scheme="dark", narrow=True)
     await answered(page, "root told go")
@@ -540,6 +550,7 @@ async def test_the_chat_is_accessible_in_the_dark_and_fits_a_narrow_screen(talk:
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.needs("console-tools")
 async def test_only_the_conversation_scrolls_and_a_long_title_is_cut(talk: Talking, pages: Pages) -> None:
     title = "A conversation about " + "x" * 100
     for narrow in (False, True):

@@ -70,6 +70,8 @@ async def answered(page: Page, **texts: str) -> None:
         await expect(conversation.get_by_role("article").last.get_by_role("button", name="Inspect")).to_be_visible()
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_one_message_goes_to_both_agents_and_each_goes_on_with_its_own_history(
     talk: Talking, pages: Pages
 ) -> None:
@@ -182,6 +184,7 @@ async def test_answers_are_rated_and_kept_as_conversations_of_the_browser(talk: 
     await expect(page.get_by_role("button", name="Good answer")).to_have_attribute("aria-pressed", "true")
 
 
+@pytest.mark.needs("console-tools")
 async def test_on_a_phone_the_sides_are_below_one_another(talk: Talking, pages: Pages) -> None:
     page = await compared(pages, talk, "leaf/user", "long 30", narrow=True)
     await answered(page, A="leaf heard long 30", B="word")

@@ -85,6 +85,7 @@ async def test_the_box_is_one_line_that_grows_with_the_text(talk: Talking, pages
         await expect(page.get_by_role("button", name="Send")).to_be_in_viewport(ratio=1)
 
 
+@pytest.mark.needs("console-tools")
 async def test_the_views_are_one_row_of_a_phone_that_shows_where_one_is(talk: Talking, pages: Pages) -> None:
     page = await pages.open(talk.base_url, "#/usage", narrow=True)
     await expect(page.get_by_role("heading", name="Usage", exact=True)).to_be_visible()
@@ -96,6 +97,7 @@ async def test_the_views_are_one_row_of_a_phone_that_shows_where_one_is(talk: Ta
     assert await findings(page) == []
 
 
+@pytest.mark.needs("console-tools")
 async def test_conversations_open_above_a_phones_chat_and_close_with_a_choice(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "user", "first", narrow=True)
     await answered(page, "user heard first")
@@ -139,6 +141,8 @@ def chip(within: Page | Locator, name: str) -> Locator:
     return within.get_by_role("list", name="Files").locator("summary", has_text=name)
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_a_text_file_is_sent_as_text_and_shown_as_a_file(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "leaf")
     notes: FilePayload = {"name": "notes.md", "mimeType": "", "buffer": b"# Notes"}
@@ -179,6 +183,7 @@ async def test_a_file_is_in_exports_folded_and_in_the_message_that_is_edited(tal
     assert talk.llm.requests[-1].last_user_text == SENT
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_pdf_is_sent_to_a_model_that_takes_documents_and_again_with_the_next_message(
     talk: Talking, pages: Pages
 ) -> None:

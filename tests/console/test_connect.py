@@ -17,10 +17,10 @@ from playwright.async_api import expect
 
 from pallas_gateway.client.programs import Target, markdown, programs
 from pallas_gateway.identity.static_keys import hash_of
-from tests.conformance.conformance import PROGRAMS, find_node
+from tests.conformance.conformance import PROGRAMS
 from tests.console.pages import findings, shows_copied
 from tests.support.gateway import Agent, Running, running, write_project
-from tests.support_programs import require_program
+from tests.support_programs import program as installed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -37,6 +37,7 @@ RUNS = {
     "openai": (sys.executable, "program"),
     "curl": ("sh", "program"),
 }
+NEEDED = {"typescript": ["typescript"], "curl": ["curl"]}
 HOSTILE = "http://h/'; rm -rf ~; '\"\\`<x>{1}\n/mcp"
 
 
@@ -60,6 +61,7 @@ def texts(target: Target) -> dict[str, str]:
     return {client.title: client.filled(target) for client in programs()}
 
 
+@pytest.mark.journey
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_console_shows_the_texts_of_the_chosen_server(served: Running, pages: Pages) -> None:
     base = served.gateway.configuration.public_base_url
@@ -90,6 +92,7 @@ async def test_the_console_shows_the_texts_of_the_chosen_server(served: Running,
     }
 
 
+@pytest.mark.needs("console-tools")
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_view_is_accessible_and_fits_a_narrow_screen(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url, "#/connect", narrow=True)
@@ -124,11 +127,11 @@ def test_the_name_of_another_registrys_agent_is_no_option_of_a_command() -> None
 
 
 @pytest.mark.asyncio(loop_scope="session")
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.needs(*NEEDED.get(name, ()))) for name in RUNS])
 async def test_the_programs_run_as_they_are_shown(name: str, served: Running, tmp_path: Path) -> None:
     program, file = RUNS[name]
     if program == "node":
-        program = str(require_program(find_node(), "needs Node: run `make programs`"))
+        program = installed("typescript")
         (tmp_path / "node_modules").symlink_to(PROGRAMS)
     [client] = [one for one in programs() if one.id == name]
     targets = (

@@ -5,19 +5,20 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from pallas_gateway.calls.parameters import schemas_by_name
 from pallas_gateway.web.console.files import STATIC
-from tests.conformance.conformance import find_node
-from tests.support_programs import require_program
+from tests.support_programs import program
 
 TESTS = Path(__file__).parent / "js"
 
 
+@pytest.mark.needs("console-tools")
 def test_the_console_modules_pass_their_own_tests() -> None:
-    node = require_program(find_node(oldest=20), "needs Node >= 20: run `make programs`")
     files = [str(path) for path in sorted(TESTS.glob("*.test.mjs"))]
     environ = {name: value for name, value in os.environ.items() if not name.startswith("NODE_")}
-    command: list[str | Path] = [node, "--test", *files]
+    command = [program("console-tools"), "--test", *files]
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environ, check=False)
     assert run.returncode == 0, run.stdout
     assert "fail 0" in run.stdout

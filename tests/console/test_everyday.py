@@ -55,6 +55,8 @@ async def copied(page: Page, name: str) -> str:
 # --- copy ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_answers_and_code_are_copied_as_they_were_written(talk: Talking, pages: Pages) -> None:
     code = "print(1)\nprint(2)"
     page = await chat(pages, talk, "user", f"**see**\n\n```py\n{code}\n```\n", permissions=CLIPBOARD)
@@ -103,6 +105,7 @@ async def two_conversations(page: Page) -> tuple[str, str]:
     return first, page.url
 
 
+@pytest.mark.needs("console-tools")
 @pytest.mark.parametrize("on_gateway", [False, True])
 async def test_the_address_follows_the_open_conversation(
     talk: Talking, kept: Talking, pages: Pages, *, on_gateway: bool
@@ -256,6 +259,7 @@ async def test_a_list_of_an_earlier_caller_that_arrives_late_closes_no_conversat
 # --- another answer, and another message -----------------------------------------------------------------------------
 
 
+@pytest.mark.needs("console-tools")
 @pytest.mark.parametrize("on_gateway", [False, True])
 async def test_retry_gives_another_answer_and_the_one_before_stays(
     talk: Talking, kept: Talking, pages: Pages, *, on_gateway: bool
@@ -327,6 +331,8 @@ async def test_an_edited_message_of_the_browser_goes_on_in_a_copy(talk: Talking,
 # --- search ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 @pytest.mark.parametrize("on_gateway", [False, True])
 async def test_conversations_are_found_by_what_was_said(
     talk: Talking, kept: Talking, pages: Pages, *, on_gateway: bool
@@ -406,6 +412,7 @@ async def said_before(pages: Pages, one: Talking, message: str, again: str = "")
     return page
 
 
+@pytest.mark.needs("console-tools")
 @pytest.mark.parametrize("on_gateway", [False, True])
 async def test_conversations_of_all_agents_are_found_with_their_agent_and_opened_at_the_place(
     talk: Talking, kept: Talking, pages: Pages, *, on_gateway: bool
@@ -470,6 +477,7 @@ async def test_marks_of_a_search_last_until_it_or_the_conversation_is_left(
     assert await page.evaluate(MARKED) == []
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_conversation_of_another_agent_is_found_and_opened_on_a_phone(talk: Talking, pages: Pages) -> None:
     page = await said_before(pages, talk, "medlars")
     await page.set_viewport_size(PHONE)

@@ -43,6 +43,8 @@ async def rated(page: Page, name: str, *, nth: int = 0) -> None:
     await expect(rating(page, name).nth(nth)).to_have_attribute("aria-pressed", "true")
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_an_answer_is_rated_with_a_note_and_both_are_there_after_a_reload(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "leaf", "one")
     await answered(page, "leaf heard one")
@@ -131,6 +133,7 @@ async def test_rated_answers_are_exported_as_cases_of_one_agent_and_of_all(talk:
     assert case in everything
 
 
+@pytest.mark.needs("console-tools")
 async def test_where_no_answer_is_rated_the_export_says_so(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "left", "one")
     await answered(page, "left told one")

@@ -52,6 +52,7 @@ async def titles(page: Page) -> list[str]:
     return await page.get_by_role("listitem").get_by_role("heading").all_text_contents()
 
 
+@pytest.mark.journey
 async def test_a_message_is_sent_to_the_chosen_agent_in_a_conversation_of_its_own(talk: Talking, pages: Pages) -> None:
     page = await pages.open(talk.base_url, "#/agents/leaf")
     await send(page, "earlier")
@@ -69,6 +70,7 @@ async def test_a_message_is_sent_to_the_chosen_agent_in_a_conversation_of_its_ow
     await expect(box(page)).to_have_value("")
 
 
+@pytest.mark.needs("console-tools")
 async def test_an_agent_is_chosen_by_its_name_with_the_keyboard(talk: Talking, pages: Pages) -> None:
     page = await pages.open(talk.base_url)
     await expect(page.get_by_role("button", name="What <b>is</b> new?")).to_be_visible()
@@ -115,6 +117,7 @@ async def test_agents_with_problems_are_first_with_the_reason_and_what_it_means(
     await expect(weak).to_contain_text("It takes messages, and its answers may lack what cannot be reached.")
 
 
+@pytest.mark.needs("console-tools")
 async def test_running_calls_are_shown_below_their_parents_and_are_gone_when_they_end(
     talk: Talking, pages: Pages
 ) -> None:
@@ -151,6 +154,7 @@ async def test_the_dot_of_running_calls_does_not_move_for_those_who_want_no_moti
     await other.get_by_role("button", name="Stop").click()
 
 
+@pytest.mark.needs("console-tools")
 @pytest.mark.parametrize("count", [1, 50])
 async def test_the_page_holds_its_layout_with_few_and_many_agents(count: int, tmp_path: Path, pages: Pages) -> None:
     agents = {f"agent-{number}": Agent() for number in range(count)}
@@ -226,6 +230,7 @@ async def test_who_is_not_known_is_told_how_to_be_known(tmp_path: Path, pages: P
         await page.close()
 
 
+@pytest.mark.needs("console-tools")
 async def test_without_agents_there_is_no_box(tmp_path: Path, pages: Pages) -> None:
     auth = {"tokens": [{"name": "idle", "sha256": hash_of("idle"), "grants": []}], "registry": "filtered"}
     async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"auth": auth})) as served:

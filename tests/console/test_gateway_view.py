@@ -44,6 +44,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Run
         yield gateway
 
 
+@pytest.mark.journey
 async def test_the_gateway_shows_its_state_and_figures(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url, "#/gateway")
     state = page.get_by_role("region", name="State")
@@ -68,6 +69,7 @@ async def test_the_links_lead_to_pages_of_the_gateway(served: Running, pages: Pa
     await expect(page.get_by_role("heading", level=1)).to_have_text("Documentation")
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_page_of_the_documentation_is_readable_on_a_phone(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url, "#/gateway")
     await page.set_viewport_size({"width": 390, "height": 844})
@@ -106,6 +108,7 @@ async def test_the_graph_leads_from_agents_to_their_peers(served: Running, pages
     assert page.url.endswith("#/agents/lead/details")
 
 
+@pytest.mark.needs("console-tools")
 async def test_the_graph_shows_which_downstreams_worked_in_the_last_hour(tmp_path: Path, pages: Pages) -> None:
     async with stateless_downstream() as notes:
         servers = {"notes": {"url": notes.url}}
@@ -141,6 +144,7 @@ async def test_the_details_are_the_tools_and_downstreams_that_a_client_sees(serv
     await expect(page.get_by_role("region", name="Agent").get_by_text("Repeats <i>all</i>.")).to_be_visible()
 
 
+@pytest.mark.needs("console-tools")
 @pytest.mark.parametrize("view", ["#/gateway", "#/agents/lead/details"])
 async def test_the_views_are_accessible_and_fit_a_narrow_screen(served: Running, pages: Pages, view: str) -> None:
     page = await pages.open(served.base_url, view, narrow=True)
@@ -152,6 +156,7 @@ async def test_the_views_are_accessible_and_fit_a_narrow_screen(served: Running,
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.needs("console-tools")
 async def test_the_details_show_the_instruction_and_the_tools_of_downstreams(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url, "#/agents/lead/details")
     await expect(page.get_by_role("group", name="Instruction")).to_have_text("You are lead.")
@@ -165,6 +170,7 @@ async def test_the_details_show_the_instruction_and_the_tools_of_downstreams(ser
     await expect(instruction.get_by_text("Known when the agent has started.")).to_be_visible()
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_traced_call_links_to_its_trace(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url, "#/agents/echo")
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("pallas_gateway")

@@ -10,7 +10,7 @@ import pytest
 
 from pallas_gateway.web.console.files import STATIC, served_content
 from tests.console.vendor import MODULES, name_of
-from tests.support_programs import program, require_program
+from tests.support_programs import program
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "node_modules" / ".bin"
@@ -33,17 +33,18 @@ def project(tmp_path: Path) -> Path:
 
 
 def output_of(name: str, *arguments: str, folder: Path) -> str:
-    path = PROGRAMS / name
-    node = program("node", "nodejs")
-    found = require_program(path if path.exists() else None, f"{name} is not installed (make programs)")
-    ran = subprocess.run([node, found, *arguments], cwd=folder, capture_output=True, text=True, check=False)
+    ran = subprocess.run(
+        [program("console-tools"), PROGRAMS / name, *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
     return ran.stdout + ran.stderr
 
 
+@pytest.mark.needs("console-tools")
 def test_the_types_of_the_modules_hold(project: Path) -> None:
     assert output_of("tsc", "-p", "tsconfig.json", "--pretty", "false", folder=project) == ""
 
 
+@pytest.mark.needs("console-tools")
 def test_the_modules_are_the_same_program_as_served_without_comments(tmp_path: Path) -> None:
     written, served, options = tmp_path / "written", tmp_path / "served", COMPILED.split()
     for path in STATIC.rglob("*.js"):
@@ -61,5 +62,6 @@ def test_the_modules_are_the_same_program_as_served_without_comments(tmp_path: P
     assert not any("@type" in text for text in programs.values())  # the compiler has removed comments of both
 
 
+@pytest.mark.needs("console-tools")
 def test_the_modules_follow_the_rules(project: Path) -> None:
     assert output_of("eslint", "--max-warnings", "0", "static", folder=project) == ""

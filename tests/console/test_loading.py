@@ -33,6 +33,7 @@ async def files_of(page: Page, *, until_drawn: bool = False) -> dict[str, int]:
     return dict(await page.evaluate(LOADED, drawn if until_drawn else 1e9))
 
 
+@pytest.mark.journey
 async def test_the_agents_with_their_states_are_drawn_from_few_files(tmp_path: Path, pages: Pages) -> None:
     async with running(write_project(tmp_path, {"echo": Agent()})) as served:
         page = await pages.open(served.base_url)

@@ -38,6 +38,8 @@ async def states(page: Page) -> set[str]:
     return {text for text in await page.locator("main .badge").all_text_contents() if text != "Loading"}
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_the_states_of_a_lost_gateway_are_unknown_until_it_is_back(tmp_path: Path, pages: Pages) -> None:
     pages.expected.append("Failed to load resource")
     async with talking(tmp_path) as talk, behind(talk) as (relay, url):
@@ -70,6 +72,7 @@ async def test_the_states_of_a_lost_gateway_are_unknown_until_it_is_back(tmp_pat
         await page.close()
 
 
+@pytest.mark.needs("console-tools")
 async def test_what_was_streamed_stays_while_the_gateway_is_lost_and_goes_on_when_it_is_back(
     tmp_path: Path, pages: Pages
 ) -> None:

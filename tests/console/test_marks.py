@@ -56,6 +56,8 @@ async def test_icons_in_their_urls_are_shown_and_others_are_initials_that_reques
         await expect(mark(page, title).locator("img")).to_have_count(0)
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_who_speaks_in_a_nested_call_has_its_colour_in_name_and_line(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "root", "go")
     await answered(page, "leaf heard go.l.x")

@@ -39,6 +39,7 @@ async def shows_echo(page: Page) -> None:
     await expect(page.get_by_text("claude mcp add")).to_be_visible()
 
 
+@pytest.mark.journey
 @pytest.mark.parametrize("ingress", [nginx_below, caddy_below])
 async def test_it_works_below_a_path_with_tls(ingress: Below, tmp_path: Path, pages: Pages) -> None:
     with place(tmp_path / "ingress") as at:

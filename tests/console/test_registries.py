@@ -30,6 +30,8 @@ async def add(page: Page, url: str, token: str = "") -> None:
     await page.get_by_role("button", name="Add registry").click()
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_agents_of_an_allowed_registry_are_shown_with_its_name(tmp_path: Path, pages: Pages) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()

@@ -81,6 +81,8 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Worl
             yield World(served, notes, asking)
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_a_form_runs_a_tool_and_shows_its_result(world: World, pages: Pages) -> None:
     page, tools = await world.tool(pages, "notes", "add")
     form = tools.get_by_role("form", name="Run add")
@@ -129,6 +131,7 @@ async def test_arguments_as_json_are_checked_by_the_server(world: World, pages: 
     await expect(tools.get_by_role("group", name="Result")).to_contain_text("valid")
 
 
+@pytest.mark.needs("console-tools")
 async def test_objects_are_written_as_json_and_images_are_shown(world: World, pages: Pages) -> None:
     page, tools = await world.tool(pages, "notes", "draw", narrow=True)
     await tools.get_by_label("Shape (required)").fill('{"name": "circle"}')
@@ -140,6 +143,7 @@ async def test_objects_are_written_as_json_and_images_are_shown(world: World, pa
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_tool_under_approval_runs_after_the_arguments_were_allowed_once(world: World, pages: Pages) -> None:
     pages.expected.append("status of 409")
     page, tools = await world.tool(pages, "asking", "wipe")

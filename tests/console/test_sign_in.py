@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.console.talking import Talking
     from tests.support.asgi import Receive, Scope, Send
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.needs("oidc-provider")]
 
 KEYS = [{"name": "key", "sha256": hash_of("a-static-key"), "grants": ["run:agents"]}]
 FAR = {"exp": 2**40}
@@ -126,6 +126,8 @@ class Traffic:
         return found
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_a_person_signs_in_talks_and_signs_out(
     provider: OidcProvider, tmp_path: Path, pages: Pages, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -191,6 +193,7 @@ async def test_the_token_is_renewed_while_a_call_runs(provider: OidcProvider, tm
         await page.close()
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_refused_renewal_loses_nothing_of_the_page(
     provider: OidcProvider, tmp_path: Path, pages: Pages
 ) -> None:
@@ -308,6 +311,7 @@ async def talk(shared: OidcProvider, tmp_path_factory: pytest.TempPathFactory) -
         yield one
 
 
+@pytest.mark.needs("console-tools")
 @pytest.mark.parametrize(
     ("behaviour", "message"),
     [
@@ -361,6 +365,7 @@ async def test_metadata_that_does_not_fit_is_named_and_the_window_is_closed(
     await page.close()
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_window_that_is_closed_is_opened_again(provider: OidcProvider, talk: Talking, pages: Pages) -> None:
     page = await pages.open(talk.base_url)
     await asked_for(page)
@@ -472,6 +477,7 @@ async def test_people_sign_in_below_a_path_of_a_proxy(provider: OidcProvider, ta
         await page.close()
 
 
+@pytest.mark.needs("console-tools")
 async def test_the_name_of_a_person_is_text(provider: OidcProvider, talk: Talking, pages: Pages) -> None:
     name = f"<img src=x onerror=alert(1)>\u202e{'long ' * 40}"
     provider.behave(id_token_claims={"name": name})

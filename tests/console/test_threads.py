@@ -37,6 +37,8 @@ def kept(page: Page, name: str, *, on_gateway: bool = True) -> Locator:
     return place.get_by_role("button", name=name, exact=True)
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_a_conversation_is_kept_by_the_gateway_and_found_from_another_browser(
     talk: Talking, pages: Pages
 ) -> None:
@@ -145,6 +147,7 @@ async def test_text_goes_on_after_a_reload(talk: Talking, pages: Pages) -> None:
     await expect(log(page)).to_contain_text(re.compile(r"tokens in, .* out · "))
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_question_is_there_after_a_reload_and_another_tab_answers_it(talk: Talking, pages: Pages) -> None:
     page = await chat(pages, talk, "boss", "wipe /tmp")
     form = page.get_by_role("form", name=APPROVAL)

@@ -36,6 +36,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Run
         yield running_gateway
 
 
+@pytest.mark.journey
 async def test_the_token_opens_the_agents_of_its_grants(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url)
     await expect(page.get_by_text("Callers without a token may view no agent here. Set a token.")).to_be_visible()
@@ -50,6 +51,7 @@ async def test_the_token_opens_the_agents_of_its_grants(served: Running, pages: 
     await expect(page.get_by_text("This token may view no agent of this gateway.")).to_be_visible()
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_wrong_token_is_tried_before_the_dialog_closes(served: Running, pages: Pages) -> None:
     pages.expected.append("status of 401")
     page = await pages.open(served.base_url)
@@ -96,6 +98,7 @@ async def test_the_page_asks_for_a_token_at_the_first_refusal_and_send_is_off_wi
         await page.close()
 
 
+@pytest.mark.journey
 async def test_the_token_is_in_no_url_storage_or_log(
     served: Running, pages: Pages, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -113,6 +116,7 @@ async def test_the_token_is_in_no_url_storage_or_log(
     assert not any("narrow-secret" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.needs("console-tools")
 async def test_a_token_is_kept_in_the_tab_on_request_until_it_is_forgotten(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url)
     await enter(page, "narrow-secret", keep=True)

@@ -49,6 +49,8 @@ def rows(page: Page, table: str) -> Locator:
     return page.get_by_role("table", name=table, exact=True).locator("tbody").get_by_role("row")
 
 
+@pytest.mark.journey
+@pytest.mark.needs("console-tools")
 async def test_callers_see_their_own_usage_and_limits(talk: Talking, pages: Pages) -> None:
     client = await signed_in(pages, talk, "alice", "#/agents/left")
     await send(client, "go")
@@ -80,6 +82,7 @@ async def test_a_caller_without_access_reads_why(talk: Talking, pages: Pages) ->
     await expect(refusal).to_have_text("The usage is not shown: a bearer token is needed.")
 
 
+@pytest.mark.needs("console-tools")
 async def test_hostile_names_many_rows_and_costs_are_shown_as_text(talk: Talking, pages: Pages) -> None:
     name = f"{HOSTILE}\x1b[31m" + "x" * 100_000
     tokens = {"input": 5, "cachedInput": 2, "cacheWrite": 1, "output": 3}

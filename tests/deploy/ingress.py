@@ -80,7 +80,7 @@ async def nginx(at: Place, gateways: Sequence[int], *, longest_silence: str = LO
         http {{ access_log off; client_body_temp_path {folder}/body; {temporary} include {folder}/site.conf; }}
         """)
     options = ["-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
-    async with _running([program("nginx", "nginx"), *options], at):
+    async with _running([program("nginx"), *options], at):
         yield
 
 
@@ -128,7 +128,7 @@ async def nginx_below(prefix: str, at: Place, gateway: int) -> AsyncGenerator[No
         }}
         """)
     options = ["-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
-    async with _running([program("nginx", "nginx"), *options], at):
+    async with _running([program("nginx"), *options], at):
         yield
 
 

@@ -97,7 +97,7 @@ class World:
             assert program.end(SECONDS).code == 0
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgresql"))])
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environ = {**os.environ, "PATH": path, "PALLAS_LOG_FILE": "", "DATABASE_URL": f"sqlite:///{tmp_path}/p/pallas.db"}

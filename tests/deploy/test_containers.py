@@ -40,7 +40,7 @@ INSTRUCTIONS = [
 @pytest.fixture(scope="module")
 def cluster() -> dict[str, dict[str, Any]]:
     """What `kubectl apply -k` would send, by kind."""
-    command = [program("kubectl", "kubernetes-client"), "kustomize", str(DEPLOY / "kubernetes" / "base")]
+    command = [program("kubectl"), "kustomize", str(DEPLOY / "kubernetes" / "base")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return {document["kind"]: document for document in yaml.safe_load_all(done.stdout)}

@@ -44,7 +44,7 @@ METRICS_PATHS = (
 )  # fmt: skip
 
 
-@pytest.fixture(params=[nginx, caddy], ids=["nginx", "caddy"])
+@pytest.fixture(params=[pytest.param(nginx, marks=pytest.mark.needs("nginx")), caddy], ids=["nginx", "caddy"])
 def ingress(request: pytest.FixtureRequest) -> Ingress:
     chosen: Ingress = request.param
     return chosen
@@ -264,6 +264,7 @@ def _get_as_it_is(at: Place, path: str) -> tuple[int, str]:
         connection.close()
 
 
+@pytest.mark.needs("nginx")
 async def test_http_2_is_spoken_and_plain_http_is_led_to_https(tmp_path: Path) -> None:
     async with (
         behind(nginx, tmp_path) as stage,

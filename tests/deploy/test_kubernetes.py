@@ -12,7 +12,6 @@ import yaml
 from tests.deploy.adapting import DEPLOY, shipped
 from tests.deploy.prometheus_rule import prometheus_rule
 from tests.support.configuration import load_deployment
-from tests.support.exposition import promtool
 from tests.support_programs import program
 
 if TYPE_CHECKING:
@@ -31,17 +30,20 @@ def production() -> dict[str, dict[str, Any]]:
 
 
 def kubectl(*arguments: object) -> str:
-    command = [program("kubectl", "kubernetes-client"), *map(str, arguments)]
+    command = [program("kubectl"), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def promtool_accepts(*arguments: object) -> None:
-    done = subprocess.run([promtool(), *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [program("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
+@pytest.mark.needs("kubectl")
 def test_kubectl_reads_the_example_of_secrets_which_has_no_values() -> None:
     named = kubectl(
         "label", "--local", "--dry-run=client", "-f", KUBERNETES / "secrets.example.yaml", "a=b", "-o", "name"
@@ -103,6 +105,7 @@ def test_prometheus_finds_the_service_and_names_the_job_as_the_alerts_do(
     assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": job["job_name"]}]
 
 
+@pytest.mark.needs("promtool")
 def test_the_rules_are_the_alerts_and_promtool_passes_them(
     production: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -6,12 +6,14 @@ import re
 import subprocess
 from typing import TYPE_CHECKING
 
+import pytest
 import yaml
 
 from tests.deploy.adapting import DEPLOY, shipped
 from tests.support.dashboard import PANELS, QUERIES, as_promql
-from tests.support.exposition import check_alerts, promtool
+from tests.support.exposition import check_alerts
 from tests.support.metrics_document import ALERTS, TEXT
+from tests.support_programs import program
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,10 +22,13 @@ PROMETHEUS = DEPLOY / "prometheus"
 
 
 def run(*arguments: object) -> None:
-    done = subprocess.run([promtool(), *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [program("promtool"), *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
+@pytest.mark.needs("promtool")
 def test_prometheus_takes_the_scrape_configuration_and_its_rules() -> None:
     run("check", "config", PROMETHEUS / "prometheus.yml")
 
@@ -40,6 +45,7 @@ def test_the_alerts_are_those_of_the_document_to_the_letter() -> None:
     assert f"```yaml\n{rules[rules.index('groups:') :]}```" in TEXT
 
 
+@pytest.mark.needs("promtool")
 def test_each_alert_fires_when_it_should_and_is_silent_when_all_is_well() -> None:
     run("test", "rules", PROMETHEUS / "alerts.test.yml")
 
@@ -50,6 +56,7 @@ def test_no_alert_goes_untried() -> None:
     assert fired == {one["alertname"] for one in well["alert_rule_test"]} == set(ALERTS)
 
 
+@pytest.mark.needs("promtool")
 def test_prometheus_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
     queries = {f"Query{number}": as_promql(query) for number, query in enumerate(QUERIES)}
     assert check_alerts(queries, tmp_path) == ""

@@ -74,7 +74,11 @@ class Load:
 
 @pytest.mark.crowd
 @pytest.mark.parametrize("clients", [20, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
-@pytest.mark.parametrize("ingress", [partial(nginx, longest_silence="1h"), caddy], ids=["nginx", "caddy"])
+@pytest.mark.parametrize(
+    "ingress",
+    [pytest.param(partial(nginx, longest_silence="1h"), marks=pytest.mark.needs("nginx")), caddy],
+    ids=["nginx", "caddy"],
+)
 async def test_no_call_fails_and_none_runs_twice_while_each_replica_is_restarted(
     clients: int, ingress: Ingress, tmp_path: Path
 ) -> None:

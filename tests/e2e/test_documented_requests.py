@@ -35,9 +35,10 @@ def test_there_are_requests_of_every_api() -> None:
     assert all(part in text for part in ("/agents/concierge/mcp", "/v1/chat/completions", "/api/v1/threads/"))
 
 
+@pytest.mark.needs("curl")
 @pytest.mark.parametrize("document", REQUESTS)
 async def test_the_requests_of_a_document_are_answered(document: str, tmp_path: Path) -> None:
-    curl = program("curl", "curl")
+    curl = program("curl")
     gateway = {"database": "sqlite:///threads.db", "openai_api": True}
     agents = {"concierge": Agent(), "echo": Agent()}
     thread = ""

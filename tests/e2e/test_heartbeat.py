@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
-import shutil
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -18,7 +16,7 @@ from tests.support.listener import HOST, reserved_port
 from tests.support.scripted_llm import call_tools, hang, say
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import EACH_VERSION, Watched, calling, check_order, stage
-from tests.support_programs import require_program
+from tests.support_programs import program
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -156,6 +154,7 @@ async def test_clients_that_soon_give_up_survive_a_long_call_if_they_ask_for_pro
     assert [answer.text for answer in answers] == ["done", "done"]
 
 
+@pytest.mark.needs("nginx")
 async def test_a_proxy_that_soon_gives_up_lets_a_long_call_through_if_its_client_asks_for_progress(
     tmp_path: Path,
 ) -> None:
@@ -189,10 +188,6 @@ async def _each_era(stack: AsyncExitStack, url: str, *, read_seconds: float) -> 
 @asynccontextmanager
 async def nginx(folder: Path, upstream: str) -> AsyncGenerator[str]:
     """A real nginx with stock settings but for its patience; yields its base URL."""
-    program = require_program(
-        shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin"),
-        "nginx is not installed (apt-get install nginx-light)",
-    )
     folder.mkdir()
     with reserved_port() as port:
         temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("proxy", "fastcgi", "uwsgi", "scgi"))
@@ -207,7 +202,7 @@ async def nginx(folder: Path, upstream: str) -> AsyncGenerator[str]:
             }}
             """)
         arguments = ["-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
-        process = await asyncio.create_subprocess_exec(program, *arguments)
+        process = await asyncio.create_subprocess_exec(program("nginx"), *arguments)
         try:
             await eventually(lambda: _answers(port), what=f"nginx, see {folder}/error.log")
             yield f"http://{HOST}:{port}"

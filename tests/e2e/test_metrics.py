@@ -277,12 +277,14 @@ def test_a_query_of_the_reference_document_or_dashboard_asks_for_what_is_there(q
     assert set(unknown_in(query, run.after["registry"])) <= OF_OTHER_GATEWAYS
 
 
+@pytest.mark.needs("promtool")
 def test_every_query_of_the_reference_has_an_answer(single_port: Metered, tmp_path: Path) -> None:
     # The provider of the run is up, so the query for one that is not rightly finds none; its opposite finds it.
     queries = [query.replace("provider_up == 0", "provider_up == 1") for query in QUERIES]
     assert without_result(queries, single_port.before["registry"], single_port.after["registry"], tmp_path) == ""
 
 
+@pytest.mark.needs("promtool")
 def test_every_panel_of_the_dashboard_has_something_to_show(single_port: Metered, tmp_path: Path) -> None:
     own = [query for query in DASHBOARD if "pallas_" in query]
     assert without_result(own, single_port.before["registry"], single_port.after["registry"], tmp_path) == ""
@@ -290,6 +292,7 @@ def test_every_panel_of_the_dashboard_has_something_to_show(single_port: Metered
         assert f"\n{name} " in single_port.after["registry"].text
 
 
+@pytest.mark.needs("promtool")
 def test_prometheus_has_nothing_against_the_exposition(run: Metered) -> None:
     assert lint(run.after["registry"].text) == ""
 

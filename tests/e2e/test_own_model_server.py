@@ -7,18 +7,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.support.calling import ask, health
 from tests.support.clients import MODERN_VERSION
 from tests.support.commands import READY_SECONDS, started
 from tests.support.gateway import Agent, running, write_project
 from tests.support.watching import watch, watching_meta
-from tests.support_programs import require_program
+from tests.support_programs import program
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from tests.support.gateway import Project
 
+pytestmark = pytest.mark.needs("llama.cpp")
 SERVER = Path(__file__).parents[1] / "model_server"
 LIMIT = 40
 PNG = {"data": "iVBORw0KGgo=", "mime_type": "image/png"}
@@ -32,9 +35,7 @@ AGENTS = {
 @asynccontextmanager
 async def own_model(path: Path) -> AsyncGenerator[Project]:
     """A project whose agents use llama.cpp's server with `tiny_model`, until the block ends."""
-    python = SERVER / ".venv/bin/python"
-    require_program(python if python.exists() else None, "llama.cpp's server is not installed (make programs)")
-    command, pipe = [python, SERVER / "server.py", path / "tiny.gguf"], asyncio.subprocess.PIPE
+    command, pipe = [program("llama.cpp"), SERVER / "server.py", path / "tiny.gguf"], asyncio.subprocess.PIPE
     server = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
     assert server.stdin is not None
     assert server.stdout is not None

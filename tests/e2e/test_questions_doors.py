@@ -16,7 +16,7 @@ from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import MODERN_VERSION, text_of
 from tests.support.gateway import Agent
 from tests.support.listener import reserved_port
-from tests.support_programs import require_program
+from tests.support_programs import program
 
 if TYPE_CHECKING:
     from mcp_types import InputResponses
@@ -72,12 +72,10 @@ async def test_a_program_asks_the_caller_as_well(era: Era, tmp_path: Path) -> No
     assert {one.message for one in person.asked} == {f"asking: {FORM}", f"asking: {URL_MESSAGE}"}
 
 
+@pytest.mark.needs("python-sdk-1")
 @pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
 async def test_a_server_of_release_1_of_the_sdk_asks_the_caller(mode: str, tmp_path: Path) -> None:
-    python = OLDER_SDK / ".venv/bin/python"
-    found = python if python.exists() else None
-    require_program(found, "release 1 of the MCP SDK is not installed (make programs)")
-    server = {"command": str(python), "args": [str(OLDER_SDK / "server.py")]}
+    server = {"command": program("python-sdk-1"), "args": [str(OLDER_SDK / "server.py")]}
     person = Person(accept(name="Ada", people=None), DECLINE)
     async with gateway_of(tmp_path, server) as served, client_of(served.url("user"), person, mode) as client:
         assert "accept: Details(name='Ada', people=None)" in await told(client, "name")

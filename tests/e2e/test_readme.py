@@ -9,30 +9,30 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
+import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
-from tests.support_programs import require_program
+from tests.support_programs import program
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 MODULE, *PROGRAMS = re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 PROGRAM, WITH_SDK_1 = PROGRAMS
-OLDER_SDK = Path(__file__).parents[1] / "older_sdk" / ".venv" / "bin" / "python"
 
 
 async def test_the_python_program_calls_the_agent(tmp_path: Path) -> None:
     await prints_the_answer(sys.executable, PROGRAM, tmp_path)
 
 
+@pytest.mark.needs("python-sdk-1")
 async def test_the_program_with_sdk_1_differs_in_its_connection_only(tmp_path: Path) -> None:
-    python = require_program(OLDER_SDK if OLDER_SDK.exists() else None, "SDK 1 is not installed (make programs)")
     _, begin, rest = PROGRAM.partition("async def show")
     show, _, _ = rest.partition("async def main")
     imports, _, main = WITH_SDK_1.partition("async def main")
     whole = f"import asyncio\n{imports}{begin}{show}async def main{main}\n\nasyncio.run(main())\n"
-    await prints_the_answer(str(python), whole, tmp_path)
+    await prints_the_answer(program("python-sdk-1"), whole, tmp_path)
 
 
 async def prints_the_answer(python: str, program: str, folder: Path) -> None:

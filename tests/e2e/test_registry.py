@@ -18,13 +18,13 @@ from pallas_gateway.config.loading.loader import Overrides
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
-from tests.support_programs import require_program
+from tests.support_programs import program
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-SCHEMA = Path(__file__).parents[2].parent / "shared/spec/server.schema.json"
 CLIENTS = Path(__file__).parents[1] / "registry_clients"
+OF_SDK = pytest.mark.skipif(sys.version_info < (3, 13), reason="mcp-registry-sdk requires Python 3.13")
 WELL_KNOWN, LIST = "/.well-known/mcp/server.json", "/v0.1/servers"
 OFFICIAL = "io.modelcontextprotocol.registry/official"
 PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
@@ -68,9 +68,17 @@ EVERYTHING = {
 }
 
 
+def the_published_schema() -> Path:
+    """The registry's schema of 2025-12-11, of which one of the two clients has a copy."""
+    [path] = CLIENTS.glob(".venv/lib/*/site-packages/mcpreg/_spec/server.schema.snapshot.json")
+    return path
+
+
+@pytest.mark.needs("registry-clients")
+@OF_SDK
 @pytest.mark.parametrize("public_url", [None, "https://agents.example.com/pallas"])
 async def test_every_entry_is_valid_against_the_published_schema(public_url: str | None, tmp_path: Path) -> None:
-    schema = json.loads(SCHEMA.read_text())
+    schema = json.loads(the_published_schema().read_text())
     jsonschema.Draft7Validator.check_schema(schema)
     async with registry(
         tmp_path, EVERYTHING, llm_url="http://127.0.0.1:1/v1", gateway={"public_url": public_url}
@@ -350,15 +358,12 @@ async def test_the_registry_api_has_each_entry_by_its_name_and_version(api: str,
     assert [(answer.status_code, answer.json()) for answer in absent] == [(404, {"error": "Server not found"})] * 3
 
 
-@pytest.mark.parametrize("program", ["sdk", "cli"])
-async def test_clients_of_the_mcp_registry_read_this_one(program: str, tmp_path: Path) -> None:
-    python = CLIENTS / ".venv/bin/python"
-    if program == "sdk" and sys.version_info < (3, 13):
-        pytest.skip("mcp-registry-sdk requires Python 3.13")
-    require_program(python if python.exists() else None, "two clients of the MCP registry (make programs)")
+@pytest.mark.needs("registry-clients")
+@pytest.mark.parametrize("kind", [pytest.param("sdk", marks=OF_SDK), "cli"])
+async def test_clients_of_the_mcp_registry_read_this_one(kind: str, tmp_path: Path) -> None:
     async with registry(tmp_path, {"two": Agent(), "one": Agent(), "three": Agent()}) as http:
         url, name = str(http.base_url).rstrip("/"), "com.example.test/one"
-        command = [str(python), str(CLIENTS / f"{program}.py"), url, name]
+        command = [program("registry-clients"), str(CLIENTS / f"{kind}.py"), url, name]
         client = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         said, _ = await asyncio.wait_for(client.communicate(), 60)
 
@@ -366,7 +371,7 @@ async def test_clients_of_the_mcp_registry_read_this_one(program: str, tmp_path:
     assert read["pages"] == [["com.example.test/one", "com.example.test/three"], ["com.example.test/two"]]
     assert (read["found"], read["versions"], read["status"]) == ([name], ["1.0.0"], "active")
     assert read["url"] == f"{url.replace('127.0.0.1', 'localhost')}/agents/one/mcp"
-    if program == "sdk":
+    if kind == "sdk":
         assert (read["changed"], read["same"], read["absent"]) == ([], True, "Server not found")
         assert datetime.fromisoformat(read["published"]) <= datetime.now(UTC)
 

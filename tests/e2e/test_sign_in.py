@@ -104,6 +104,7 @@ async def test_a_single_agent_tells_it_on_its_own_port(tmp_path: Path) -> None:
     assert answer.json()["sign_in"]["client_id"] == "pallas"
 
 
+@pytest.mark.needs("oidc-provider")
 async def test_a_token_of_a_sign_in_has_the_grants_of_its_scopes(provider: OidcProvider, tmp_path: Path) -> None:
     provider.behave(scopes=["run:agents:echo", "view:gateway"])
     async with serving(tmp_path, provider.auth(), console=True) as served:
@@ -123,6 +124,7 @@ async def asked_for_state(served: Running, authorization: str) -> int:
         return (await http.get(f"{served.base_url}/api/gateway")).status_code
 
 
+@pytest.mark.needs("oidc-provider")
 @pytest.mark.parametrize(
     ("claims", "why"),
     [
@@ -141,6 +143,7 @@ async def test_other_tokens_of_the_provider_are_refused(
     assert (refused.status, why in refused.headers["www-authenticate"]) == (401, True)
 
 
+@pytest.mark.needs("oidc-provider")
 async def test_a_token_without_resource_is_accepted_for_the_audience_of_the_settings(
     provider: OidcProvider, tmp_path: Path
 ) -> None:

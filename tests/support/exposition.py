@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.support_programs import require_program
+from tests.support_programs import program
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -75,21 +74,16 @@ def unknown_in(expression: str, exposition: Exposition) -> list[str]:
     return unknown
 
 
-def promtool() -> str:
-    """Where Prometheus' own tool is."""
-    return require_program(shutil.which("promtool"), "promtool is not installed (apt-get install prometheus)")
-
-
 def lint(exposition: str) -> str:
     """What `promtool check metrics` finds; the empty string if nothing."""
-    return _output([promtool(), "check", "metrics"], stdin=exposition)
+    return _output([program("promtool"), "check", "metrics"], stdin=exposition)
 
 
 def check_alerts(alerts: Mapping[str, str], folder: Path) -> str:
     """What `promtool check rules` says against the alerts (name: expression); the empty string if nothing."""
     rules = [{"alert": name, "expr": expression} for name, expression in alerts.items()]
     (folder / "rules.yml").write_text(yaml.safe_dump({"groups": [{"name": "docs", "rules": rules}]}))
-    return _output([promtool(), "check", "rules", str(folder / "rules.yml")])
+    return _output([program("promtool"), "check", "rules", str(folder / "rules.yml")])
 
 
 def without_result(expressions: Collection[str], before: Exposition, after: Exposition, folder: Path) -> str:
@@ -112,7 +106,7 @@ def without_result(expressions: Collection[str], before: Exposition, after: Expo
         ],
     }
     (folder / "test.yml").write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": [test]}))
-    return _output([promtool(), "test", "rules", str(folder / "test.yml")])
+    return _output([program("promtool"), "test", "rules", str(folder / "test.yml")])
 
 
 def _selector(name: str, labels: frozenset[tuple[str, str]]) -> str:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support_programs import require_program
+from tests.support_programs import program
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -87,8 +87,8 @@ class PostgreSql:
 
 @contextmanager
 def postgresql() -> Generator[PostgreSql]:
-    """A new server, gone when the block ends; skips the test where PostgreSQL is not installed."""
-    programs = require_program(_programs(), "PostgreSQL is not installed (apt-get install postgresql)")
+    """A new server, gone when the block ends."""
+    programs = Path(program("postgresql")).parent
     user = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name  # it refuses to run as root
     folder = Path(tempfile.mkdtemp(prefix="pallas-postgresql-"))  # short, as a socket's path must be
     try:
@@ -122,10 +122,3 @@ def as_user(user: str, command: list[str | Path]) -> None:
         check=False,
     )
     assert done.returncode == 0, f"{command[0]}: {done.stdout}"
-
-
-def _programs() -> Path | None:
-    """Debian keeps them beside the path, one folder for each version."""
-    newest = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"), reverse=True)
-    found = [*newest, *(Path(one) for one in [shutil.which("pg_ctl")] if one)]
-    return found[0].parent if found else None

@@ -51,6 +51,7 @@ def test_what_a_query_asks_for_and_is_not_there_is_named(expression: str, unknow
     assert unknown_in(expression, BEFORE) == unknown
 
 
+@pytest.mark.needs("promtool")
 def test_promtool_says_which_query_has_no_answer(tmp_path: Path) -> None:
     answered = ['increase(pallas_things_total{agent="a"}[5m]) > 0', 'pallas_things_total{kind="big"} == 3']
     assert without_result(answered, BEFORE, AFTER, tmp_path) == ""
@@ -58,11 +59,13 @@ def test_promtool_says_which_query_has_no_answer(tmp_path: Path) -> None:
         assert silent in without_result([*answered, silent], BEFORE, AFTER, tmp_path)
 
 
+@pytest.mark.needs("promtool")
 def test_promtool_finds_fault_with_what_no_scraper_would_like() -> None:
     assert lint(TEXT) == ""
     assert "counter metrics should have" in lint(TEXT.replace("pallas_things_total", "pallas_things"))
 
 
+@pytest.mark.needs("promtool")
 def test_promtool_reads_alerts(tmp_path: Path) -> None:
     assert check_alerts({"Fine": "pallas_up == 0"}, tmp_path) == ""
     assert "Broken" in check_alerts({"Broken": "pallas_up == == 0"}, tmp_path)

@@ -15,6 +15,7 @@ from tests.support.oidc_provider import CLIENT_ID, OidcProvider, oidc_provider
 if TYPE_CHECKING:
     from collections.abc import Generator
 
+pytestmark = pytest.mark.needs("oidc-provider")
 RESOURCE = "http://127.0.0.1:24200"
 DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 

@@ -23,7 +23,9 @@ def server() -> Generator[PostgreSql]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=[pytest.mark.needs("postgresql"), pytest.mark.whole])]
+)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database, of each kind."""
     if request.param == "sqlite":

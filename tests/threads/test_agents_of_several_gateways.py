@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, override
 
 import httpx
+import pytest
 
 from tests.e2e.fleet import WorkerManager
 from tests.support.calling import ask
@@ -96,6 +97,7 @@ async def written(http: httpx.AsyncClient, name: str, instruction: str) -> str:
         assert answer.status_code == HTTPStatus.PRECONDITION_FAILED, answer.text
 
 
+@pytest.mark.needs("postgresql")
 async def test_no_accepted_write_is_lost_and_every_process_soon_answers_by_the_last(
     server: PostgreSql, tmp_path: Path
 ) -> None:
@@ -135,6 +137,7 @@ async def test_no_accepted_write_is_lost_and_every_process_soon_answers_by_the_l
             assert all(stored[-1] in one for one in answers)
 
 
+@pytest.mark.needs("postgresql")
 async def test_the_registry_is_the_same_at_every_worker_and_replica(server: PostgreSql, tmp_path: Path) -> None:
     async with replicas(tmp_path, server.new_database()) as fleet:
 
@@ -165,6 +168,7 @@ async def test_the_registry_is_the_same_at_every_worker_and_replica(server: Post
         assert len(await tags()) == 1
 
 
+@pytest.mark.needs("postgresql")
 async def test_workers_that_replace_killed_ones_serve_what_was_accepted(server: PostgreSql, tmp_path: Path) -> None:
     async with replicas(tmp_path, server.new_database()) as fleet:
         killed, stays = fleet.gateways

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 
 from tests.support.calling import ask
 from tests.support.gateway import limited, running
@@ -28,6 +29,7 @@ async def readiness(served: Running, query: str = "") -> tuple[int, dict[str, An
     return answer.status_code, answer.json()
 
 
+@pytest.mark.needs("postgresql")
 async def test_agents_run_on_without_their_database_and_change_when_it_is_back(tmp_path: Path) -> None:
     async with scripted_llm(lambda request: say(str(request.messages[0]["content"]))) as llm:
         with postgresql() as server, limited() as limits:
@@ -58,6 +60,7 @@ async def test_agents_run_on_without_their_database_and_change_when_it_is_back(t
                 assert "You say two." in (await ask(served.url("helper"), "hello")).text
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_start_without_the_database_hosts_its_agents_when_it_is_there(tmp_path: Path) -> None:
     async with scripted_llm(lambda request: say(str(request.messages[0]["content"]))) as llm:
         with postgresql() as server, limited() as limits:

@@ -181,6 +181,7 @@ async def test_what_was_said_is_readable_by_the_gateways_user_alone(tmp_path: Pa
     assert set(modes.values()) == {0o600}
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_database_that_is_not_there_is_said_once_waited_for_and_used_when_it_comes(
     server: PostgreSql, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -212,6 +213,7 @@ async def test_a_database_that_is_not_there_is_said_once_waited_for_and_used_whe
     ]
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_database_that_reads_and_cannot_write_is_said_once_and_used_when_it_writes(
     server: PostgreSql, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -302,6 +304,7 @@ async def test_a_file_that_is_deleted_or_replaced_is_not_used_until_it_is_back(
     assert "was deleted or replaced; stop the gateway" in said[0].__dict__["why"]
 
 
+@pytest.mark.needs("postgresql")
 async def test_at_the_roles_connection_limit_requests_wait_for_connections_of_the_pool(server: PostgreSql) -> None:
     url = server.new_database()
     name = url.partition("@/")[2].partition("?")[0]
@@ -326,6 +329,7 @@ async def test_at_the_roles_connection_limit_requests_wait_for_connections_of_th
     assert len({thread.id for thread in made}) == 20
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_transaction_of_a_process_that_stands_still_is_ended_by_the_server(
     server: PostgreSql, monkeypatch: pytest.MonkeyPatch
 ) -> None:

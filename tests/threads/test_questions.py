@@ -34,6 +34,7 @@ async def last(api: httpx.AsyncClient, thread_id: str) -> dict[str, Any]:
     return dict((await api.get(f"/threads/{thread_id}/messages")).json()["messages"][-1])
 
 
+@pytest.mark.needs("postgresql")
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 async def test_a_question_is_answered_at_another_process_also_when_its_own_was_killed(
     database_url: str, tmp_path: Path

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.support.postgresql import PostgreSql
     from tests.support.scripted_llm import LlmRequest, Turn
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.needs("postgresql")]
 CALLERS = 50
 LEASE_SECONDS = 6  # longer than a busy machine stands still
 

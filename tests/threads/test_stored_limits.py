@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 from sqlalchemy import select, text
 
 from pallas_gateway.database import tables
@@ -32,8 +33,6 @@ from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
-
-    import pytest
 
     from tests.support.gateway import Project, Running
     from tests.support.postgresql import PostgreSql
@@ -111,6 +110,7 @@ def is_up(*gateways: Running) -> bool:
     return all(one.metric("pallas_threads_database_up", kind="postgresql") for one in gateways)
 
 
+@pytest.mark.needs("postgresql")
 async def test_of_a_thousand_calls_at_two_gateways_exactly_a_hundred_begin_in_a_minute(
     tmp_path: Path, server: PostgreSql
 ) -> None:
@@ -129,6 +129,7 @@ async def test_of_a_thousand_calls_at_two_gateways_exactly_a_hundred_begin_in_a_
     assert outcomes.total() == 1000
 
 
+@pytest.mark.needs("postgresql")
 async def test_while_the_database_is_stopped_no_call_fails_and_each_gateway_counts_alone(
     tmp_path: Path, server: PostgreSql, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,6 +172,7 @@ async def get(served: Running, path: str) -> httpx.Response:
         return await http.get(f"{served.base_url}{path}")
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_gateway_alone_keeps_to_the_limit_of_one_gateway(tmp_path: Path, server: PostgreSql) -> None:
     async with (
         world_at(tmp_path, server.new_database()) as world,
@@ -187,6 +189,7 @@ async def test_a_gateway_alone_keeps_to_the_limit_of_one_gateway(tmp_path: Path,
         assert [await outcome(gateway.url("echo")) for gateway in (one, two, one)] == ["fine", LIMITED, LIMITED]
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_gateway_that_starts_without_its_database_counts_alone_until_it_comes(
     tmp_path: Path, server: PostgreSql
 ) -> None:
@@ -204,6 +207,7 @@ async def test_a_gateway_that_starts_without_its_database_counts_alone_until_it_
             server.start()
 
 
+@pytest.mark.needs("postgresql")
 async def test_calls_are_refused_without_the_database_if_so_set_except_those_that_no_rule_matches(
     tmp_path: Path, server: PostgreSql
 ) -> None:
@@ -230,6 +234,7 @@ async def test_calls_are_refused_without_the_database_if_so_set_except_those_tha
     assert admitted.text == "fine"
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_database_that_hangs_delays_calls_for_two_seconds_at_most(
     tmp_path: Path, server: PostgreSql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -272,6 +277,7 @@ async def no_lease(database: Database) -> bool:
     return bool(found.scalar_one() == 0)
 
 
+@pytest.mark.needs("postgresql")
 async def test_calls_of_a_killed_gateway_count_until_its_lease_ends(tmp_path: Path, server: PostgreSql) -> None:
     async with world_at(tmp_path, server.new_database()) as world:
         of: tuple[dict[str, Any], ...] = ({"calls_at_once": 2},)
@@ -295,6 +301,7 @@ async def test_calls_of_a_killed_gateway_count_until_its_lease_ends(tmp_path: Pa
                 await eventually(has_room, what="the end of the leases")
 
 
+@pytest.mark.needs("postgresql")
 async def test_calls_of_a_gateway_that_stops_in_order_count_no_longer(tmp_path: Path, server: PostgreSql) -> None:
     async with world_at(tmp_path, server.new_database()) as world:
         of: tuple[dict[str, Any], ...] = ({"calls_at_once": 1},)
@@ -308,6 +315,7 @@ async def test_calls_of_a_gateway_that_stops_in_order_count_no_longer(tmp_path: 
             assert await outcome(one.url("echo")) == "fine"
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_call_that_waits_for_its_caller_keeps_its_lease(tmp_path: Path, server: PostgreSql) -> None:
     limits = {"store": "database", "rules": [{"calls_at_once": 1}]}
     gateway = {"database": server.new_database(), "state_keys": ["k" * 32], "limits": limits}
@@ -327,6 +335,7 @@ async def test_a_call_that_waits_for_its_caller_keeps_its_lease(tmp_path: Path, 
         assert answer_of(await again.repeat({"action": "decline"})).is_error is False
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_budget_of_tokens_is_shared_by_gateways(tmp_path: Path, server: PostgreSql) -> None:
     async with (
         world_at(tmp_path, server.new_database()) as world,
@@ -338,6 +347,7 @@ async def test_a_budget_of_tokens_is_shared_by_gateways(tmp_path: Path, server: 
         assert "limits tokens per day to 30" in refused.text
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_changed_limit_and_a_changed_store_hold_from_the_reload_on(tmp_path: Path, server: PostgreSql) -> None:
     async with (
         world_at(tmp_path, server.new_database()) as world,

@@ -86,6 +86,7 @@ def test_an_expression_asks_for_labels_that_its_metrics_have(expression: str) ->
     assert asked | matched <= have
 
 
+@pytest.mark.needs("promtool")
 def test_prometheus_takes_the_alerts_and_the_questions(tmp_path: Path) -> None:
     questions = {f"Question{number}": question for number, question in enumerate(QUESTIONS)}
     assert check_alerts({**ALERTS, **questions}, tmp_path) == ""

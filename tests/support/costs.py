@@ -1,0 +1,115 @@
+"""What a run of the tests costs: CPU and wall time of each test, and how busy the cores are. A pytest plugin.
+
+Each process measures its tests: its own CPU time, and that of programs that ended during the test. The controlling
+process adds up. A test's wait is its wall time without its CPU time. What the last `make costs` measured is in
+tests/figures/costs.json, for each file: tests, CPU seconds and wall seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Mapping
+
+COSTS = Path(__file__).parents[1] / "figures/costs.json"
+_KEY = "costs"
+_SHOWN = 10
+
+
+@dataclass
+class Cost:
+    """Seconds of CPU and wall time, and of how many tests."""
+
+    cpu: float = 0.0
+    wall: float = 0.0
+    tests: int = 1
+
+    @property
+    def waited(self) -> float:
+        """Seconds in which the test used no CPU: it waited, or other processes had the cores."""
+        return max(self.wall - self.cpu, 0.0)
+
+
+@cache
+def known_costs() -> Mapping[str, float]:
+    """Return the wall seconds of each file of tests, as they were measured last."""
+    return {name: wall for name, (_, _, wall) in json.loads(COSTS.read_text()).items()} if COSTS.exists() else {}
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time so far of this process and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+@dataclass
+class Costs:
+    """Measures a run; `tests` is by node id."""
+
+    config: pytest.Config
+    began: float = field(default_factory=time.monotonic)
+    tests: dict[str, Cost] = field(default_factory=dict)
+    in_processes: float = 0.0
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
+        cpu, wall = cpu_seconds(), time.monotonic()
+        try:
+            return (yield)
+        finally:
+            self.tests[item.nodeid] = Cost(cpu_seconds() - cpu, time.monotonic() - wall)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        if (output := getattr(self.config, "workeroutput", None)) is not None:
+            output[_KEY] = {"cpu": cpu_seconds(), "tests": {k: [v.cpu, v.wall] for k, v in self.tests.items()}}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        found = getattr(node, "workeroutput", {}).get(_KEY)
+        if found is not None:  # a process that crashed has sent none
+            self.in_processes += found["cpu"]
+            self.tests.update({name: Cost(*cost) for name, cost in found["tests"].items()})
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.config.getoption("tier") is not None:
+            for title, key in (("dearest, CPU seconds", "cpu"), ("longest waits, seconds", "waited")):
+                terminalreporter.write_line(f"{title}:")
+                for name, cost in sorted(self.tests.items(), key=lambda one: -getattr(one[1], key))[:_SHOWN]:
+                    terminalreporter.write_line(f"{getattr(cost, key):7.1f}  {name}")
+        terminalreporter.write_line(self.line())
+        if os.environ.get("PALLAS_COSTS") == "1":
+            self._write()
+
+    def line(self) -> str:
+        """Return the CPU and wall time of the run, and the share of the cores' time that was the run's."""
+        wall = time.monotonic() - self.began
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        cpu = self.in_processes + own.ru_utime + own.ru_stime if self.in_processes else cpu_seconds()
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return f"CPU {cpu:,.0f} s, wall {wall:,.0f} s, {cores} cores busy with it {cpu / (wall * cores):.0%}"
+
+    def _write(self) -> None:
+        files: dict[str, Cost] = {}
+        for name, cost in self.tests.items():
+            of_file = files.setdefault(name.partition("::")[0], Cost(tests=0))
+            of_file.cpu, of_file.wall = of_file.cpu + cost.cpu, of_file.wall + cost.wall
+            of_file.tests += 1
+        known = json.loads(COSTS.read_text()) if COSTS.exists() else {}
+        known |= {name: [one.tests, round(one.cpu, 1), round(one.wall, 1)] for name, one in files.items()}
+        rows = (f"{json.dumps(name)}: {json.dumps(known[name])}" for name in sorted(known) if Path(name).exists())
+        COSTS.write_text("{\n" + ",\n".join(rows) + "\n}\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Costs(config), "pallas-costs")
