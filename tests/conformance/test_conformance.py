@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.needs("typescript")
+pytestmark = [pytest.mark.needs("typescript"), pytest.mark.whole]
 VERSIONS = ["2025-11-25", "2026-07-28"]
 
 # What the contract promises to clients of each version, as the scenarios that look at it.

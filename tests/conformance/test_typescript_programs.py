@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 SERVER = PROGRAMS / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
-pytestmark = pytest.mark.needs("typescript")
+pytestmark = [pytest.mark.needs("typescript"), pytest.mark.whole]
 
 
 def everything() -> dict[str, object]:

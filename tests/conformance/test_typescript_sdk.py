@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tests.support.downstreams import Era
 
 HERE = Path(__file__).parent
-pytestmark = pytest.mark.needs("typescript")
+pytestmark = [pytest.mark.needs("typescript"), pytest.mark.whole]
 NODE_SECONDS = 60
 V1, V2 = "typescript", "typescript_2"
 CLIENTS = {"v1": (V1, ""), "v2": (V2, ""), "v2, 2026-07-28": (V2, MODERN_VERSION)}

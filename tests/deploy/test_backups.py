@@ -152,6 +152,7 @@ def test_the_document_has_every_command_for_both_kinds() -> None:
     }
 
 
+@pytest.mark.whole
 def test_a_backup_made_while_calls_run_brings_back_threads_and_agents(world: World) -> None:
     with world.gateway() as client:
         assert client.post("/agents", json=POET).status_code == 201
@@ -178,6 +179,7 @@ def test_a_backup_made_while_calls_run_brings_back_threads_and_agents(world: Wor
         assert messages(client, made["threadId"])[0] == "go on"
 
 
+@pytest.mark.whole
 def test_an_upgrade_keeps_what_is_stored_and_its_backup_is_the_way_back(world: World, tmp_path: Path) -> None:
     required = versions_of(None).required
     asyncio.run(migrate_to("0006", world.environ["DATABASE_URL"], tmp_path / "older"))
@@ -203,6 +205,7 @@ def test_an_upgrade_keeps_what_is_stored_and_its_backup_is_the_way_back(world: W
         assert len(client.get("/threads").raise_for_status().json()["threads"]) == 1
 
 
+@pytest.mark.whole
 def test_a_backup_that_is_cut_off_or_of_a_newer_release_changes_nothing(world: World) -> None:
     assert world.ran("pallas-gateway database upgrade").returncode == 0
     with world.gateway() as client:

@@ -72,6 +72,7 @@ async def post(at: Place, count: int = CALLS, headers: dict[str, str] | None = N
         return [(await client.post(url, json=BODY, headers=headers)).status_code for _ in range(count)]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("ingress", [pytest.param(nginx, marks=pytest.mark.needs("nginx")), caddy])
 async def test_a_replica_that_refuses_connections_costs_no_call(ingress: Ingress, tmp_path: Path) -> None:
     replica = Replica()
@@ -80,6 +81,7 @@ async def test_a_replica_that_refuses_connections_costs_no_call(ingress: Ingress
     assert replica.begun == CALLS
 
 
+@pytest.mark.whole
 @pytest.mark.needs("nginx")
 async def test_nginx_gives_what_a_stopping_replica_refused_to_another(tmp_path: Path) -> None:
     stopping, other = Replica(STOPPING), Replica()
@@ -88,11 +90,13 @@ async def test_nginx_gives_what_a_stopping_replica_refused_to_another(tmp_path: 
     assert other.begun == CALLS
 
 
+@pytest.mark.whole
 async def test_caddy_hands_on_the_503_of_a_replica_that_has_begun_to_stop(tmp_path: Path) -> None:
     async with replicas(caddy, tmp_path, Replica(STOPPING)) as at:
         assert await post(at, 1) == [503]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("ingress", [pytest.param(nginx, marks=pytest.mark.needs("nginx")), caddy])
 async def test_a_call_that_broke_off_is_not_sent_again(ingress: Ingress, tmp_path: Path) -> None:
     breaking = [Replica(None), Replica(None)]
@@ -102,6 +106,7 @@ async def test_a_call_that_broke_off_is_not_sent_again(ingress: Ingress, tmp_pat
     assert statuses == [502]
 
 
+@pytest.mark.whole
 @pytest.mark.needs("nginx")
 async def test_nginx_sends_a_call_that_was_refused_and_then_broke_off_to_nobody_else(
     tmp_path: Path,
@@ -115,6 +120,7 @@ async def test_nginx_sends_a_call_that_was_refused_and_then_broke_off_to_nobody_
         assert begun > 0
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("ingress", [pytest.param(nginx, marks=pytest.mark.needs("nginx")), caddy])
 async def test_gateways_are_told_who_asked_and_not_who_a_client_says_it_is(ingress: Ingress, tmp_path: Path) -> None:
     names = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host")

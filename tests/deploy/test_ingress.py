@@ -79,6 +79,7 @@ async def behind(ingress: Ingress, path: Path, **settings: Any) -> AsyncGenerato
                 yield Stage(at, served, llm)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_progress_and_text_arrive_while_the_call_runs(version: str, ingress: Ingress, tmp_path: Path) -> None:
     gate = Gate()
@@ -94,6 +95,7 @@ async def test_progress_and_text_arrive_while_the_call_runs(version: str, ingres
     assert watched.text == "first second"
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_a_call_that_is_silent_for_five_minutes_is_answered(
     version: str, ingress: Ingress, tmp_path: Path
@@ -111,6 +113,7 @@ async def test_a_call_that_is_silent_for_five_minutes_is_answered(
 
 
 # The provider's HTTP client, aiohttp, warns of large bodies; they are fast-agent's to send otherwise.
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
 async def test_20_mb_of_images_reach_the_model(ingress: Ingress, tmp_path: Path) -> None:
     data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(IMAGE_BYTES)).decode()
@@ -123,6 +126,7 @@ async def test_20_mb_of_images_reach_the_model(ingress: Ingress, tmp_path: Path)
     assert str(asked.body).count(data) == IMAGES
 
 
+@pytest.mark.whole
 async def test_a_client_that_leaves_ends_its_call(ingress: Ingress, tmp_path: Path) -> None:
     gate = Gate()
     async with behind(ingress, tmp_path) as stage:
@@ -132,6 +136,7 @@ async def test_a_client_that_leaves_ends_its_call(ingress: Ingress, tmp_path: Pa
         await stage.llm.wait_for_aborted()
 
 
+@pytest.mark.whole
 async def test_the_open_paths_answer_with_public_urls_and_no_other_does(ingress: Ingress, tmp_path: Path) -> None:
     async with behind(ingress, tmp_path) as stage:
         registry = await stage.get("/.well-known/mcp/server.json")
@@ -150,6 +155,7 @@ async def test_the_open_paths_answer_with_public_urls_and_no_other_does(ingress:
         assert (await stage.get("/docs")).status_code == 404
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("trusted", [True, False])
 async def test_the_log_says_who_was_refused_and_not_who_a_client_says_it_is(
     trusted: bool, ingress: Ingress, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -168,6 +174,7 @@ async def test_the_log_says_who_was_refused_and_not_who_a_client_says_it_is(
     assert "is ignored" not in caplog.text
 
 
+@pytest.mark.whole
 async def test_metrics_cannot_be_reached(ingress: Ingress, tmp_path: Path) -> None:
     async with behind(ingress, tmp_path) as stage:
         for path in METRICS_PATHS:
@@ -187,6 +194,7 @@ UPGRADES = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("upgrade", UPGRADES)
 async def test_an_upgrade_is_not_passed_on(upgrade: str, ingress: Ingress, tmp_path: Path) -> None:
     """To a server that would agree to it, and whose connections would lead past the ingress from then on."""
@@ -218,6 +226,7 @@ async def agreeing_server() -> AsyncGenerator[tuple[int, list[bytes]]]:
         yield server.sockets[0].getsockname()[1], heads
 
 
+@pytest.mark.whole
 async def test_no_tunnel_leads_past_the_ingress(ingress: Ingress, tmp_path: Path) -> None:
     preface = H2Connection()
     preface.initiate_connection()
@@ -264,6 +273,7 @@ def _get_as_it_is(at: Place, path: str) -> tuple[int, str]:
         connection.close()
 
 
+@pytest.mark.whole
 @pytest.mark.needs("nginx")
 async def test_http_2_is_spoken_and_plain_http_is_led_to_https(tmp_path: Path) -> None:
     async with (
@@ -275,6 +285,7 @@ async def test_http_2_is_spoken_and_plain_http_is_led_to_https(tmp_path: Path) -
     assert (plain.status_code, plain.headers["location"]) == (301, stage.solo)
 
 
+@pytest.mark.whole
 async def test_a_body_above_the_limit_is_refused_with_413(ingress: Ingress, tmp_path: Path) -> None:
     async with behind(ingress, tmp_path) as stage:
         async with raw_client(stage.solo, protocol_version=MODERN_VERSION, tls=stage.at.tls) as client:
@@ -284,6 +295,7 @@ async def test_a_body_above_the_limit_is_refused_with_413(ingress: Ingress, tmp_
         assert (await ask(stage.solo, "small", tls=stage.at.tls)).text == "heard: small"
 
 
+@pytest.mark.whole
 async def test_calls_one_after_the_other_on_one_connection_are_answered(ingress: Ingress, tmp_path: Path) -> None:
     async with (
         behind(ingress, tmp_path) as stage,

@@ -72,6 +72,7 @@ class Load:
         self._stopping.set()
 
 
+@pytest.mark.whole
 @pytest.mark.crowd
 @pytest.mark.parametrize("clients", [20, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(600)])])
 @pytest.mark.parametrize(

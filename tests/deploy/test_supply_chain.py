@@ -86,6 +86,7 @@ def test_an_export_that_says_nothing_about_today_is_refused(advisories: ModuleTy
         advisories.read(str(ROOT / "LICENSE"), NOW)
 
 
+@pytest.mark.whole
 def test_two_builds_of_the_wheel_are_the_same_byte_for_byte(tmp_path: Path) -> None:
     built = []
     for name in ("one", "two"):

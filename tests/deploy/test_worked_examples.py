@@ -45,6 +45,7 @@ def test_the_page_has_a_setting_a_metric_and_a_parameter() -> None:
     assert list(EXAMPLES) == ["A setting", "A metric", "A parameter of a provider"]
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("title", EXAMPLES)
 def test_the_test_of_a_worked_example_fails_first_and_passes_with_the_rest(title: str, copy: Path) -> None:

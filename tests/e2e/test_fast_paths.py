@@ -24,6 +24,7 @@ COVER_EACH_ONCE = (
 """Tests that take every fast path at least once: calls of both eras, each provider's stream, histories, tools."""
 
 
+@pytest.mark.whole("e2e/test_main_job.py::test_an_agent_answers_clients_of_each_era")
 @pytest.mark.timeout(300)
 def test_calls_are_answered_with_every_fast_path_off() -> None:
     folder = Path(__file__).parent

@@ -38,6 +38,7 @@ from tests.e2e.forwarding import (
 from tests.support.breaker import breaker
 from tests.support.calling import Answer, answer_of
 from tests.support.clients import MODERN_VERSION, raw_client, tool_params
+from tests.support.crowds import crowd
 from tests.support.downstreams import refusing
 from tests.support.gateway import Agent, until_idle
 from tests.support.listener import reserved_port
@@ -185,15 +186,13 @@ def broken_way_to(url: str, share: float, seed: int) -> AbstractAsyncContextMana
     return breaker(port, share=share, most_chunks=12, seed=seed)
 
 
-@pytest.mark.parametrize(
-    "each", [1, pytest.param(5, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])], ids=["100 calls", "500 calls"]
-)
-async def test_every_request_of_a_crowd_carries_the_token_of_its_own_caller(each: int, tmp_path: Path) -> None:
-    calls = calls_by(callers(CALLERS), each)
+@crowd(20, CALLERS)
+async def test_every_request_of_a_crowd_carries_the_token_of_its_own_caller(size: int, tmp_path: Path) -> None:
+    calls = calls_by(callers(size), 5 if size == CALLERS else 1)
     async with everything(tmp_path) as it:
         async with asyncio.TaskGroup() as group:
             answering = [group.create_task(answer(it.world, call)) for call in calls]
-            await it.held.gate.wait_for_entered(CALLERS, AT_MOST)
+            await it.held.gate.wait_for_entered(size, AT_MOST)
             it.held.gate.open()
         await until_idle(it.world.served, 120)
 
@@ -209,9 +208,10 @@ async def test_every_request_of_a_crowd_carries_the_token_of_its_own_caller(each
     assert it.recorders["elsewhere"].requests == []
 
 
-async def test_broken_connections_bring_no_token_to_anybody_else(tmp_path: Path) -> None:
+@crowd(30, CALLERS)
+async def test_broken_connections_bring_no_token_to_anybody_else(size: int, tmp_path: Path) -> None:
     """Downstreams are cut off at random points and restarted, clients hang up: tools are lost, no token is gained."""
-    calls = calls_by(callers(CALLERS), 1)
+    calls = calls_by(callers(size), 1)
     chance = random.Random(SEED)  # noqa: S311  not a secret
     by_fate: dict[str, list[Asked]] = {"stays": [], "held": [], "working": []}
     for call in calls:
@@ -238,8 +238,8 @@ async def test_broken_connections_bring_no_token_to_anybody_else(tmp_path: Path)
         assert not task.result().is_error
         assert calls_named_in(task.result().text) <= {call.message}
         assert "Traceback" not in task.result().text
-    assert sum(relay.cuts for relay in it.breakers) > CALLERS / 5
-    assert sum(" noted " in task.result().text for task in answering.values()) > CALLERS / 3
+    assert sum(relay.cuts for relay in it.breakers) > size / 5
+    assert sum(" noted " in task.result().text for task in answering.values()) > size / 3
     assert told_the_model(it.world.llm) == []
     for server, recorder in it.recorders.items():
         reaching = [call for call in calls if reaches(call, server)]

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.calling import EACH_VERSION, Answer, answer_of, ask
 from tests.support.clients import raw_client, tool_params
+from tests.support.crowds import crowd
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 CALLS = 200
 AT_ONCE = 50
-VANISHING_CALLS = 300
 VANISHING_SHARE = 0.3
 POINTS = ("answer", "tool", "stream")
 SEED = 20260728
@@ -147,10 +147,11 @@ async def test_hanging_calls_of_one_agent_do_not_delay_another(tmp_path: Path) -
 
 @pytest.mark.usefixtures("brief_sockets")
 @pytest.mark.crowd
-async def test_vanished_clients_leave_nothing_behind(tmp_path: Path, limits: Limits) -> None:
+@crowd(60, 300)
+async def test_vanished_clients_leave_nothing_behind(size: int, tmp_path: Path, limits: Limits) -> None:
     """In both eras, at seeded points: before the model answered, during a tool call, in the middle of a stream."""
     limits.runtime.attach_seconds = 60  # not what is tried here, and everybody shares one process
-    points = drawn_points()
+    points = drawn_points(size)
     vanishing = Vanishing()
     async with scripted_llm(vanishing.script) as llm, stateless_downstream() as tools:
         servers = {"tools": {"transport": "http", "url": tools.url}}
@@ -168,7 +169,7 @@ async def test_vanished_clients_leave_nothing_behind(tmp_path: Path, limits: Lim
             for version in EACH_VERSION:
                 await ask(served.url("busy"), "stay-warm", version=version)
             before, filters = snapshot(), logging_filters()
-            answers = await in_workers(served.url("busy"), range(VANISHING_CALLS), one)
+            answers = await in_workers(served.url("busy"), range(size), one)
             await until_idle(served)
             await llm.wait_until_idle()
             await tools.recorder.wait_until_idle()
@@ -179,7 +180,7 @@ async def test_vanished_clients_leave_nothing_behind(tmp_path: Path, limits: Lim
             assert len(served.gateway.running) == 0
             assert served.metric("pallas_calls_in_flight", agent="busy") == 0
             assert served.metric("pallas_instances_live", agent="busy") == 0
-            gone = VANISHING_CALLS - points.count("stay")
+            gone = size - points.count("stay")
             assert served.metric("pallas_send_message_total", agent="busy", outcome="ok") == len(points) - gone + 2
             assert served.metric("pallas_send_message_total", agent="busy", outcome="error") == gone
 
@@ -212,11 +213,11 @@ class Vanishing:
             await self._gates[message].wait_for_entered(1, 90)
 
 
-def drawn_points() -> list[str]:
+def drawn_points(count: int) -> list[str]:
     """Where each call's client vanishes, `stay` if it does not."""
     chance = random.Random(SEED)  # noqa: S311  not a secret
-    points = [chance.choice(POINTS) if chance.random() < VANISHING_SHARE else "stay" for _ in range(VANISHING_CALLS)]
-    assert min(points.count(point) for point in POINTS) > 15
+    points = [chance.choice(POINTS) if chance.random() < VANISHING_SHARE else "stay" for _ in range(count)]
+    assert min(points.count(point) for point in POINTS) > count / 20 - 2
     return points
 
 

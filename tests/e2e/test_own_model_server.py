@@ -49,6 +49,7 @@ async def own_model(path: Path) -> AsyncGenerator[Project]:
         await asyncio.wait_for(server.wait(), 20)
 
 
+@pytest.mark.whole("e2e/test_providers.py::test_it_answers")
 async def test_answers_are_streamed_and_end_by_themselves_or_at_the_declared_limit(tmp_path: Path) -> None:
     meta = {**watching_meta(MODERN_VERSION), "pallas/stream": "delta"}
     async with own_model(tmp_path) as project, running(project) as served:
@@ -63,6 +64,7 @@ async def test_answers_are_streamed_and_end_by_themselves_or_at_the_declared_lim
         assert (watched.call["usage"]["output"], watched.call["stop_reason"]) == (tokens, reason)
 
 
+@pytest.mark.whole("e2e/test_providers.py::test_it_answers")
 async def test_it_is_usable_for_check_and_health_though_it_lists_its_model_by_another_name(tmp_path: Path) -> None:
     unlisted = "the server at base_url lists no model of this name; a call shows if it accepts it"
     async with own_model(tmp_path) as project:
@@ -78,6 +80,7 @@ async def test_it_is_usable_for_check_and_health_though_it_lists_its_model_by_an
     assert answer.text == " it is here"
 
 
+@pytest.mark.whole("e2e/test_providers.py::test_it_answers")
 async def test_its_errors_reach_the_caller_with_what_to_do(tmp_path: Path) -> None:
     async with own_model(tmp_path) as project, running(project) as served:
         undeclared = await ask(served.url("plain"), "Look?", images=[PNG])

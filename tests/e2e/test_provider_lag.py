@@ -19,6 +19,7 @@ MOST_AT_START = 40.0
 """Without the libraries, which take up to 0.5 s each and are imported in a thread."""
 
 
+@pytest.mark.whole("e2e/test_providers.py::test_the_gateway_answers_others_while_a_model_is_silent")
 @pytest.mark.crowd
 async def test_no_provider_blocks_the_event_loop(tmp_path: Path) -> None:
     program = await asyncio.create_subprocess_exec(

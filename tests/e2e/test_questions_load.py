@@ -14,6 +14,7 @@ from tests.support.asking import asking_downstream, stdio_settings
 from tests.support.asking_gateways import gateway_of, questions
 from tests.support.calling import answer_of, ask
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
+from tests.support.crowds import crowd
 from tests.support.gateway import Agent, until_idle
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import call_tools, hang, say
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 pytestmark = pytest.mark.usefixtures("patience", "brief_sockets")
-CALLS = 200
 PATIENCE_SECONDS = 300
 SENTINEL = re.compile(r"sentinel-(\d+)")
 INITIALIZE_VERSION = INITIALIZE_VERSIONS[-1]
@@ -91,7 +91,8 @@ class Caller:
 
 
 @pytest.mark.crowd
-async def test_many_calls_that_ask_at_once_get_each_their_own_question_and_answer(tmp_path: Path) -> None:
+@crowd(24, 200)
+async def test_many_calls_that_ask_at_once_get_each_their_own_question_and_answer(size: int, tmp_path: Path) -> None:
     agent = Agent(["asking"], decorator="human_input=True")
     async with (
         asking_downstream("modern") as downstream,
@@ -100,24 +101,24 @@ async def test_many_calls_that_ask_at_once_get_each_their_own_question_and_answe
         for version in (INITIALIZE_VERSION, MODERN_VERSION):
             await ask(served.url("user"), "warm", version=version)
         before = snapshot()
-        all_asked = asyncio.Barrier(CALLS + 1)
-        callers = [Caller(number, served.url("user"), all_asked) for number in range(CALLS)]
+        all_asked = asyncio.Barrier(size + 1)
+        callers = [Caller(number, served.url("user"), all_asked) for number in range(size)]
         async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
             for caller in callers:
                 group.create_task(caller.run())
-            await eventually(lambda: all_asked.n_waiting == CALLS, PATIENCE_SECONDS, what="every caller asked")
-            assert served.metric("pallas_questions_open", agent="user") == CALLS
-            assert served.gateway.running.waiting.count == CALLS
+            await eventually(lambda: all_asked.n_waiting == size, PATIENCE_SECONDS, what="every caller asked")
+            assert served.metric("pallas_questions_open", agent="user") == size
+            assert served.gateway.running.waiting.count == size
             await all_asked.wait()
         assert {caller.number: set(SENTINEL.findall(caller.seen)) for caller in callers} == {
-            number: {str(number)} for number in range(CALLS)
+            number: {str(number)} for number in range(size)
         }
         await until_idle(served)
         await assert_nothing_left(before)
         assert_no_question_left(served)
         given = sorted(one["content"]["age"] for one in downstream.answers if one["content"])
-        assert given == [number for number in range(CALLS) if number % 4 < 2]
-        assert questions(served, "form", "accepted") == questions(served, "human_input", "accepted") == CALLS / 2
+        assert given == [number for number in range(size) if number % 4 < 2]
+        assert questions(served, "form", "accepted") == questions(served, "human_input", "accepted") == size / 2
 
 
 def assert_no_question_left(served: Running) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.call_tree import call_tree
 from tests.support.clients import MODERN_VERSION
+from tests.support.crowds import crowd
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
@@ -108,8 +109,9 @@ async def test_progress_of_peers_is_nested_under_the_tools_that_called_them(tmp_
 
 
 @pytest.mark.crowd
-async def test_every_chunk_is_attributed_to_its_call_among_50_parallel_calls_with_two_parallel_calls_each(
-    tmp_path: Path,
+@crowd(10, 50)
+async def test_every_chunk_is_attributed_to_its_call_among_parallel_calls_with_two_parallel_calls_each(
+    size: int, tmp_path: Path
 ) -> None:
     asked, answered = Gate(), Gate()
 
@@ -125,10 +127,10 @@ async def test_every_chunk_is_attributed_to_its_call_among_50_parallel_calls_wit
     with peers(agents) as (addressed, servers):
         async with stage(tmp_path, script, addressed, peers=servers) as staged:
             url = staged.url("parent")
-            calls = [asyncio.create_task(watch(url, f"p{n}", version=EACH_VERSION[n % 2])) for n in range(50)]
-            await asked.wait_for_entered(50, timeout_seconds=60)
+            calls = [asyncio.create_task(watch(url, f"p{n}", version=EACH_VERSION[n % 2])) for n in range(size)]
+            await asked.wait_for_entered(size, timeout_seconds=60)
             asked.open()
-            await answered.wait_for_entered(100, timeout_seconds=60)  # all of them at once
+            await answered.wait_for_entered(2 * size, timeout_seconds=60)  # all of them at once
             answered.open()
             seen = await asyncio.gather(*calls)
 

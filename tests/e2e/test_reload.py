@@ -14,6 +14,7 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from tests.support.calling import EACH_VERSION, ask
+from tests.support.crowds import crowd
 from tests.support.gateway import Agent, Running, module_source, running, starts, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, echo, hang, say, scripted_llm
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from pallas_gateway.config.loading.configuration import Configuration
 
-RELOADS = 20
 WELL_KNOWN = "/.well-known/mcp/server.json"
 
 
@@ -480,7 +480,8 @@ async def test_an_agent_alone_is_reloaded_and_what_is_wrong_with_its_name_said(
     assert any("--agent: no agent 'alone'" in str(vars(record).get("problem")) for record in caplog.records)
 
 
-async def test_a_hundred_running_calls_end_as_they_began_whatever_is_reloaded(tmp_path: Path) -> None:
+@crowd(20, 100)
+async def test_running_calls_end_as_they_began_whatever_is_reloaded(size: int, tmp_path: Path) -> None:
     gate = Gate()
 
     def script(request: LlmRequest) -> Turn:
@@ -497,9 +498,9 @@ async def test_a_hundred_running_calls_end_as_they_began_whatever_is_reloaded(tm
         async with running(project) as served:
             calls = [
                 asyncio.create_task(ask(served.url(names[n % 4]), f"held {n}", version=EACH_VERSION[n % 2]))
-                for n in range(100)
+                for n in range(size)
             ]
-            await gate.wait_for_entered(100, 60)
+            await gate.wait_for_entered(size, 60)
             project.edit(come)
             await served.reload()
             project.edit(lambda document: document["agents"].pop("goes"))
@@ -520,13 +521,14 @@ async def test_a_hundred_running_calls_end_as_they_began_whatever_is_reloaded(tm
 
             gate.open()
             answers = await asyncio.gather(*calls)
-            assert [answer.text for answer in answers] == [f"heard: held {n}" for n in range(100)]
+            assert [answer.text for answer in answers] == [f"heard: held {n}" for n in range(size)]
             assert not any(answer.is_error for answer in answers)
             await until_idle(served)
 
 
 @pytest.mark.crowd
-async def test_reloads_under_load_fail_no_call_and_leave_nothing_behind(tmp_path: Path) -> None:
+@crowd(6, 20)
+async def test_reloads_under_load_fail_no_call_and_leave_nothing_behind(size: int, tmp_path: Path) -> None:
     async with scripted_llm(echo) as llm:
         agents = {name: Agent() for name in ("stays", "changes", "flickers")}
         project = write_project(tmp_path, agents, llm_url=llm.base_url)
@@ -542,7 +544,7 @@ async def test_reloads_under_load_fail_no_call_and_leave_nothing_behind(tmp_path
             over = asyncio.Event()
             callers = [asyncio.create_task(call_until(over, served.url(name))) for name in ("stays", "changes")]
             versions: list[weakref.ref[Any]] = []
-            for number in range(RELOADS):
+            for number in range(size):
                 project.write_module("changes", f"{module_source('changes', Agent())}\nNUMBER = {number}\n")
                 project.edit(come if number % 2 else go)
                 await served.reload()
@@ -552,7 +554,7 @@ async def test_reloads_under_load_fail_no_call_and_leave_nothing_behind(tmp_path
             await until_idle(served)
             assert all(count > 0 for count in answered)
             assert starts(served, "stays") == before
-            assert served.metric("pallas_config_reloads_total", outcome="ok") == RELOADS
+            assert served.metric("pallas_config_reloads_total", outcome="ok") == size
             for name, count in zip(("stays", "changes"), answered, strict=True):
                 assert served.metric("pallas_send_message_total", agent=name, outcome="ok") == count
                 assert served.metric("pallas_send_message_total", agent=name, outcome="error") == 0

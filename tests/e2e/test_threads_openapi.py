@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import httpx
+import pytest
 
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import say, scripted_llm
@@ -46,6 +47,7 @@ PARAMETERS = ["temperature", "top_p", "top_k", "max_tokens", "stop", "seed", "to
 OPTIONS = ("--generation-deterministic", "--seed", "1", "--max-examples", "4", "--no-color", "--request-timeout", "10")
 
 
+@pytest.mark.whole("e2e/test_threads.py::test_what_cannot_be_answered_is_refused_with_a_reason_and_counted")
 async def test_schemathesis_finds_nothing_that_the_document_does_not_say(tmp_path: Path) -> None:
     async with scripted_llm(lambda _: say("fine")) as llm:
         solo = Agent(settings={"model_capabilities": {"vision": True, "documents": True}, "caller_params": PARAMETERS})

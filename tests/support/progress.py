@@ -49,10 +49,9 @@ class Progress:
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Print no letter for a test."""
-        if report.when == "call" or not report.passed:
-            failed = "error" if report.when != "call" else "failed"
-            return failed if report.failed else report.outcome, "", ""
-        return None
+        if hasattr(report, "wasxfail") or (report.when != "call" and report.passed):
+            return None
+        return ("error" if report.failed and report.when != "call" else report.outcome), "", ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         folder = _folder(report.nodeid)
@@ -99,7 +98,8 @@ def _file(nodeid: str) -> str:
 
 
 def _folder(nodeid: str) -> str:
-    return nodeid.split("/")[1]
+    parts = nodeid.partition("::")[0].split("/")
+    return parts[1] if len(parts) > 2 else parts[-1]
 
 
 def _clock(seconds: float) -> str:
@@ -110,6 +110,7 @@ def _about(seconds: float) -> str:
     return f", about {_clock(seconds)} left" if seconds else ""
 
 
+@pytest.hookimpl(trylast=True)  # after the terminal's own
 def pytest_configure(config: pytest.Config) -> None:
     terminal = config.pluginmanager.getplugin("terminalreporter")
     if config.getoption("tier") is not None and terminal is not None and not hasattr(config, "workerinput"):

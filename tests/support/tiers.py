@@ -5,11 +5,12 @@ others (`needs`). Without the option all of them run, but no `soak`.
 
 The mark `whole` says that another test, or another cell of the same test, guards the same behaviour in `make test`, and
 names it: `whole("e2e/test_protocols.py::test_name")`. Without a name it is for cells, and for folders of `ALONE`.
-`THINNED` marks the cells of parameters by itself.
+Cells of `THINNED` parameters and of providers get it without being written.
 """
 
 from __future__ import annotations
 
+import sys
 import zlib
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,9 @@ EVERY_VERSION = {
     f"tests/e2e/test_{name}.py" for name in ("protocols", "all_agents", "identity", "watching", "question_table")
 }
 """Files whose subject is the protocol: nothing is thinned there."""
+
+DIALECTS = {"generic", "openai", "responses", "anthropic", "google", "bedrock"}
+"""Providers that stand in `make test` for all that speak the same protocol, in tests of several providers."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -66,23 +70,39 @@ def is_in(tier: str, item: pytest.Item) -> bool:
 def thin(items: Iterable[pytest.Item]) -> None:
     """Mark the cells of `THINNED` parameters that `make test` leaves out."""
     for cells in _by_function(items):
+        _thin_providers(cells)
+        _thin_versions(cells)
+
+
+def _thin_providers(cells: list[pytest.Function]) -> None:
+    providers = sys.modules.get("tests.support.provider_gateways")
+    if providers is None:
+        return
+    kind = providers.Provider
+    of = {cell: one.name for cell in cells for one in cell.callspec.params.values() if isinstance(one, kind)}
+    if DIALECTS & set(of.values()):
+        for cell, name in of.items():
+            if name not in DIALECTS:
+                cell.add_marker(pytest.mark.whole)
+
+
+def _thin_versions(cells: list[pytest.Function]) -> None:
+    cells = [cell for cell in cells if THINNED & cell.callspec.params.keys()]
+    if cells and cells[0].nodeid.partition("::")[0] not in EVERY_VERSION:
         groups: dict[str, list[pytest.Function]] = {}
         for cell in cells:
             others = {name: value for name, value in cell.callspec.params.items() if name not in THINNED}
             groups.setdefault(repr(others), []).append(cell)
         turn = zlib.crc32(cells[0].originalname.encode())
         for number, group in enumerate(groups.values()):
-            kept = group[(turn + number) % len(group)]
-            for cell in group:
-                if cell is not kept:
-                    cell.add_marker(pytest.mark.whole)
+            left_out = [cell for cell in group if cell is not group[(turn + number) % len(group)]]
+            for cell in left_out:
+                cell.add_marker(pytest.mark.whole)
 
 
 def _by_function(items: Iterable[pytest.Item]) -> Iterable[list[pytest.Function]]:
     found: dict[str, list[pytest.Function]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and THINNED & item.callspec.params.keys():
-            file, _, name = item.nodeid.partition("::")
-            if file not in EVERY_VERSION:
-                found.setdefault(f"{file}::{name.partition('[')[0]}", []).append(item)
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            found.setdefault(item.nodeid.partition("[")[0], []).append(item)
     return found.values()
