@@ -15,7 +15,7 @@ SUPPLY := .ci/supply_chain
 BENCHES := benchmarks/.venv/.ready benchmarks/agno/.venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve test branches drift soak bench bench-soak bench-profile lint types floors check lock docs release sbom audit programs vendor screenshots conformance clean
+.PHONY: help setup serve test test-all quick shaken costs branches drift soak bench bench-soak bench-profile lint types floors check lock docs release sbom audit programs vendor screenshots conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -31,11 +31,26 @@ serve: $(READY) ## run the gateway with the example agents (on another port: mak
 
 # Where the environment tells Python to keep no compiled modules, each of the many processes that tests start compiled
 # everything it imports: 3 s more.
-test branches drift soak conformance: export PYTHONDONTWRITEBYTECODE =
+test test-all quick shaken costs branches drift soak conformance: export PYTHONDONTWRITEBYTECODE =
 
-# Three processes for two cores: a fifth of the time a test waits, for another process or for a second to pass.
-test: $(READY) ## run the tests (CI: make test FLAGS=--cov)
-	@$(BIN)/pytest -n 3 --dist worksteal $(FLAGS)
+# A file of tests stays in one process, which starts the gateways, browsers and databases of the file once.
+SHARED_OUT := -q -n 2 --dist loadfile --no-loadscope-reorder
+
+test: $(READY) ## run each behaviour's test once; needs no key, no network and no other program
+	@$(BIN)/pytest $(SHARED_OUT) --tier test $(FLAGS)
+
+test-all: $(READY) ## run what `make test` leaves out: versions, providers, PostgreSQL, the console, deployment; after `make programs`
+	@PALLAS_REAL_PROGRAMS=1 $(BIN)/pytest $(SHARED_OUT) --tier all $(FLAGS)
+
+quick: $(READY) ## run the tests of what differs from the branch main, two minutes at most (another commit: make quick FLAGS='--base COMMIT')
+	@$(BIN)/python -m tests.changed quick $(FLAGS)
+
+shaken: $(READY) ## run the changed files of tests ten times in random order, while two processes use the cores
+	@$(BIN)/python -m tests.changed shaken $(FLAGS)
+
+costs: $(READY) ## measure the tests and write tests/figures/costs.json, which orders them
+	@PALLAS_COSTS=1 $(BIN)/pytest $(SHARED_OUT) --tier test $(FLAGS)
+	@PALLAS_COSTS=1 $(BIN)/pytest $(SHARED_OUT) --tier all $(FLAGS)
 
 # Until Python 3.14, `sys.monitoring` counts lines only.
 branches: export COVERAGE_CORE = ctrace
@@ -74,7 +89,7 @@ types: $(READY) ## mypy, strict
 floors: $(READY) ## import-linter: imports point down
 	@$(BIN)/lint-imports --no-logo
 
-check: lint types floors test ## everything CI checks
+check: lint types floors test ## lint, types, imports and `make test`; CI adds `make test-all`
 
 lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions: make lock FLAGS=--upgrade)
 	@$(LOCK) --all-extras pyproject.toml $(FLAGS) --output-file requirements.lock

@@ -10,6 +10,7 @@ Cells of `THINNED` parameters and of providers get it without being written.
 
 from __future__ import annotations
 
+import random
 import sys
 import zlib
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ DIALECTS = {"generic", "openai", "responses", "anthropic", "google", "bedrock"}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=TIERS, help="run the tests of `make test`, or what it leaves out")
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests of each file in another order")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -57,8 +59,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if left := [item for item in items if not is_in(tier, item)]:
             config.hook.pytest_deselected(items=left)
         items[:] = chosen
+    if (seed := config.getoption("shuffle")) is not None:
+        random.Random(seed).shuffle(items)  # noqa: S311  each process the same
     seconds = known_costs()
-    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0.0))
+    items.sort(key=lambda item: (-seconds.get(_file(item), 0.0), _file(item)))
 
 
 def is_in(tier: str, item: pytest.Item) -> bool:
@@ -88,7 +92,7 @@ def _thin_providers(cells: list[pytest.Function]) -> None:
 
 def _thin_versions(cells: list[pytest.Function]) -> None:
     cells = [cell for cell in cells if THINNED & cell.callspec.params.keys()]
-    if cells and cells[0].nodeid.partition("::")[0] not in EVERY_VERSION:
+    if cells and _file(cells[0]) not in EVERY_VERSION:
         groups: dict[str, list[pytest.Function]] = {}
         for cell in cells:
             others = {name: value for name, value in cell.callspec.params.items() if name not in THINNED}
@@ -106,3 +110,7 @@ def _by_function(items: Iterable[pytest.Item]) -> Iterable[list[pytest.Function]
         if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
             found.setdefault(item.nodeid.partition("[")[0], []).append(item)
     return found.values()
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]

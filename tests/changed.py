@@ -1,0 +1,136 @@
+"""`python -m tests.changed quick`: the tests of what has changed; `shaken`: changed tests again and again, under load.
+
+Changed is what differs from the branch `main`, or on `main` from its commit before the last, committed or not; another
+commit is named with `--base`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.areas import AREAS, GROUND
+from tests.support.costs import COSTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+CPU_SECONDS = 200.0
+"""Of the tests that `quick` runs: two minutes on two cores, collecting included."""
+UNKNOWN_SECONDS = 2.0
+"""Assumed of a file that was never measured."""
+RUNS = 10
+BUSY = "while True: pass"
+
+
+def changed_files(base: str | None) -> list[str]:
+    """Return the paths of files that differ from `base`, without deleted ones."""
+    if base is None:
+        on_main = _git("rev-parse", "HEAD") == _git("rev-parse", "main")
+        base = "main~1" if on_main else "main"
+    differing = _git("diff", "--name-only", "--diff-filter=d", base, "--").splitlines()
+    return sorted({*differing, *_git("ls-files", "--others", "--exclude-standard").splitlines()})
+
+
+def files_for(changed: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Return the files of tests that belong to changed files: those that are theirs, then those of their areas."""
+    own, areas = dict[str, None](), dict[str, None]()
+    for name in changed:
+        path = Path(name)
+        match path.parts:
+            case ["tests", *_] if path.name.startswith("test_") and path.suffix == ".py":
+                own[name] = None
+            case ["tests", folder, _, *_] if path.suffix == ".py" and folder not in ("support", "figures"):
+                own |= dict.fromkeys(_below(folder))
+            case ["pallas_gateway", *folders, file]:
+                unit = "/".join(("unit", *folders))
+                own |= dict.fromkeys(_below(f"{unit}/test_{Path(file).stem}*.py"))
+                globs = AREAS.get(folders[0], ()) if folders else GROUND
+                areas |= dict.fromkeys(one for glob in globs for one in _below(glob))
+            case ["docs", *_]:
+                areas |= dict.fromkeys(one for glob in AREAS["docs"] for one in _below(glob))
+            case _:
+                pass
+    return [*own], [one for one in areas if one not in own]
+
+
+def _below(glob: str) -> list[str]:
+    found = sorted(TESTS.glob(glob))
+    files = [file for one in found for file in ([one] if one.is_file() else sorted(one.rglob("test_*.py")))]
+    return [str(file.relative_to(ROOT)) for file in files]
+
+
+def within(seconds: float, files: Sequence[str], costs: dict[str, float]) -> tuple[list[str], list[str]]:
+    """Return the files, in their order, whose CPU time adds up to at most `seconds`, and those that are left out."""
+    kept, left_out, sum_ = list[str](), list[str](), 0.0
+    for file in files:
+        cost = costs.get(file, UNKNOWN_SECONDS)
+        if sum_ + cost > seconds:
+            left_out.append(file)
+        else:
+            sum_ += cost
+            kept.append(file)
+    return kept, left_out
+
+
+def quick(base: str | None) -> int:
+    """Run the tests of what has changed, the cheap ones of the areas first."""
+    costs = {name: cpu for name, (_, cpu, _) in json.loads(COSTS.read_text()).items()}
+    own, areas = files_for(changed_files(base))
+    areas.sort(key=lambda file: costs.get(file, UNKNOWN_SECONDS))
+    kept, left_out = within(CPU_SECONDS, [*own, *areas], costs)
+    if not kept:
+        print("No test belongs to what has changed.")
+        return 0
+    code = _pytest("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--tier", "test", *kept)
+    for file in left_out:
+        print(f"left out: {file}, about {costs.get(file, UNKNOWN_SECONDS):.0f} s of CPU")
+    print("left out: all other tests; `make test` runs them")
+    return code
+
+
+def shaken(base: str | None) -> int:
+    """Run changed files of tests `RUNS` times, each time in another order, while two processes use the cores."""
+    files = [one for one in changed_files(base) if one.startswith("tests/") and Path(one).name.startswith("test_")]
+    files = [one for one in files if one.endswith(".py")]
+    if not files:
+        print("No file of tests has changed.")
+        return 0
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(2)]
+    try:
+        failed = sum(_pytest("-n", "2", "--shuffle", str(seed), *files) != 0 for seed in range(RUNS))
+    finally:
+        for one in busy:
+            one.kill()
+            one.wait()
+    print(f"shaken: {RUNS} runs of {len(files)} files with two busy processes, {failed} failed")
+    return 1 if failed else 0
+
+
+def _pytest(*arguments: str) -> int:
+    command = [sys.executable, "-m", "pytest", "-q", *arguments]
+    return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""}, check=False).returncode
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S607
+    return done.stdout.strip()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.changed", description=__doc__)
+    parser.add_argument("what", choices=["quick", "shaken"])
+    parser.add_argument("--base", help="a commit to compare with")
+    options = parser.parse_args()
+    return {"quick": quick, "shaken": shaken}[options.what](options.base)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
