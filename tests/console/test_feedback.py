@@ -129,7 +129,7 @@ async def test_rated_answers_are_exported_as_cases_of_one_agent_and_of_all(talk:
     assert (case["output"][:17], case["tools"], case["params"]) == ("right told second", ["leaf/send_message"], {})
     assert case["model"]
     everything = await cases_of(page, "Export those of all agents")
-    assert {(one["agent"], one["rating"]) for one in everything} == {("root", "good"), ("right", "bad")}
+    assert {("root", "good"), ("right", "bad")} <= {(one["agent"], one["rating"]) for one in everything}
     assert case in everything
 
 
