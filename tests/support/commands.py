@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +15,7 @@ from typing import IO, Any
 import pytest
 
 from pallas_gateway.cli.app import main
+from tests.support import forked
 from tests.support.waiting import WAIT_SECONDS
 
 GATEWAY = ("-m", "pallas_gateway")
@@ -60,12 +61,12 @@ class Command:
 class Program:
     """A command in a process of its own."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, process: "subprocess.Popen[bytes] | forked.Forked", out: IO[str], err: IO[str]) -> None:
         """Begin to read what `process` prints."""
         self._process = process
         self._changed = threading.Condition()
         self._printed: dict[str, list[str]] = {"out": [], "err": []}
-        streams = {"out": process.stdout, "err": process.stderr}
+        streams = {"out": out, "err": err}
         self._readers = [threading.Thread(target=self._read, args=item, daemon=True) for item in streams.items()]
         for reader in self._readers:
             reader.start()
@@ -146,20 +147,36 @@ def started(
     *,
     command: Sequence[str] = GATEWAY,
     environ: Mapping[str, str] | None = None,
+    is_real: bool = False,
 ) -> Generator[Program]:
-    """Start a command in `folder`; it is killed when the block ends, if it has not ended."""
+    """Start a command in `folder`; it is killed when the block ends, if it has not ended.
+
+    It is forked, which is cheaper, unless `is_real`: where the start of Python or of the package is the subject.
+    """
     environment = {**os.environ, "PALLAS_LOG_FILE": "", "COLUMNS": "200", **(environ or {})}
-    process = subprocess.Popen(
-        [sys.executable, *command, *arguments],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    program = Program(process)
+    is_forked = forked.IS_POSSIBLE and not is_real
+    if is_forked:
+        forked.check(environment)
+    with ExitStack() as stack:
+        nothing = stack.enter_context(Path(os.devnull).open())
+        (out, its_out), (err, its_err) = (_pipe(stack) for _ in range(2))
+        words = [*command, *arguments]
+        process: subprocess.Popen[bytes] | forked.Forked
+        if is_forked:
+            descriptors = {0: nothing.fileno(), 1: its_out.fileno(), 2: its_err.fileno()}
+            process = forked.Forked(words, folder, environment, descriptors)
+        else:
+            process = subprocess.Popen(
+                [sys.executable, *words], cwd=folder, env=environment, stdin=nothing, stdout=its_out, stderr=its_err
+            )
+    program = Program(process, out, err)
     try:
         yield program
     finally:
         program.kill()
+
+
+def _pipe(stack: ExitStack) -> tuple[IO[str], IO[bytes]]:
+    """Make a pipe, of which the end of the program is closed with the stack."""
+    reading, writing = os.pipe()
+    return os.fdopen(reading), stack.enter_context(os.fdopen(writing, "wb", 0))
