@@ -56,9 +56,8 @@ def changed(original: Callable[..., None], _: Any) -> Callable[..., None]:
 
 def _surroundings() -> tuple[object, ...]:
     """Return what pydantic reads besides the values: the environment, and the file `.env` of the working directory."""
-    here = Path.cwd()
     try:
-        written = (here / ".env").read_bytes()
+        written = Path(".env").read_bytes()
     except OSError:
         written = None
-    return here, frozenset(os.environ.items()), written
+    return frozenset(os.environ.items()), written
