@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import subprocess
-import sys
+import tempfile
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -147,28 +147,24 @@ def started(
     *,
     command: Sequence[str] = GATEWAY,
     environ: Mapping[str, str] | None = None,
+    given: str | None = None,
     is_real: bool = False,
 ) -> Generator[Program]:
-    """Start a command in `folder`; it is killed when the block ends, if it has not ended.
+    """Start a command in `folder`, with `given` as its standard input; it is killed when the block
+    ends, if it has not ended.
 
     It is forked, which is cheaper, unless `is_real`: where the start of Python or of the package is the subject.
     """
     environment = {**os.environ, "PALLAS_LOG_FILE": "", "COLUMNS": "200", **(environ or {})}
-    is_forked = forked.IS_POSSIBLE and not is_real
-    if is_forked:
-        forked.check(environment)
-    with ExitStack() as stack:
-        nothing = stack.enter_context(Path(os.devnull).open())
-        (out, its_out), (err, its_err) = (_pipe(stack) for _ in range(2))
-        words = [*command, *arguments]
-        process: subprocess.Popen[bytes] | forked.Forked
-        if is_forked:
-            descriptors = {0: nothing.fileno(), 1: its_out.fileno(), 2: its_err.fileno()}
-            process = forked.Forked(words, folder, environment, descriptors)
-        else:
-            process = subprocess.Popen(
-                [sys.executable, *words], cwd=folder, env=environment, stdin=nothing, stdout=its_out, stderr=its_err
-            )
+    with ExitStack() as ours, ExitStack() as its:
+        text = its.enter_context(tempfile.TemporaryFile())
+        text.write((given or "").encode())
+        text.seek(0)
+        (out, its_out), (err, its_err) = _pipe(ours, its), _pipe(ours, its)
+        streams = (text.fileno(), its_out, its_err)
+        words, forks = [*command, *arguments], command == PATIENT_GATEWAY
+        process = forked.start(words, folder, environment, streams, is_real=is_real, forks=forks)
+        ours.pop_all()  # the program has them now
     program = Program(process, out, err)
     try:
         yield program
@@ -176,7 +172,8 @@ def started(
         program.kill()
 
 
-def _pipe(stack: ExitStack) -> tuple[IO[str], IO[bytes]]:
-    """Make a pipe, of which the end of the program is closed with the stack."""
+def _pipe(ours: ExitStack, its: ExitStack) -> tuple[IO[str], int]:
+    """Make a pipe; its ends are closed with the stacks."""
     reading, writing = os.pipe()
-    return os.fdopen(reading), stack.enter_context(os.fdopen(writing, "wb", 0))
+    its.callback(os.close, writing)
+    return ours.enter_context(os.fdopen(reading)), writing

@@ -22,8 +22,45 @@ if TYPE_CHECKING:
 
 IS_POSSIBLE = sys.platform == "linux" and not os.environ.get("PALLAS_REAL_PROGRAMS")
 READ_AT_THE_START = {"PALLAS_CHANGES", "PALLAS_FAST_PATHS", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED"}
+FORKER = "TESTS_FORKER"
+"""Names the descriptor of the socket to the process that forks."""
+_HIGHEST = 899
 _ENVIRON = dict(os.environ)
 """Without what a test has set."""
+
+
+def start(
+    arguments: Sequence[str],
+    cwd: Path,
+    env: Mapping[str, str],
+    streams: tuple[int, int, int],
+    *,
+    is_real: bool = False,
+    start_new_session: bool = False,
+    forks: bool = False,
+) -> subprocess.Popen[bytes] | Forked:
+    """Fork a program if that is possible and not `is_real`; else start it. It has `streams` as its own.
+
+    If it `forks`, it is given the socket to the process that forks, for programs of its own.
+    """
+    if IS_POSSIBLE and not is_real:
+        changed = {name for name in READ_AT_THE_START if env.get(name) != _ENVIRON.get(name)}
+        assert not changed, f"start it for real: {changed}"
+        descriptors = dict(enumerate(streams))
+        if forks:
+            descriptors[_HIGHEST] = _forker().fileno()
+            env = {**env, FORKER: str(_HIGHEST)}
+        return Forked(arguments, cwd, env, descriptors, start_new_session=start_new_session)
+    stdin, stdout, stderr = streams
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env=env,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=start_new_session,
+    )
 
 
 class Forked:
@@ -37,8 +74,12 @@ class Forked:
         descriptors: Mapping[int, int],
         *,
         start_new_session: bool = False,
+        requests: socket.socket | None = None,
     ) -> None:
-        """Fork it with open `descriptors`, each a number of the program for one of this process."""
+        """Fork it with open `descriptors`, each a number of the program for one of this process.
+
+        `requests` is the socket of a process that was given it, to fork programs of its own.
+        """
         self._answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.returncode: int | None = None
         request = {
@@ -49,10 +90,16 @@ class Forked:
             "session": start_new_session,
         }
         with theirs:
-            socket.send_fds(_forker(), [json.dumps(request).encode()], [theirs.fileno(), *descriptors.values()])
+            socket.send_fds(
+                requests or _forker(), [json.dumps(request).encode()], [theirs.fileno(), *descriptors.values()]
+            )
         told = self._answers.recv(100)
         assert told, "the process that forks has ended; its reason is on stderr"
         self.pid = int(told)
+
+    def fileno(self) -> int:
+        """Return the descriptor that can be read when it has ended."""
+        return self._answers.fileno()
 
     def poll(self) -> int | None:
         """Return the exit code, None while it runs."""
@@ -97,9 +144,3 @@ def _forker() -> socket.socket:
     atexit.register(requests.close)
     atexit.register(process.communicate)  # the first to be called
     return requests
-
-
-def check(environ: Mapping[str, str]) -> None:
-    """Fail if a variable has another value than in this process that only a real start reads."""
-    changed = {name for name in READ_AT_THE_START if environ.get(name) != _ENVIRON.get(name)}
-    assert not changed, f"start it for real: {changed}"

@@ -76,6 +76,8 @@ def next_program(requests: socket.socket) -> dict[str, Any]:
     running: dict[int, tuple[int, socket.socket]] = {}
     while True:
         ready, _, _ = select.select([0, requests.fileno(), *running], [], [])
+        if 0 in ready:
+            os._exit(0)
         for descriptor in running.keys() & ready:
             pid, client = running.pop(descriptor)
             os.close(descriptor)
@@ -96,15 +98,13 @@ def next_program(requests: socket.socket) -> dict[str, Any]:
                 os.close(descriptor)
             running[os.pidfd_open(pid)] = pid, client
             reply(client, pid)
-        elif 0 in ready:
-            os._exit(0)
 
 
 def reply(client: socket.socket, number: int) -> None:
     """Send a number, unless the one who asked is gone."""
     try:
         client.send(str(number).encode())
-    except BrokenPipeError:
+    except OSError:
         return
 
 
