@@ -6,7 +6,6 @@ import io
 import os
 import pty
 import select
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.client import differences
-from tests.support.commands import READY_SECONDS
+from tests.support import forked
+from tests.support.commands import GATEWAY, READY_SECONDS
 
 if TYPE_CHECKING:
     from tests.support.commands import Command
@@ -329,21 +329,18 @@ def test_a_place_that_cannot_be_written_is_said_so(run: Command, file: Path, mon
 def test_on_a_terminal_the_diff_is_coloured_and_a_question_asked(answer: str, code: int, file: Path) -> None:
     definitions(file.parent, "agents: {a: {module: a}}")
     ours, theirs = pty.openpty()
-    arguments = [sys.executable, "-m", "pallas_gateway", "apply", "-f", "new.yaml"]
     environ = {**os.environ, "TERM": "xterm", "NO_COLOR": "", "PALLAS_AGENTS_CONFIG": "agents.yaml"}
-    with subprocess.Popen(
-        arguments, cwd=file.parent, stdin=theirs, stdout=theirs, stderr=theirs, env=environ
-    ) as process:
-        try:
-            os.close(theirs)
-            seen = b""
-            while b"[y/N]" not in seen:
-                assert select.select([ours], [], [], READY_SECONDS)[0], seen
-                seen += os.read(ours, 10_000)
-            os.write(ours, f"{answer}\n".encode())
-            assert process.wait(READY_SECONDS) == code
-        finally:
-            process.kill()
-            os.close(ours)
+    process = forked.start([*GATEWAY, "apply", "-f", "new.yaml"], file.parent, environ, (theirs, theirs, theirs))
+    try:
+        os.close(theirs)
+        seen = b""
+        while b"[y/N]" not in seen:
+            assert select.select([ours], [], [], READY_SECONDS)[0], seen
+            seen += os.read(ours, 10_000)
+        os.write(ours, f"{answer}\n".encode())
+        assert process.wait(READY_SECONDS) == code
+    finally:
+        process.kill()
+        os.close(ours)
     assert b"\x1b[32m+    a:" in seen
     assert ("    a:\n" in file.read_text()) == (answer == "y")

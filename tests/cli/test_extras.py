@@ -46,7 +46,7 @@ def test_the_extra_is_what_is_looked_for() -> None:
 def test_the_example_needs_no_extra(tmp_path: Path) -> None:
     environ = {"PYTHONPATH": str(ROOT), "ANTHROPIC_API_KEY": "", "OPENAI_API_KEY": "", "PALLAS_EXAMPLE_MODEL": ""}
     example = ["--config", str(ROOT / "agents.example.yaml")]
-    with started(example, tmp_path, command=("-c", CHECK_AND_SERVE), environ=environ) as program:
+    with started(example, tmp_path, command=("-c", CHECK_AND_SERVE), environ=environ, is_real=True) as program:
         program.wait_for("Try:")
         program.signal(signal.SIGTERM)
         ran = program.end(READY_SECONDS)
@@ -79,7 +79,8 @@ def test_a_database_without_its_packages_is_a_problem_among_the_others(
 @pytest.mark.parametrize("key", ["database", "threads"])
 def test_check_online_tries_no_database_without_its_packages(key: str, tmp_path: Path) -> None:
     write_project(tmp_path, {"echo": Agent()}, gateway={key: "sqlite:///threads.db"})
-    with started([], tmp_path, command=("-c", CHECK_ONLINE), environ={"PYTHONPATH": str(ROOT)}) as program:
+    environ = {"PYTHONPATH": str(ROOT)}
+    with started([], tmp_path, command=("-c", CHECK_ONLINE), environ=environ, is_real=True) as program:
         ran = program.end(READY_SECONDS)
     assert (ran.code, ran.out) == (2, "")
     [problem] = ran.err.splitlines()

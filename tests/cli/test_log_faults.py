@@ -32,7 +32,7 @@ def test_a_full_disk_is_said_once_and_a_gateway_serves_on(run: Command, folder: 
 def test_a_disk_that_is_full_in_the_middle_of_a_line_is_survived_and_written_again(run: Command, folder: Path) -> None:
     project, log = write_project(folder / "project", {"echo": Agent()}), folder / "log"
     environ = {"PALLAS_LOG_FILE": str(log), "PYTHONDONTWRITEBYTECODE": "1"}  # no half-written .pyc
-    with started(["serve"], project.path, command=("-c", LITTLE_ROOM), environ=environ) as program:
+    with started(["serve"], project.path, command=("-c", LITTLE_ROOM), environ=environ, is_real=True) as program:
         assert any(answers(program, run) and log.stat().st_size == ROOM_BYTES for _ in range(20))
         program.wait_for(TROUBLE)
         assert program.err.count(TROUBLE) == 1

@@ -44,14 +44,14 @@ def test_a_hangup_while_a_gateway_is_loaded_does_not_end_it(entry: str, argument
     agents = {"echo": Agent(settings={"port": 0})} if entry == "main" else {"echo": Agent(settings={"port": 24299})}
     project = write_project(tmp_path / "project", agents)
     command = ("-c", HANGS_UP_EARLY.format(entry=entry))
-    with started([*arguments, "--no-such-option"], project.path, command=command) as program:
+    with started([*arguments, "--no-such-option"], project.path, command=command, is_real=True) as program:
         ran = program.end(READY_SECONDS)
     assert ran.code == 2
     assert "--no-such-option" in ran.err
 
 
 def test_a_hangup_ends_the_other_commands(tmp_path: Path) -> None:
-    with started(["schema"], tmp_path, command=("-c", HANGS_UP_EARLY.format(entry="main"))) as program:
+    with started(["schema"], tmp_path, command=("-c", HANGS_UP_EARLY.format(entry="main")), is_real=True) as program:
         assert program.end(READY_SECONDS).code == -signal.SIGHUP
 
 
@@ -59,7 +59,8 @@ def test_a_hangup_ends_the_other_commands(tmp_path: Path) -> None:
 async def test_a_gateway_without_standard_streams_serves(streams: list[int], tmp_path: Path) -> None:
     project, log = write_project(tmp_path / "project", {"echo": Agent()}), tmp_path / "log"
     command = ("-c", WITHOUT_STREAMS.format(streams=streams))
-    with started(["serve"], project.path, command=command, environ={"PALLAS_LOG_FILE": str(log)}) as program:
+    environ = {"PALLAS_LOG_FILE": str(log)}
+    with started(["serve"], project.path, command=command, environ=environ, is_real=True) as program:
         await eventually(lambda: log.exists() and '"agent ready"' in log.read_text(), READY_SECONDS, what="an agent")
         [running] = [line for line in log.read_text().splitlines() if "Running on" in line]
         url = json.loads(running)["message"].split()[2]
@@ -114,5 +115,5 @@ def test_a_database_of_a_newer_gateway_ends_serve_with_the_code_of_bad_configura
 def test_a_command_without_standard_streams_has_its_exit_code(asked: str, code: int, tmp_path: Path) -> None:
     (tmp_path / "agents.yaml").write_text("nonsense: true\n")
     command = ("-c", WITHOUT_STREAMS.format(streams=[0, 1, 2]))
-    with started([asked], tmp_path, command=command) as program:
+    with started([asked], tmp_path, command=command, is_real=True) as program:
         assert program.end(READY_SECONDS).code == code

@@ -1,11 +1,7 @@
 """What `calls` shows of running and recent calls, and how it ends one."""
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +11,8 @@ import pytest
 from pallas_gateway.client.calls import CallList, watch_calls
 from pallas_gateway.client.calls_view import RemoteCall, changes, recent_lines, running_lines, shown, tree
 from pallas_gateway.client.gateway_client import RefusedError
-from tests.support.commands import GATEWAY, Command
+from tests.support.commands import Command, started
+from tests.support.finished import finished
 from tests.support.odd_server import odd_server
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang
 from tests.support.terminal import CTRL_C, at_terminal
@@ -149,41 +146,36 @@ async def test_a_call_is_watched_ended_and_shown_afterwards(tmp_path: Path) -> N
 
     async with stage(tmp_path / "project", script) as staged:
         at_gateway = {"PALLAS_GATEWAY_URL": staged.served.base_url, "COLUMNS": "200"}
-        piped = await asyncio.create_subprocess_exec(
-            sys.executable, *GATEWAY, "calls", "--watch", "--interval", "0.1",
-            stdout=asyncio.subprocess.PIPE, env={**os.environ, **at_gateway},
-        )  # fmt: skip
-        assert piped.stdout is not None
-        async with (
-            at_terminal(["calls", "--watch", "--interval", "0.1"], tmp_path, at_gateway) as watching,
-            calling(staged.url("solo"), "go") as (_, call),
-        ):
-            await gate.wait_for_entered(1)
-            await watching.shows(": 1 call.")
-            await watching.shows("runs")
-            began = (await piped.stdout.readline()).decode()
-            call_id = began.split()[2]
-            ended = await asyncio.to_thread(gateway_command, at_gateway, "calls", "end", call_id, "0" * 16)
-            result = (await call.reply()).result
-            await watching.shows(": 0 calls.")
-            await watching.press(CTRL_C)
-            assert await watching.ends() == 0
-            told = (await piped.stdout.readline()).decode()
-            piped.send_signal(signal.SIGINT)
-            assert await piped.wait() == 0
-        recent = await asyncio.to_thread(gateway_command, at_gateway, "calls", "--recent", "--last", "1")
-        running = await asyncio.to_thread(gateway_command, at_gateway, "calls")
+        watch = ["calls", "--watch", "--interval", "0.1"]
+        run = partial(finished, folder=tmp_path, environ=at_gateway)
+        with started(watch, tmp_path, environ=at_gateway) as piped:
+            async with (
+                at_terminal(watch, tmp_path, at_gateway) as watching,
+                calling(staged.url("solo"), "go") as (_, call),
+            ):
+                await gate.wait_for_entered(1)
+                await watching.shows(": 1 call.")
+                await watching.shows("runs")
+                await asyncio.to_thread(piped.wait_for, " began ")
+                began = piped.out
+                call_id = began.split()[2]
+                ended = await run("calls", "end", call_id, "0" * 16)
+                result = (await call.reply()).result
+                await watching.shows(": 0 calls.")
+                await watching.press(CTRL_C)
+                assert await watching.ends() == 0
+                await asyncio.to_thread(piped.wait_for, " ended ")
+                piped.signal(signal.SIGINT)
+                assert (await asyncio.to_thread(piped.end)).code == 0
+                told = piped.out.removeprefix(began)
+        recent = await run("calls", "--recent", "--last", "1")
+        running = await run("calls")
 
     assert began.split()[1:] == ["began", call_id, "solo", "anonymous", "mcp"]
-    assert (ended.returncode, ended.stdout) == (1, f"ended {call_id}\n")
-    assert "no call '0000000000000000'" in ended.stderr
+    assert (ended.code, ended.out) == (1, f"ended {call_id}\n")
+    assert "no call '0000000000000000'" in ended.err
     assert result["content"][0]["text"] == "The call was ended by anonymous."
     assert told.split()[1:6] == ["ended", call_id, "solo", "error", "(cancelled)"]
-    assert [line.split()[0] for line in recent.stdout.splitlines()] == ["CALL", call_id, "-"]
-    assert "- tools/echo" in recent.stdout
-    assert (running.returncode, running.stderr) == (0, "No call is running.\n")
-
-
-def gateway_command(environ: Mapping[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *GATEWAY, *arguments]
-    return subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
+    assert [line.split()[0] for line in recent.out.splitlines()] == ["CALL", call_id, "-"]
+    assert "- tools/echo" in recent.out
+    assert (running.code, running.err) == (0, "No call is running.\n")

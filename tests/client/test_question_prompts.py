@@ -17,7 +17,7 @@ from pallas_gateway.client.usage import UsageError
 from tests.support import asking
 from tests.support.asking import FORM, URL, URL_MESSAGE, asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told, gateway_of
-from tests.support.commands import Ran
+from tests.support.finished import finished
 from tests.support.gateway import Agent, until_idle
 from tests.support.scripted_llm import call_tools, hang, say
 from tests.support.terminal import CTRL_C, CTRL_D, at_terminal
@@ -402,7 +402,7 @@ async def test_chat_without_a_terminal_answers_by_its_options_or_cannot_be_asked
     async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
         for options, shown in (["--answer", "name=Ada"], '"Ada"'), ([], "cannot be asked"):
             arguments = ["chat", "user", "-m", "name", "--url", served.base_url, "--db", ":memory:", *options]
-            assert shown in await output_of(arguments)
+            assert shown in (await finished(*arguments, folder=tmp_path)).out
 
 
 @pytest.mark.parametrize("rounds", [12])
@@ -432,33 +432,18 @@ async def test_a_server_cannot_make_a_client_answer_what_it_does_not_offer() -> 
 async def test_call_in_a_script_answers_by_its_options(tmp_path: Path) -> None:
     async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
         for options, shown in (["--answer", "name=Ada"], '"Ada"'), (["--no-ask"], "cannot be asked"):
-            assert shown in await output_of(["call", "user", "name", "--url", served.base_url, *options])
+            arguments = ["call", "user", "name", "--url", served.base_url, *options]
+            assert shown in (await finished(*arguments, folder=tmp_path)).out
 
 
 @pytest.mark.parametrize("command", [["call", "user", "name"], ["chat", "user", "--db", ":memory:", "-m", "name"]])
 async def test_a_command_fails_if_a_given_value_does_not_fit(command: Sequence[str], tmp_path: Path) -> None:
     async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
         options = ["--url", served.base_url, "--answer", "name=Ada", "--answer", "age=old", "--answer", "nam=A"]
-        ran = await ran_without_terminal([*command, *options])
+        ran = await finished(*command, *options, folder=tmp_path)
     assert ran.code == 1
     assert ran.err.splitlines()[-2:] == [
         "--answer nam: no question had this field (asked: name, age)",
         "A question was declined: --answer age: age must be a whole number.",
     ]
     assert [one["action"] for one in downstream.answers] == ["decline"]
-
-
-async def output_of(arguments: Sequence[str]) -> str:
-    """The standard output of a command that has no terminal."""
-    return (await ran_without_terminal(arguments)).out
-
-
-async def ran_without_terminal(arguments: Sequence[str]) -> Ran:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "pallas_gateway", *arguments),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await asyncio.wait_for(process.communicate(), 120)
-    return Ran(process.returncode or 0, out.decode(), err.decode())

@@ -485,5 +485,5 @@ def test_commands_import_no_more_than_before(tmp_path: Path) -> None:
     loaded = (
         "import pallas_gateway.cli.commands, sys; print([n for n in ('httpx', 'joserfc', 'mcp') if n in sys.modules])"
     )
-    with started([], tmp_path, command=("-c", loaded)) as program:
+    with started([], tmp_path, command=("-c", loaded), is_real=True) as program:
         assert program.end(READY_SECONDS).out == "[]\n"

@@ -22,7 +22,7 @@ from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
     from ssl import SSLContext
 
     from tests.support.commands import Program
@@ -51,7 +51,8 @@ class WorkerManager:
     @property
     def pids(self) -> set[int]:
         """The process ids of the workers."""
-        return {pid for pid in _children_of(self.program.pid) if b"start_worker" in _command_of(pid)}
+        started = {pid for pid in _children_of(self.program.pid) if b"start_worker" in _of(pid, "cmdline")}
+        return started or set(_forked_for(self.program.pid))
 
     @property
     def log_text(self) -> str:
@@ -195,8 +196,16 @@ def _children_of(pid: int) -> set[int]:
     return found
 
 
-def _command_of(pid: int) -> bytes:
+def _forked_for(parent: int) -> Iterator[int]:
+    """Yield the workers that `tests.support.patient_gateway` has not started, but forked; they have other parents."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        pid = int(folder.name)
+        if _of(pid, "comm") == f"worker {parent}\n".encode() and _stat_of(folder / "stat")[:1] != ["Z"]:
+            yield pid
+
+
+def _of(pid: int, file: str) -> bytes:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/{file}").read_bytes()
     except OSError:
         return b""

@@ -4,10 +4,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
+import tempfile
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +15,7 @@ from typing import IO, Any
 import pytest
 
 from pallas_gateway.cli.app import main
+from tests.support import forked
 from tests.support.waiting import WAIT_SECONDS
 
 GATEWAY = ("-m", "pallas_gateway")
@@ -60,12 +61,12 @@ class Command:
 class Program:
     """A command in a process of its own."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, process: "subprocess.Popen[bytes] | forked.Forked", out: IO[str], err: IO[str]) -> None:
         """Begin to read what `process` prints."""
         self._process = process
         self._changed = threading.Condition()
         self._printed: dict[str, list[str]] = {"out": [], "err": []}
-        streams = {"out": process.stdout, "err": process.stderr}
+        streams = {"out": out, "err": err}
         self._readers = [threading.Thread(target=self._read, args=item, daemon=True) for item in streams.items()]
         for reader in self._readers:
             reader.start()
@@ -146,20 +147,33 @@ def started(
     *,
     command: Sequence[str] = GATEWAY,
     environ: Mapping[str, str] | None = None,
+    given: str | None = None,
+    is_real: bool = False,
 ) -> Generator[Program]:
-    """Start a command in `folder`; it is killed when the block ends, if it has not ended."""
+    """Start a command in `folder`, with `given` as its standard input; it is killed when the block
+    ends, if it has not ended.
+
+    It is forked, which is cheaper, unless `is_real`: where the start of Python or of the package is the subject.
+    """
     environment = {**os.environ, "PALLAS_LOG_FILE": "", "COLUMNS": "200", **(environ or {})}
-    process = subprocess.Popen(
-        [sys.executable, *command, *arguments],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    program = Program(process)
+    with ExitStack() as ours, ExitStack() as its:
+        text = its.enter_context(tempfile.TemporaryFile())
+        text.write((given or "").encode())
+        text.seek(0)
+        (out, its_out), (err, its_err) = _pipe(ours, its), _pipe(ours, its)
+        streams = (text.fileno(), its_out, its_err)
+        words, forks = [*command, *arguments], command == PATIENT_GATEWAY
+        process = forked.start(words, folder, environment, streams, is_real=is_real, forks=forks)
+        ours.pop_all()  # the program has them now
+    program = Program(process, out, err)
     try:
         yield program
     finally:
         program.kill()
+
+
+def _pipe(ours: ExitStack, its: ExitStack) -> tuple[IO[str], int]:
+    """Make a pipe; its ends are closed with the stacks."""
+    reading, writing = os.pipe()
+    its.callback(os.close, writing)
+    return ours.enter_context(os.fdopen(reading)), writing

@@ -6,12 +6,22 @@ the program of a worker. It imports nothing of the tests, which are not on the p
 
 from __future__ import annotations
 
+import asyncio
+import os
 import runpy
 import signal
+import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 PATIENCE_SECONDS = 60.0
+FORKER = "TESTS_FORKER"
+"""Names the descriptor of the socket to the process that forks, see `tests.support.forked`."""
+PARENT = "TESTS_PARENT"
 
 
 def be_patient() -> None:
@@ -35,7 +45,53 @@ def be_patient() -> None:
         known.update(defaults)
 
 
+class ForkedWorker:
+    """A forked worker, with what `WorkerProcess` uses of `asyncio.subprocess.Process`."""
+
+    def __init__(self, forked: Any, stdin: asyncio.StreamWriter) -> None:
+        """Wait for its end."""
+        self.pid: int = forked.pid
+        self.stdin = stdin
+        self._forked = forked
+        self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().add_reader(forked, self._end)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._ended.result() if self._ended.done() else None
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._ended)
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def _end(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._forked)
+        self._ended.set_result(self._forked.wait())
+
+
+def fork_workers(requests: socket.socket, command: Sequence[str]) -> None:
+    """Have `command`, which starts a worker, forked instead."""
+    fork = runpy.run_path(str(Path(__file__).with_name("forked.py")))["Forked"]
+    start = asyncio.create_subprocess_exec
+
+    async def start_or_fork(*words: str, env: Mapping[str, str], pass_fds: Sequence[int] = (), **options: Any) -> Any:
+        if words != command:
+            return await start(*words, env=env, pass_fds=pass_fds, **options)
+        ours, theirs = socket.socketpair()
+        with theirs:
+            descriptors = {0: theirs.fileno(), 1: 2, 2: 2, **dict(zip(pass_fds, pass_fds, strict=True))}
+            environ = {**env, PARENT: str(os.getpid())}
+            forked = fork(words[1:], Path.cwd(), environ, descriptors, requests=requests)
+        return ForkedWorker(forked, (await asyncio.open_connection(sock=ours))[1])
+
+    asyncio.create_subprocess_exec = start_or_fork  # type: ignore[assignment]  # what is used of it
+
+
 def start_worker() -> None:
+    if (parent := os.environ.pop(PARENT, None)) is not None:
+        Path("/proc/self/comm").write_text(f"worker {parent}")
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     be_patient()
@@ -50,7 +106,11 @@ def main() -> None:
     be_patient()
     from pallas_gateway.cli import app, workers  # noqa: PLC0415  as above
 
-    workers.COMMAND = (sys.executable, "-P", __file__, "start_worker")  # type: ignore[assignment]  # one word more
+    command = (sys.executable, "-P", __file__, "start_worker")
+    workers.COMMAND = command  # type: ignore[assignment]  # one word more
+    if descriptor := os.environ.pop(FORKER, None):
+        os.set_inheritable(int(descriptor), False)
+        fork_workers(socket.socket(fileno=int(descriptor)), command)
     app.main()
 
 

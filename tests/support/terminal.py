@@ -6,7 +6,6 @@ import pty
 import re
 import signal
 import subprocess
-import sys
 import termios
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,6 +13,8 @@ from pathlib import Path
 
 import pexpect
 from pexpect.fdpexpect import fdspawn
+
+from tests.support import forked
 
 # Opening a terminal as the first of a session makes it the one that Ctrl-C comes from. (pexpect's own spawn forks a
 # process that has threads.)
@@ -30,7 +31,7 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 class Terminal:
     """A program and its terminal; it reads from where it has last found something."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", descriptor: int) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes] | forked.Forked", descriptor: int) -> None:
         """Read and write at `descriptor`, the terminal's other end."""
         self._process = process
         self._screen = fdspawn(descriptor, encoding="utf-8", timeout=60)  # a busy machine imports for long
@@ -71,13 +72,11 @@ async def at_terminal(
     ours, its = pty.openpty()
     try:
         termios.tcsetwinsize(its, _SIZE)
-        process = subprocess.Popen(  # noqa: ASYNC220  its terminal is read in threads, too
-            [sys.executable, "-c", _AT_TERMINAL, *arguments],
-            cwd=folder,
-            env={**os.environ, **_ENVIRONMENT, **(environ or {})},
-            stdin=its,
-            stdout=its,
-            stderr=its,
+        process = forked.start(
+            ["-c", _AT_TERMINAL, *arguments],
+            folder,
+            {**os.environ, **_ENVIRONMENT, **(environ or {})},
+            (its, its, its),
             start_new_session=True,
         )
         os.close(its)
