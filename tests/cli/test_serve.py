@@ -15,7 +15,7 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.commands import PALLAS, PALLAS_MODULE, Command, Program, started
+from tests.support.commands import PALLAS, PALLAS_MODULE, PATIENT_GATEWAY, Command, Program, started
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Say, hang, scripted_llm
@@ -122,7 +122,7 @@ async def test_fifty_running_calls_all_end_with_an_answer_and_serve_with_0(
         project = write_project(
             tmp_path / "project", {"slow": Agent()}, llm_url=llm.base_url, gateway={"drain_seconds": drain_seconds}
         )
-        with started(["serve"], project.path) as program:
+        with started(["serve"], project.path, command=PATIENT_GATEWAY) as program:
             await asyncio.to_thread(program.wait_for, "Try:")
             url = f"{program.url}/agents/slow/mcp"
             body = tools_call("send_message", {"message": "hi"})
@@ -237,7 +237,7 @@ async def agent() -> None: ...
 
 def test_nothing_that_an_agent_prints_reaches_stdout(tmp_path: Path) -> None:
     project = write_project(tmp_path / "project", {"echo": Agent(source=TALKATIVE)})
-    with started(["serve"], project.path) as program:
+    with started(["serve"], project.path, command=PATIENT_GATEWAY) as program:
         program.wait_for("Try:")
         body = tools_call("send_message", {"message": '***CALL_TOOL count {"text": "x"}'})
         assert "counted" in httpx.post(f"{program.url}/agents/echo/mcp", **body, timeout=30).text

@@ -18,6 +18,7 @@ from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
+from tests.support.patient_gateway import LATE_REQUESTS
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
@@ -121,9 +122,17 @@ QUESTION = {"message": "Who?", "fields": [{"name": "name", "type": "text"}]}
 
 @asynccontextmanager
 async def fleet(
-    path: Path, *arguments: str, workers: int = 2, command: Sequence[str] = PATIENT_GATEWAY, **gateway: Any
+    path: Path,
+    *arguments: str,
+    workers: int = 2,
+    command: Sequence[str] = PATIENT_GATEWAY,
+    late_requests: bool = False,
+    **gateway: Any,
 ) -> AsyncGenerator[WorkerManager]:
-    """Serve `root`, which may call its peer `peer`, with so many workers; ready when the block begins."""
+    """Serve `root`, which may call its peer `peer`, with so many workers; ready when the block begins.
+
+    With `late_requests` a stop waits for them, as outside of tests.
+    """
     gate = Gate()
     folder = path / "project"
     async with AsyncExitStack() as stack:
@@ -141,6 +150,8 @@ async def fleet(
             deployment={"registry_port": ports["registry"]},
         )
         environ = {"PALLAS_LOG_FILE": str(folder / "pallas.log"), "PALLAS_LOG_STDERR": "1"}
+        if late_requests:
+            environ[LATE_REQUESTS] = "1"
         program = stack.enter_context(
             started(["serve", "--workers", str(workers), *arguments], folder, command=command, environ=environ)
         )

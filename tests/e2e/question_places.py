@@ -21,6 +21,7 @@ from tests.support.asking_gateways import HUMAN
 from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, running, write_project
+from tests.support.patient_gateway import LATE_REQUESTS
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
@@ -269,6 +270,7 @@ class ReplicaToKill(Replicas):
 
 def _program(world: World, stack: AsyncExitStack, *arguments: str) -> Program:
     environ = {"PALLAS_LOG_FILE": str(world.project.path / "pallas.log"), "PALLAS_LOG_STDERR": "1"}
+    environ[LATE_REQUESTS] = "1"  # of clients whose questions a stop has ended
     return stack.enter_context(
         started(["serve", *arguments], world.project.path, command=PATIENT_GATEWAY, environ=environ)
     )

@@ -17,7 +17,7 @@ from tests.support.askable_callers import Person, accept, client_of, told
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import gateway_of
 from tests.support.calling import ask
-from tests.support.commands import started
+from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.guarded import STATIC_KEY, static_key
 from tests.support.waiting import eventually
@@ -173,7 +173,7 @@ async def test_calls_go_on_while_the_log_is_rotated(tmp_path: Path) -> None:
 
 async def test_stdout_has_the_lines_of_a_gateway_whose_log_is_a_dash(tmp_path: Path) -> None:
     write_project(tmp_path / "project", {"research": Agent()}, gateway={"audit_log": "-", "host": "127.0.0.1"})
-    with started(["serve"], tmp_path / "project") as program:
+    with started(["serve"], tmp_path / "project", command=PATIENT_GATEWAY) as program:
         await asyncio.to_thread(program.wait_for, "Try:")
         await ask(f"{program.url}/agents/research/mcp")
         program.signal(signal.SIGTERM)

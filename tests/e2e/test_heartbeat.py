@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from tests.support.clients import READ_SECONDS
+from tests.support.fair_time import hastened
 from tests.support.gateway import Agent
 from tests.support.listener import HOST, reserved_port
 from tests.support.scripted_llm import call_tools, hang, say
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 BEAT = {"heartbeat_seconds": 0.2}
 PATIENCE = 5.0  # seconds without a byte after which the clients and the proxy of these tests give up
-LONG = 52  # heartbeats: more than two patiences
+LONG = 28  # heartbeats: more than the patience
 NO_TOKEN = {"io.modelcontextprotocol/logLevel": "info"}
 
 
@@ -37,6 +38,11 @@ def beats(messages: Sequence[str], by: str) -> list[int]:
 
 
 async def until_beaten(call: RawCall, count: int, by: str = "solo") -> None:
+    """Return once `count` heartbeats have come, on a hastened clock."""
+    await hastened(really_beaten(call, count, by), BEAT["heartbeat_seconds"] / 2)
+
+
+async def really_beaten(call: RawCall, count: int, by: str = "solo") -> None:
     """Return once `count` heartbeats have come; each of them restarts the wait."""
     for number in range(1, count + 1):
         await eventually(lambda: _beaten(call, by) >= number, what=f"heartbeat {number} of {by}")  # noqa: B023  awaited here
@@ -144,7 +150,8 @@ async def test_clients_that_soon_give_up_survive_a_long_call_if_they_ask_for_pro
     gate = Gate()
     async with stage(tmp_path, lambda _: hang(gate, say("done")), gateway=BEAT) as staged, AsyncExitStack() as stack:
         patient, impatient = await _each_era(stack, staged.url("solo"), read_seconds=PATIENCE)
-        await asyncio.gather(*(until_beaten(call, LONG) for call in patient))
+        for call in patient:
+            await until_beaten(call, LONG)
         for call in impatient:
             with pytest.raises(httpx.ReadTimeout):
                 await call.reply()
@@ -158,6 +165,7 @@ async def test_clients_that_soon_give_up_survive_a_long_call_if_they_ask_for_pro
 async def test_a_proxy_that_soon_gives_up_lets_a_long_call_through_if_its_client_asks_for_progress(
     tmp_path: Path,
 ) -> None:
+    """The time is that of the proxy."""
     gate = Gate()
     async with (
         stage(tmp_path / "project", lambda _: hang(gate, say("done")), gateway=BEAT) as staged,
@@ -165,7 +173,7 @@ async def test_a_proxy_that_soon_gives_up_lets_a_long_call_through_if_its_client
         AsyncExitStack() as stack,
     ):
         patient, impatient = await _each_era(stack, f"{proxy}/agents/solo/mcp", read_seconds=READ_SECONDS)
-        await asyncio.gather(*(until_beaten(call, LONG) for call in patient))
+        await asyncio.gather(*(really_beaten(call, LONG) for call in patient))
         for call in impatient:  # the proxy answers in the gateway's place, or cuts an answer that has begun
             [given_up] = await asyncio.gather(call.reply(), return_exceptions=True)
             assert isinstance(given_up, httpx.RemoteProtocolError) or getattr(given_up, "status", None) == 504

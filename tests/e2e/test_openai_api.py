@@ -15,6 +15,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from pallas_gateway.config.loading.loader import Overrides
+from tests.support.fair_time import hastened
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.guarded import STATIC_KEY, guarded, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
@@ -100,7 +101,7 @@ async def talking(path: Path, **gateway: Any) -> AsyncGenerator[tuple[Stage, Plo
         "desk": Agent(source=DESK),
         "pipeline": Agent(source=PIPELINE),
         "strict": Agent(settings={"caller_params": ["temperature"], "model_capabilities": {"vision": False}}),
-        "hasty": Agent(settings={"call_timeout_seconds": 2}),
+        "hasty": Agent(settings={"call_timeout_seconds": 10}),  # before a heartbeat begins a stream
     }
     async with (
         stage(path, plot, agents, gateway={**ON, **gateway}) as staged,
@@ -417,8 +418,9 @@ async def test_what_fails_has_its_own_status_or_ends_the_stream_that_has_begun(t
         failures: dict[tuple[str, bool], tuple[Any, ...]] = {}
         for told, model in [("fail", "solo"), ("hang", "hasty")]:
             for streamed in (False, True):
+                calling = stubborn.chat.completions.create(model=model, messages=said(told), stream=streamed)
                 with pytest.raises(openai.InternalServerError) as failure:
-                    await stubborn.chat.completions.create(model=model, messages=said(told), stream=streamed)
+                    await (hastened(calling) if told == "hang" else calling)
                 failures[told, streamed] = errors_of(failure.value)
         broken = await client.chat.completions.create(model="solo", messages=said("cut"), stream=True)
         chunks: list[ChatCompletionChunk] = []
@@ -517,7 +519,7 @@ async def _read(stream: Any, chunks: list[Any]) -> None:
 
 
 async def test_a_gateway_that_stops_takes_no_more_and_tells_those_it_cuts_off(tmp_path: Path) -> None:
-    async with talking(tmp_path, drain_seconds=1) as (staged, plot, client):
+    async with talking(tmp_path, drain_seconds=20) as (staged, plot, client):
         whole = asyncio.ensure_future(client.chat.completions.create(model="solo", messages=said("hang")))
         chunks = await client.chat.completions.create(model="solo", messages=said("slowly"), stream=True)
         first = await anext(chunks)
@@ -528,7 +530,7 @@ async def test_a_gateway_that_stops_takes_no_more_and_tells_those_it_cuts_off(tm
             await client.chat.completions.create(model="solo", messages=said("hi"))
         still = [model.id async for model in client.models.list()]
         with pytest.raises(openai.InternalServerError) as cut_off:
-            await whole
+            await hastened(whole)
         with pytest.raises(openai.APIError) as in_the_stream:
             await _read(chunks, [])
 

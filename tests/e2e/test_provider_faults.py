@@ -13,8 +13,8 @@ import openai
 import pytest
 
 from pallas_gateway.calls.provider_failures import CUT_OFF, INCOMPLETE, UNREACHED
-from pallas_gateway.limits import LlmLimits
 from tests.support.calling import Answer, answer_of, ask
+from tests.support.fair_time import hastened
 from tests.support.listener import reserved_port
 from tests.support.provider_gateways import Provider, deltas_of, serving
 from tests.support.provider_matrix import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from tests.support.gateway import Limits
+    from tests.support.clients import RawCall
     from tests.support.provider_gateways import Served
     from tests.support.scripted_llm import LlmRequest, Script, Turn
 
@@ -100,7 +100,7 @@ FAULTS: Mapping[str, Fault] = {
     "a page": Fault(lambda _: PAGE, "its provider answered 502 (try again later)", requests=3),
     "garbage": Fault(lambda _: garbage(), INCOMPLETE),
     "silence": Fault(
-        lambda _: hang(Gate()), "its provider sent nothing for 0.5 s", agent="impatient", reason="llm_timeout"
+        lambda _: hang(Gate()), "its provider sent nothing for {patience} s", agent="impatient", reason="llm_timeout"
     ),
 }
 DIFFERENT: Mapping[tuple[str, str], dict[str, Any]] = {
@@ -131,10 +131,12 @@ async def test_every_failure_is_reported_in_the_same_words(
             shared.playing(fault.script(shared)) as served,
             served.in_flight(agent=fault.agent) as call,
         ):
+            if fault.agent == "impatient":
+                await once_silent(served, call)
             answer = answer_of(await call.reply())
             said = answer.is_error, answer.text, answer.meta["stop_reason"], served.outcomes
             found[what] = (*said, len(served.llm.requests), "".join(deltas_of(call)))
-        text = f"The model could not answer: {model}: {fault.words}"
+        text = f"The model could not answer: {model}: {fault.words.format(patience=shared.provider.patience)}"
         expected[what] = (True, text, fault.reason, (0, 1), fault.requests, fault.text)
 
     assert {what: (got, expected[what]) for what, got in found.items() if got != expected[what]} == {}
@@ -186,11 +188,10 @@ async def test_a_refused_connection_is_repeated(
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
-    """Requests are repeated at once: how long the waits are is tried elsewhere."""
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries repeat requests at once."""
     for library in (openai._base_client, anthropic._base_client):
         monkeypatch.setattr(library, "INITIAL_RETRY_DELAY", 0.01)
-    limits.runtime.llm = LlmLimits(first_wait_seconds=0.01)
 
 
 def addressed(provider: Provider, port: int) -> Provider:
@@ -208,21 +209,27 @@ async def test_a_model_that_falls_silent_is_a_timeout(shared: Served) -> None:
         shared.playing([stream(["Once ", "upon."], gate)]) as served,
         served.in_flight(agent="impatient") as call,
     ):
+        await call.wait_for_notifications(2)
+        await once_silent(served, call)
         answer = answer_of(await call.reply())
 
     text, reason = failure(answer)
-    assert text.endswith(": its provider sent nothing for 0.5 s")
+    assert text.endswith(f": its provider sent nothing for {served.provider.patience} s")
     assert (reason, served.outcomes) == ("llm_timeout", (0, 1))
     assert deltas_of(call) == ["Once "]
 
 
 @in_shared_gateways("silence", providers=[GENERIC, RESPONSES, ANTHROPIC])
 async def test_a_model_that_sends_only_pings_is_a_timeout(shared: Served) -> None:
-    async with shared.playing(lambda _: Reply(200, b"", "text/event-stream", pings=b": ping\n\n")) as served:
-        answer = await ask(served.gateway.url("impatient"))
+    async with (
+        shared.playing(lambda _: Reply(200, b"", "text/event-stream", pings=b": ping\n\n")) as served,
+        served.in_flight(agent="impatient") as call,
+    ):
+        await once_silent(served, call)
+        answer = answer_of(await call.reply())
 
     text, reason = failure(answer)
-    assert text.endswith(": its provider sent nothing for 0.5 s")
+    assert text.endswith(f": its provider sent nothing for {served.provider.patience} s")
     assert (reason, served.outcomes) == ("llm_timeout", (0, 1))
 
 
@@ -240,6 +247,13 @@ async def test_a_server_that_closes_each_connection_is_said_to_cut_it_off(
 
     text, reason = failure(answer)
     assert (text.partition(": ")[2].partition(": ")[2], reason) == (CUT_OFF, "llm_error")
+
+
+async def once_silent(served: Served, call: RawCall) -> None:
+    """Hasten the time that the gateway waits for a model that has its request."""
+    await served.llm.wait_for_requests(1)
+    if not served.provider.in_threads:
+        await hastened(call.reply())
 
 
 def failure(answer: Answer) -> tuple[str, str]:

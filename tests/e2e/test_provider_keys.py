@@ -20,7 +20,7 @@ from tests.e2e.canaries import Run, leaks
 from tests.support import provider_matrix as matrix
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
-from tests.support.commands import READY_SECONDS, started
+from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
 from tests.support.gateway import Agent, module_source, write_project
 from tests.support.providers.provider import scripted_provider
 
@@ -115,7 +115,7 @@ async def test_a_key_that_its_provider_quotes_is_shown_nowhere_however_it_was_gi
         secrets = {one.provider.name: {"api_key": one.key} for one in GIVEN if one.way == "secrets"}
         (project / "fastagent.secrets.yaml").write_text(yaml.safe_dump(secrets))
         (project / ".env").write_text("".join(f"{one.variable}={one.key}\n" for one in GIVEN if one.way == "dotenv"))
-        with started(["serve"], project, environ=environ) as program:
+        with started(["serve"], project, command=PATIENT_GATEWAY, environ=environ) as program:
             await asyncio.to_thread(program.wait_for, "Registry:")
             run = Run(program, llm, "canarycallersbearer")
             answers = {one.agent: await ask(run.url(one.agent)) for one in GIVEN}

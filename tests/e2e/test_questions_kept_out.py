@@ -15,7 +15,7 @@ from tests.support.asking import FORM, URL_MESSAGE, asking_downstream
 from tests.support.asking_gateways import HUMAN, calls_the_tool_it_is_told
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
-from tests.support.commands import READY_SECONDS, started
+from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
 from tests.support.gateway import Agent, write_project
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, scripted_llm
 from tests.support.trace_collector import trace_collector
@@ -78,7 +78,7 @@ async def test_nothing_of_a_question_or_an_answer_is_logged_counted_or_traced(er
             "PALLAS_LOG_LEVEL": "DEBUG",
             "PALLAS_LOG_STDERR": "0",
         }
-        with started(["serve"], folder, environ=environ) as program:
+        with started(["serve"], folder, command=PATIENT_GATEWAY, environ=environ) as program:
             await asyncio.to_thread(program.wait_for, "Try:")
             base_url = program.url.replace("localhost", "127.0.0.1")
             await questions_of_all_kinds(f"{base_url}/agents/user/mcp", f"{base_url}/agents/top/mcp")

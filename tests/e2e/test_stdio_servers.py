@@ -20,6 +20,7 @@ from tests.e2e.stdio_world import holding, world
 from tests.support.askable_callers import Person, accept, client_of, told
 from tests.support.calling import health
 from tests.support.clients import MODERN_VERSION
+from tests.support.fair_time import hastened
 from tests.support.gateway import until_idle
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.stdio_processes import children, distinct, is_running
@@ -100,15 +101,16 @@ async def test_tools_that_a_program_has_not_listed_are_listed_with_the_next_call
 ) -> None:
     programs = limits.runtime.programs
     programs.rehearse_seconds = programs.list_seconds = programs.first_pause_seconds = 0.05
-    programs.start_seconds = 1
+    programs.start_seconds = 20
     (tmp_path / "processes").mkdir()
     (unlisted := tmp_path / "processes" / "unlisted").touch()
     async with world(tmp_path) as it:
-        assert await it.ask() == "has "
+        asking = asyncio.create_task(it.ask())
+        await eventually(lambda: it.processes.notes("tools/list"), what="the question for its tools")
+        assert await hastened(asking) == "has "
         unlisted.unlink()
-        programs.start_seconds = 20
 
-        async def has_tools() -> bool:  # not with the very next call where a busy machine has started no process in 1 s
+        async def has_tools() -> bool:
             return await it.ask() == "has p"
 
         await eventually(has_tools, what="the tools")
@@ -183,16 +185,21 @@ async def test_calls_wait_for_a_process_and_then_read_that_all_are_in_use(tmp_pa
     ("faults", "why"),
     [
         (["crash-at-start"], "its process ended with code 3"),
-        (["hang-at-start"], "no answer within 3 s"),
+        (["hang-at-start"], "no answer within 20 s"),
     ],
 )
 async def test_a_program_that_fails_at_its_start_is_left_alone_for_a_while(
     faults: list[str], why: str, tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limits.runtime.programs.start_seconds = 3 if "hang-at-start" in faults else 20
+    limits.runtime.programs.start_seconds = 20
     limits.runtime.programs.first_pause_seconds = 600
     async with world(tmp_path, *faults) as it:
-        for _ in range(5):
+        asking = asyncio.create_task(it.ask())
+        await eventually(lambda: len(it.processes.started) == 1, what="the process")
+        if "hang-at-start" in faults:
+            await hastened(asking)
+        assert await asking == "has "
+        for _ in range(4):
             assert await it.ask() == "has "
         assert await it.problem() == f"degraded: {why}"
         assert len(it.processes.started) == 1

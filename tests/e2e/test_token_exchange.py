@@ -12,6 +12,7 @@ import pytest
 from tests.support.asgi import headers_of, respond_json
 from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.downstreams import Recorder, stateless_downstream
+from tests.support.fair_time import hastened
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port, serve_app
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
@@ -201,14 +202,16 @@ async def test_a_token_endpoint_that_is_down_costs_the_tools_only(
 async def test_a_silent_token_endpoint_is_named_as_what_was_waited_for(
     tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
-    limits.runtime.attach_seconds = 3
+    limits.runtime.attach_seconds = 4  # less than the time limit of an exchange
     async with world(tmp_path, echo) as it:
-        it.login.gate = Gate()
-        assert (await ask(it.url, bearer="ann")).text == "no tools"
+        it.login.gate = gate = Gate()
+        asking = asyncio.create_task(ask(it.url, bearer="ann"))
+        await gate.wait_for_entered()
+        assert (await hastened(asking)).text == "no tools"
         assert it.notes.recorder.requests == []
 
     errors = [vars(record)["error"] for record in caplog.records if getattr(record, "server", None) == "notes"]
-    assert errors == [f"no answer within 3 s from {it.login.url}"]
+    assert errors == [f"no answer within 4 s from {it.login.url}"]
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)

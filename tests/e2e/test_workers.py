@@ -407,7 +407,7 @@ async def test_every_log_line_is_whole_and_says_its_worker(served: WorkerManager
 
 
 async def test_a_drain_ends_the_calls_of_every_worker_and_the_gateway_with_0(tmp_path: Path) -> None:
-    async with fleet(tmp_path, "--per-port") as leaving:
+    async with fleet(tmp_path, "--per-port", late_requests=True) as leaving:
         folder = _shared_folder(leaving)
         asked = [("peer", "hang"), ("root", "late errand")] * 4
         urls = {name: f"http://127.0.0.1:{leaving.ports[name]}/mcp" for name in ("root", "peer")}

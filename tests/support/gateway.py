@@ -25,6 +25,7 @@ from pallas_gateway.limits import (
     GatewayLimits,
     HealthLimits,
     ListingLimits,
+    LlmLimits,
     ProgramLimits,
     RuntimeLimits,
 )
@@ -58,9 +59,9 @@ OpenAiApi.__call__ = checked_openai(OpenAiApi.__call__)  # type: ignore[method-a
 class Limits:
     """Those of the gateways that a test serves; it may change them while one runs.
 
-    Their stops do not wait for late requests: thousands of gateways stop, few of them with clients. They wait long for
-    what answers: a machine that stands still for seconds, with the gateway and all it asks, is no failure. A test of
-    such a deadline sets it.
+    Their stops do not wait for late requests: thousands of gateways stop, few of them with clients. They soon repeat
+    requests to models. They wait long for what answers: a machine that stands still for seconds, with the gateway and
+    all it asks, is no failure. A test of such a deadline sets it.
     """
 
     gateway: GatewayLimits = field(
@@ -76,6 +77,7 @@ class Limits:
         default_factory=lambda: RuntimeLimits(
             attach_seconds=PATIENCE_SECONDS,
             listings=ListingLimits(ask_seconds=PATIENCE_SECONDS),
+            llm=LlmLimits(first_wait_seconds=0.01),
             programs=ProgramLimits(
                 start_seconds=PATIENCE_SECONDS, rehearse_seconds=PATIENCE_SECONDS, list_seconds=PATIENCE_SECONDS
             ),

@@ -72,7 +72,11 @@ async def serve_app(app: AsgiApp, *, port: int = 0, websockets: bool = False) ->
 
 @contextmanager
 def reserved_port() -> Generator[int]:
-    """Keep one port for `serve_app(port=…)` while nobody listens on it: connecting is refused until somebody does."""
+    """Keep one port for `serve_app(port=…)` or another process: connecting is refused until one of them listens.
+
+    The port stays bound for the whole block, also while the other process listens, which Linux allows to sockets that
+    name the port and have SO_REUSEADDR. It gives the port to no socket that asks for any.
+    """
     with _bound_socket(0) as sock:
         yield sock.getsockname()[1]
 

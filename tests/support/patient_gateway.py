@@ -1,7 +1,8 @@
 """`serve` in a process of its own, as patient as the gateways of `tests.support.gateway`: run by its path, with `-P`.
 
-What gateways wait for comes late on a machine that does other work beside. With a first argument `start_worker` it is
-the program of a worker. It imports nothing of the tests, which are not on the path.
+What gateways wait for comes late on a machine that does other work beside. Their stops wait for late
+requests only with `LATE_REQUESTS` in the environment. With a first argument `start_worker` it is the program of a
+worker. It imports nothing of the tests, which are not on the path.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ PATIENCE_SECONDS = 60.0
 FORKER = "TESTS_FORKER"
 """Names the descriptor of the socket to the process that forks, see `tests.support.forked`."""
 PARENT = "TESTS_PARENT"
+LATE_REQUESTS = "PALLAS_TESTS_LATE_REQUESTS"
+LATE = ("last_answers_seconds", "last_requests_seconds")
 
 
 def be_patient() -> None:
@@ -30,6 +33,7 @@ def be_patient() -> None:
 
     counting = dict.fromkeys(("postgresql", "sqlite"), PATIENCE_SECONDS)
     for part, defaults in (
+        (limits.ConnectionLimits, {} if LATE_REQUESTS in os.environ else dict.fromkeys(LATE, 0.0)),
         (limits.DatabaseLimits, {"count_seconds": counting, "use_seconds": PATIENCE_SECONDS}),
         (limits.HealthLimits, dict.fromkeys(("probe_seconds", "preflight_seconds"), PATIENCE_SECONDS)),
         (limits.ListingLimits, {"ask_seconds": PATIENCE_SECONDS}),

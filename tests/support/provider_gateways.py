@@ -55,6 +55,7 @@ class Provider:
     key: str = KEY
     more: Mapping[str, Any] = field(default_factory=dict)  # config without `{url}`
     logs_in: bool = False  # to Google, with a service account
+    in_threads: bool = False  # its library waits for answers in threads
 
     @override
     def __str__(self) -> str:
@@ -65,6 +66,11 @@ class Provider:
     def wire_model(self) -> str:
         """The model as its server names it."""
         return self.model.partition(".")[2].partition("?")[0]
+
+    @property
+    def patience(self) -> float:
+        """The seconds that `impatient` waits for the model; a clock that is hastened is not that of threads."""
+        return 0.5 if self.in_threads else 5
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -141,7 +147,7 @@ async def serving_all(path: Path, provider: Provider) -> AsyncGenerator[Served]:
         "brief": _agent(provider.model, settings={"max_iterations": 1}),
         "bare": _agent(provider.model, servers=()),
         "seeing": _agent(provider.seeing or provider.model, settings={"model_capabilities": SEEING}, servers=()),
-        "impatient": _agent(provider.model, "streaming_timeout=0.5", servers=()),
+        "impatient": _agent(provider.model, f"streaming_timeout={provider.patience}", servers=()),
     }
     async with _serving(path, provider, agents, []) as served:
         yield served

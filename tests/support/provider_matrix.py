@@ -91,6 +91,7 @@ BEDROCK = Provider(
         "AWS_EC2_METADATA_DISABLED": "true",
     },
     seeing="bedrock.amazon.nova-pro-v1:0",
+    in_threads=True,
 )
 
 CHAT = (GENERIC, OPENAI, AZURE, OPENROUTER, GROQ, HF, ALIYUN, ZAI, MOONSHOT, GOOGLEOAI, TENSORZERO)

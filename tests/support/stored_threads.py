@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from pallas_gateway.threads.service import Threads
 
 
-LONG, SHORT = 60.0, 0.4
+LONG, SHORT = 60.0, 0.04
+"""A lease that no busy machine loses, and one that soon ends or is renewed."""
 
 
 @asynccontextmanager

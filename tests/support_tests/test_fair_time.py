@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support import fair_time
-from tests.support.fair_time import SLACK_SECONDS, FairLoop
+from tests.support.fair_time import SLACK_SECONDS, FairLoop, hastened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,3 +90,36 @@ def test_a_time_limit_does_not_end_while_the_loop_stands_still(machine: Machine,
             return "in time"
 
     assert loop.run_until_complete(limited()) == "in time"
+
+
+async def test_hastened_work_waits_for_no_time_limit() -> None:
+    limits = [asyncio.get_running_loop().create_future() for _ in range(2)]
+
+    async def limited() -> list[str]:
+        return [await ended(limit) for limit in limits]
+
+    async def ended(limit: asyncio.Future[None]) -> str:
+        try:
+            async with asyncio.timeout(200):
+                await limit
+        except TimeoutError:
+            return "over"
+        return "in time"
+
+    assert await hastened(limited(), 50) == ["over", "over"]
+
+
+async def test_hastened_work_that_waits_for_more_than_time_fails() -> None:
+    waiting = asyncio.create_task(asyncio.Event().wait())
+    with pytest.raises(AssertionError, match="not done after 600 s"):
+        await hastened(waiting, 50)
+    await asyncio.wait({waiting})
+    assert waiting.cancelled()
+
+
+async def test_what_hastened_work_raises_is_raised() -> None:
+    async def broken() -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await hastened(broken())

@@ -2,14 +2,17 @@
 
 import asyncio
 import socket
+import struct
 
 import httpx
 import pytest
 
 from tests.support.asgi import Message, Receive, Scope, Send, plain_lifespan, respond, send_part, start_response
 from tests.support.leaks import assert_nothing_left, snapshot
-from tests.support.listener import black_hole, serve_app
+from tests.support.listener import black_hole, reserved_port, serve_app
 from tests.support.waiting import Gate
+
+IP_LOCAL_PORT_RANGE = 51  # of Linux; the socket module has no name for it
 
 
 class App:
@@ -111,3 +114,26 @@ async def test_black_hole_takes_connections_and_says_nothing() -> None:
         sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         with pytest.raises(TimeoutError):
             sock.recv(1)
+
+
+def only(port: int, *, reuse: bool) -> socket.socket:
+    """A socket that the system can give no other port."""
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+    try:
+        one.setsockopt(socket.IPPROTO_IP, IP_LOCAL_PORT_RANGE, struct.pack("I", port << 16 | port))
+    except OSError:
+        one.close()
+        pytest.skip("requires Linux 6.3: the range of ports of a socket")
+    return one
+
+
+def test_a_reserved_port_is_given_to_no_other_socket_until_it_is_named() -> None:
+    with reserved_port() as port, socket.create_server(("127.0.0.1", 0)) as elsewhere:
+        for reuse in (False, True):
+            with only(port, reuse=reuse) as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", 0))
+        with only(port, reuse=True) as client, pytest.raises(OSError, match="assign"):
+            client.connect(elsewhere.getsockname())
+        with socket.create_server(("127.0.0.1", port)) as named:
+            assert named.getsockname()[1] == port

@@ -19,6 +19,7 @@ from tests.support.asking_gateways import calls_the_tool_it_is_told
 from tests.support.calling import answer_of
 from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.gateway import Agent, running, write_project
+from tests.support.leases import let_leases_end
 from tests.support.scripted_llm import scripted_llm
 from tests.support.waiting import eventually
 
@@ -26,12 +27,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ACCEPT = {"action": "accept", "content": {"name": "Ada"}}
-LEASE_SECONDS = 6  # longer than a busy machine stands still
 
 
 async def last(api: httpx.AsyncClient, thread_id: str) -> dict[str, Any]:
     """The newest answer of a thread."""
     return dict((await api.get(f"/threads/{thread_id}/messages")).json()["messages"][-1])
+
+
+async def accepted(api: httpx.AsyncClient, thread_id: str, question: str) -> dict[str, Any]:
+    """Answer a question of a thread; return the answer of the agent."""
+    response = await api.post(f"/threads/{thread_id}/answers", json={"answers": {question: ACCEPT}})
+    return dict(response.raise_for_status().json())
 
 
 @pytest.mark.needs("postgresql")
@@ -48,8 +54,6 @@ async def test_a_question_is_answered_at_another_process_also_when_its_own_was_k
             servers={"asking": {"url": downstream.url}},
             gateway={
                 "database": "${THREADS_URL}",
-                "threads_lease_seconds": LEASE_SECONDS,
-                "queue_seconds": 60,  # for the end of a lease
                 "state_keys": ["k" * 32],
             },
         )
@@ -72,8 +76,7 @@ async def test_a_question_is_answered_at_another_process_also_when_its_own_was_k
                 refused = await here.post(
                     f"/threads/{thread_id}/answers", json={"answers": {question: {"action": "accept"}}}
                 )
-                body = {"answers": {question: ACCEPT}}
-                answered = (await here.post(f"/threads/{thread_id}/answers", json=body)).raise_for_status().json()
+                answered = await accepted(here, thread_id, question)
                 stored = await last(here, thread_id)
 
                 streamed, other = await asked()
@@ -88,18 +91,18 @@ async def test_a_question_is_answered_at_another_process_also_when_its_own_was_k
                 by_mcp = await asked_at(f"{there.removesuffix('/api/v1')}/agents/user/mcp")
                 requests = len(llm.requests)
                 program.signal(signal.SIGKILL)
-                body = {"answers": {left[1]: ACCEPT}}  # the lease of the killed process still holds
-                resumed = (await here.post(f"/threads/{left[0]}/answers", json=body)).raise_for_status().json()
+
+                resumed = await accepted(here, *left)  # the lease of the killed process still holds
                 by_mcp_resumed = answer_of(await by_mcp.repeat(url=served.url("user")))
 
                 async def ended() -> dict[str, Any] | None:
                     answer = await last(here, lost)
                     return answer if answer["status"] == "error" else None
 
+                await let_leases_end(database_url)
                 abandoned = await eventually(ended, what="the end of the lease")
                 waiting = await last(here, later[0])
-                body = {"answers": {later[1]: ACCEPT}}
-                resumed_later = (await here.post(f"/threads/{later[0]}/answers", json=body)).raise_for_status().json()
+                resumed_later = await accepted(here, *later)
                 turns_of_the_model = len(llm.requests) - requests
                 late = await here.post(f"/threads/{lost}/answers", json={"answers": {open_question: ACCEPT}})
                 followed = await here.post(f"/threads/{lost}/answers", json={"answers": {}})

@@ -16,6 +16,7 @@ import pytest_asyncio
 from pallas_gateway.identity.static_keys import hash_of
 from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.gateway import Agent, running, write_project
+from tests.support.leases import let_leases_end
 from tests.support.scripted_llm import hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
@@ -28,17 +29,17 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.needs("postgresql")]
 CALLERS = 50
-LEASE_SECONDS = 6  # longer than a busy machine stands still
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """The two gateways: `addresses` of the one in this process and of the `program`."""
+    """The two gateways of one database: `addresses` of the one in this process and of the `program`."""
 
     program: Program
     http: httpx.AsyncClient
     gate: Gate
     addresses: Sequence[str]
+    database: str
 
     async def chat(self, replica: int, message: str, *, caller: int = 0, **body: Any) -> httpx.Response:
         """Ask one of them, as one of the callers."""
@@ -70,7 +71,6 @@ async def replicas(server: PostgreSql, tmp_path_factory: pytest.TempPathFactory)
         llm = await stack.enter_async_context(scripted_llm(script))
         settings = {
             "database": "${THREADS_URL}",
-            "threads_lease_seconds": LEASE_SECONDS,
             "queue_seconds": 60,  # fifty of them wait for one thread
             "auth": {"tokens": tokens},
         }
@@ -83,7 +83,7 @@ async def replicas(server: PostgreSql, tmp_path_factory: pytest.TempPathFactory)
         await asyncio.to_thread(program.wait_for, "Try:")
         http = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, timeout=60, limits=NO_LIMITS))
         bases = (served.base_url, program.url.replace("localhost", "127.0.0.1"))
-        yield Replicas(program, http, gate, [f"{base}/api/v1" for base in bases])
+        yield Replicas(program, http, gate, [f"{base}/api/v1" for base in bases], environ["THREADS_URL"])
         gate.open()
 
 
@@ -136,6 +136,7 @@ async def test_a_thread_whose_gateway_was_killed_goes_on_at_the_other_one(replic
     async def ended() -> bool:
         return bool((await replicas.messages(0, thread_id)).json()["messages"][-1]["status"] == "error")
 
+    await let_leases_end(replicas.database)
     await eventually(ended, what="the end of the lease")
     answer = (await replicas.chat(0, "go on", threadId=thread_id)).raise_for_status().json()
     told = (await replicas.messages(0, thread_id)).json()["messages"]

@@ -363,7 +363,7 @@ async def test_a_renewal_that_comes_after_the_end_is_no_loss_of_the_thread(
 
     async with opened(database_url) as threads:
         thread = await threads.store.create("me", "solo")
-        store = SlowToRenew(threads._database, LeaseTerms(SHORT))
+        store = SlowToRenew(threads._database, LeaseTerms(LONG))
         async with Turns(store, SHORT).turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
             await asyncio.wait_for(store.begun.wait(), 20)
             await turn.end(TurnOutcome(Message("assistant", "fine")))
@@ -409,7 +409,7 @@ async def test_an_answer_that_comes_after_another_process_cancelled_its_turn_is_
 
 
 async def test_what_a_vanished_writer_left_is_an_error_and_the_thread_goes_on(database_url: str) -> None:
-    async with opened(database_url, SHORT) as gone, opened(database_url, SHORT) as threads:
+    async with opened(database_url, SHORT) as gone, opened(database_url) as threads:
         thread = await threads.store.create("me", "solo")
         lease = await gone.store.begin_turn(thread.id, Message("user", "one"), "call")
         assert lease is not None

@@ -28,6 +28,7 @@ from pallas_gateway.ledger.counters import Counters
 from pallas_gateway.ledger.protocol import CallEntry
 from pallas_gateway.ledger.rules import Rules
 from pallas_gateway.ledger.stored_counters import StoredCounters
+from tests.support.fair_time import hastened
 from tests.support.older_tables import migrations_up_to, write_as_of_0006
 from tests.support.stored_threads import services, turns_of
 from tests.support.waiting import eventually
@@ -179,12 +180,12 @@ async def alive_until(replica: Replica) -> float:
 
 
 async def test_a_lease_lasts_as_long_as_its_call(database_url: str) -> None:
-    async with replicas(database_url, 1, {"calls_at_once": 1}, lease_seconds=0.4) as (one,):
+    async with replicas(database_url, 1, {"calls_at_once": 1}, lease_seconds=0.04) as (one,):
         await one.begin(entry())
         first = await alive_until(one)
 
         async def is_later() -> bool:
-            return await alive_until(one) > first + 0.8
+            return await alive_until(one) > first + 0.08
 
         await eventually(is_later, what="renewals for two times of the lease")
 
@@ -234,7 +235,7 @@ async def test_what_a_process_holds_is_what_the_database_has_after_an_outage(dat
 
 async def test_a_transaction_that_hangs_is_given_up_and_never_counts(database_url: str) -> None:
     of = {"calls_per_minute": 5, "calls_at_once": 5}
-    async with replicas(database_url, 2, of, answer_seconds=2) as (one, two):
+    async with replicas(database_url, 2, of, answer_seconds=20) as (one, two):
         await one.end(await one.begin(entry("key:bob")) or 0)
         locked, release = asyncio.Event(), asyncio.Event()
 
@@ -245,17 +246,13 @@ async def test_a_transaction_that_hangs_is_given_up_and_never_counts(database_ur
 
         holding = asyncio.create_task(two.database.write(hold, seconds=60))
         await locked.wait()
-        loop = asyncio.get_running_loop()
-        began = loop.time()
         with pytest.raises(DatabaseUnavailableError):
-            await one.begin(entry("key:bob"))
-        took = loop.time() - began
+            await hastened(one.begin(entry("key:bob")))
         with pytest.raises(DatabaseUnavailableError):  # at once
             await one.begin(entry("key:bob"))
         release.set()
         await holding
         await one.database._transactions.wait_until_idle()
-        assert took < 10
         assert await rows(two, tables.call_leases) == 0
         assert await rows(two, tables.counted_calls) == 1
         await one.database.try_out()

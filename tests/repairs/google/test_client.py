@@ -6,9 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pallas_gateway.limits import LlmLimits
 from tests.support.calling import ask
-from tests.support.gateway import limited
 from tests.support.listener import reserved_port
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import GEMINI
@@ -21,8 +19,7 @@ SOON_SECONDS = 5.0
 
 
 async def test_a_refused_connection_is_reported_soon(tmp_path: Path) -> None:
-    with reserved_port() as port, limited() as limits:
-        limits.runtime.llm = LlmLimits(first_wait_seconds=0.01)
+    with reserved_port() as port:
         closed = replace(GEMINI, config={**GEMINI.config, "base_url": f"http://127.0.0.1:{port}"})
         async with serving(tmp_path, closed, []) as served, asyncio.timeout(SOON_SECONDS):
             answer = await ask(served.url)

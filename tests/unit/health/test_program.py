@@ -104,8 +104,8 @@ async def test_a_program_that_does_not_answer_is_told(source: str, says: str) ->
 
 @pytest.mark.parametrize("source", [HANG, f"sys.stdin.close(); {HANG}", f"os.close(1); {HANG}", f"print('{{'); {HANG}"])
 async def test_a_program_that_hangs_costs_the_time_of_one_probe(source: str) -> None:
-    limits = HealthLimits(probe_seconds=1, leave_seconds=0.1)
-    assert await error_of(python(source), limits) == "started, but no answer within 1 s"
+    limits = HealthLimits(probe_seconds=0.3, leave_seconds=0.1)
+    assert await error_of(python(source), limits) == "started, but no answer within 0.3 s"
 
 
 async def test_a_server_without_a_command_is_told() -> None:
