@@ -19,6 +19,7 @@ from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import black_hole, serve_app
 from tests.support.one_user import ADD, named_tools, use, world
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
 from tests.support.waiting import Gate, eventually
 
@@ -284,8 +285,7 @@ async def test_silent_downstream_is_waited_for_by_all_calls_at_once(tmp_path: Pa
         assert {answer.text for answer in await asyncio.gather(*calls)} == {"no tools"}
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
-@pytest.mark.parametrize("forwards", [False, True])
+@pairs({"status": [401, 403, 404, 500, 503], "forwards": [True, False]})
 async def test_refusing_downstream_costs_its_tools_only(status: int, forwards: bool, tmp_path: Path) -> None:
     async with refusing(status, {"www-authenticate": 'Bearer realm="tests"'} if status == 401 else None) as server:
         settings = {"url": server.url, "forward_inbound_auth": forwards}
@@ -337,14 +337,15 @@ async def test_downstream_that_talks_nonsense_costs_its_tools_only(
             await until_idle(it.served)
 
 
-@pytest.mark.parametrize("version", EACH_VERSION)
-@pytest.mark.parametrize(
-    ("era", "mark"),
-    [
-        ("initialize", {"forward_inbound_auth": True}),
-        ("modern", {"forward_inbound_auth": True}),
-        ("both", {"auth": {"forward": "huggingface"}}),  # fast-agent's own word for it
-    ],
+@pairs(
+    {
+        "era, mark": [
+            ("initialize", {"forward_inbound_auth": True}),
+            ("modern", {"forward_inbound_auth": True}),
+            ("both", {"auth": {"forward": "huggingface"}}),  # fast-agent's own word for it
+        ],
+        "version": EACH_VERSION,
+    }
 )
 async def test_bearer_goes_to_downstreams_that_opted_in_and_to_no_other(
     era: Era, mark: Mapping[str, Any], version: str, tmp_path: Path

@@ -332,8 +332,9 @@ async def test_the_registry_api_lists_by_name_in_pages(tmp_path: Path) -> None:
     assert all(answer.json()["error"].startswith("limit: ") for answer in refused)
 
 
-@pytest.mark.parametrize("name", ["com.example.test%2Ftech-research", "com.example.test/tech-research"])
-@pytest.mark.parametrize("api", ["/v0", "/v0.1"])
+@pytest.mark.parametrize(
+    ("api", "name"), [("/v0", "com.example.test%2Ftech-research"), ("/v0.1", "com.example.test/tech-research")]
+)
 async def test_the_registry_api_has_each_entry_by_its_name_and_version(api: str, name: str, tmp_path: Path) -> None:
     async with registry(tmp_path, {"tech_research": Agent(), "other": Agent()}) as http:
         listed = (await http.get(f"{api}/servers", params={"search": "Tech-Re", "version": "latest"})).json()

@@ -16,6 +16,7 @@ from tests.support.asking import FORM, asking_downstream
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.guarded import static_key
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import say, scripted_llm
 from tests.support.stdio_processes import Processes
 from tests.support.waiting import eventually
@@ -166,8 +167,7 @@ async def test_arguments_that_nobody_can_be_sent_are_refused(approved: bool, tmp
     assert "half a surrogate pair" in answer.json()["error_description"]
 
 
-@pytest.mark.parametrize("pattern", ["asking/wi*", "destructive"])
-@pytest.mark.parametrize("unasked", ["deny", "allow"])
+@pairs({"pattern": ["asking/wi*", "destructive"], "unasked": ["deny", "allow"]})
 async def test_a_tool_under_approval_runs_only_when_the_request_says_so(
     pattern: str, unasked: str, tmp_path: Path
 ) -> None:
@@ -309,8 +309,7 @@ async def test_only_the_server_of_the_tool_is_connected(tmp_path: Path) -> None:
             "notes": {"url": notes.url},
             "mine": {"url": mine.url, "forward_inbound_auth": True},
         }
-        project = write_project(tmp_path, {"lead": Agent(["notes", "mine"])}, servers=servers)
-        async with running(project) as served:
+        async with running(write_project(tmp_path, {"lead": Agent(["notes", "mine"])}, servers=servers)) as served:
             path = f"{served.base_url}/api/agents/lead/tools/notes/add"
             async with httpx.AsyncClient(trust_env=False, headers={"Authorization": "Bearer of-anna"}) as http:
                 answer = await http.post(path, json={"arguments": {"a": 1, "b": 1}})
