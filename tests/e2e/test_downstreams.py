@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.hosting.agent_state import State
-from tests.support.asgi import plain_lifespan, respond
+from tests.support.asgi import http_only, respond
 from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
@@ -269,12 +269,10 @@ async def test_silent_downstream_costs_its_tools_and_a_bounded_time(
 async def test_silent_downstream_is_waited_for_by_all_calls_at_once(tmp_path: Path) -> None:
     gate = Gate()
 
+    @http_only
     async def silent(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        else:
-            await gate.enter()
-            await respond(send, 500, "")
+        await gate.enter()
+        await respond(send, 500, "")
 
     async with serve_app(silent) as listener, world(tmp_path, named_tools, silent=f"{listener.base_url}/mcp") as it:
         calls = [asyncio.create_task(ask(it.url, version=EACH_VERSION[n % 2])) for n in range(10)]
@@ -321,11 +319,9 @@ async def test_downstream_that_talks_nonsense_costs_its_tools_only(
 ) -> None:
     limits.runtime.attach_seconds = limits.runtime.attach_seconds_after_timeout = 1
 
+    @http_only
     async def babbling(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        else:
-            await respond(send, 200, body, content_type=content_type)
+        await respond(send, 200, body, content_type=content_type)
 
     async with serve_app(babbling) as listener, stateless_downstream() as tools:
         servers = {"babbling": f"{listener.base_url}/mcp", "tools": tools.url}

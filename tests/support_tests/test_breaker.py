@@ -4,18 +4,16 @@ import asyncio
 
 import httpx
 
-from tests.support.asgi import Receive, Scope, Send, end_body, plain_lifespan, send_part, start_response
+from tests.support.asgi import Receive, Scope, Send, end_body, http_only, send_part, start_response
 from tests.support.breaker import Breaker, breaker
 from tests.support.listener import serve_app
 
 PIECE = "piece " * 100
 
 
+@http_only
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
     """Answers in ten pieces."""
-    if scope["type"] == "lifespan":
-        await plain_lifespan(receive, send)
-        return
     await start_response(send, 200, content_type="text/plain")
     for _ in range(10):
         await send_part(send, PIECE)
