@@ -60,7 +60,7 @@ async def last_call(path: Path, ports: list[int]) -> AsyncGenerator[tuple[Runnin
         return hang(gate, say("the last answer")) if request.last_user_text == "wait" else say("an answer")
 
     agents = {"stays": Agent(settings={"port": stays}), "goes": Agent(settings={"port": goes})}
-    settings = {"gateway": {"host": LOCAL}, "deployment": {"registry_port": registry, "host": LOCAL}}
+    settings: dict[str, Any] = {"gateway": {"host": LOCAL}, "deployment": {"registry_port": registry, "host": LOCAL}}
     async with gateway_and_model(path, agents, script, overrides=PER_PORT, **settings) as (served, _):
         last = asyncio.create_task(ask(url(goes), "wait"))
         await gate.wait_for_entered()

@@ -127,11 +127,11 @@ async def test_tools_that_the_agent_may_not_use_are_not_there(tmp_path: Path) ->
 
 
 async def test_callers_that_may_not_run_the_agent_are_refused(tmp_path: Path) -> None:
-    refused = {
+    refused: dict[tuple[str | None, str], int] = {
         (None, "lead"): 401, ("nobody", "lead"): 401, ("viewer", "lead"): 403, ("none", "lead"): 404,
         ("anna", "other"): 404, ("anna", "missing"): 404,
     }  # fmt: skip
-    answers = {}
+    answers: dict[tuple[str | None, str], int] = {}
     async with serving(tmp_path) as tools:
         for who, agent in refused:
             async with tools.client(who) as http:
@@ -341,7 +341,8 @@ async def test_a_server_that_is_away_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("off", ["console_run_tools", "console"])
 async def test_switched_off_there_is_no_such_endpoint(off: str, tmp_path: Path) -> None:
-    async with serving(tmp_path, **{off: False}) as tools:
+    settings: dict[str, Any] = {off: False}
+    async with serving(tmp_path, **settings) as tools:
         answer = await tools.run("notes/add", {"a": 1, "b": 1})
         details = await tools.get("/api/agents/lead")
         assert tools.notes.recorder.calls() == []
