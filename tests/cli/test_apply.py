@@ -16,6 +16,7 @@ import pytest
 from pallas_gateway.client import differences
 from tests.support import forked
 from tests.support.commands import GATEWAY, READY_SECONDS
+from tests.support.pairs import pairs
 
 if TYPE_CHECKING:
     from tests.support.commands import Command
@@ -100,36 +101,43 @@ def test_a_change_is_shown_and_written_only_with_yes(run: Command, file: Path) -
     assert {path.name for path in file.parent.iterdir()} == {"agents.yaml", "new.yaml"}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("{added: {module: m}}", ([], ["    added:", "      module: m"])),
-        (
-            '{added: {module: m, description: "a\\nb"}}',
-            ([], ["    added:", "      module: m", "      description: |-", "        a", "        b"]),
-        ),
-        ("{other: {module: agents.other}}", ([OTHER], ["    other: {module: agents.other}"])),
-        ("{research: {module: agents.research, title: Research}}", (["        depends_on:", "        - other"], [])),
-        (
-            "{research: {module: agents.research, title: Research, depends_on: [other, quiet]}}",
-            (["        depends_on:", "        - other"], ["        depends_on: [other, quiet]"]),
-        ),
-        (
-            "{research: {module: agents.research, title: Research, depends_on: [other], port: 8201}}",
-            ([], ["        port: 8201"]),
-        ),
-        (
-            "{research: {module: agents.research, title: 'on', depends_on: [other]}}",
-            (['        title:   "Research"'], ["        title: 'on'"]),
-        ),
-        ("{quiet: {module: agents.quiet, max_iterations: 9, max_in_flight: 2}}", ([], ["        max_iterations: 9"])),
-        (
-            "{quiet: {module: agents.quiet}}",
-            (["        <<: *limits", "        module: agents.quiet"], ["      module: agents.quiet"]),
-        ),
-    ],
+@pairs(
+    {
+        "text, expected": [
+            ("{added: {module: m}}", ([], ["    added:", "      module: m"])),
+            (
+                '{added: {module: m, description: "a\\nb"}}',
+                ([], ["    added:", "      module: m", "      description: |-", "        a", "        b"]),
+            ),
+            ("{other: {module: agents.other}}", ([OTHER], ["    other: {module: agents.other}"])),
+            (
+                "{research: {module: agents.research, title: Research}}",
+                (["        depends_on:", "        - other"], []),
+            ),
+            (
+                "{research: {module: agents.research, title: Research, depends_on: [other, quiet]}}",
+                (["        depends_on:", "        - other"], ["        depends_on: [other, quiet]"]),
+            ),
+            (
+                "{research: {module: agents.research, title: Research, depends_on: [other], port: 8201}}",
+                ([], ["        port: 8201"]),
+            ),
+            (
+                "{research: {module: agents.research, title: 'on', depends_on: [other]}}",
+                (['        title:   "Research"'], ["        title: 'on'"]),
+            ),
+            (
+                "{quiet: {module: agents.quiet, max_iterations: 9, max_in_flight: 2}}",
+                ([], ["        max_iterations: 9"]),
+            ),
+            (
+                "{quiet: {module: agents.quiet}}",
+                (["        <<: *limits", "        module: agents.quiet"], ["      module: agents.quiet"]),
+            ),
+        ],
+        "newline": ["\n", "\r\n"],
+    }
 )
-@pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_only_the_lines_that_change_are_others_afterwards(
     text: str, expected: tuple[list[str], list[str]], newline: str, run: Command, file: Path
 ) -> None:

@@ -57,8 +57,7 @@ def test_the_example_needs_no_extra(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("key", ["database", "threads"])
-@pytest.mark.parametrize("command", ["check", "serve"])
+@pytest.mark.parametrize(("command", "key"), [("check", "threads"), ("serve", "database")])
 def test_a_database_without_its_packages_is_a_problem_among_the_others(
     command: str, key: str, run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,12 +75,12 @@ def test_a_database_without_its_packages_is_a_problem_among_the_others(
     ]
 
 
-@pytest.mark.parametrize("key", ["database", "threads"])
-def test_check_online_tries_no_database_without_its_packages(key: str, tmp_path: Path) -> None:
-    write_project(tmp_path, {"echo": Agent()}, gateway={key: "sqlite:///threads.db"})
-    environ = {"PYTHONPATH": str(ROOT)}
-    with started([], tmp_path, command=("-c", CHECK_ONLINE), environ=environ, is_real=True) as program:
+def test_check_online_tries_no_database_without_its_packages(tmp_path: Path) -> None:
+    write_project(tmp_path, {"echo": Agent()}, gateway={"database": "sqlite:///threads.db"})
+    with started(
+        [], tmp_path, command=("-c", CHECK_ONLINE), environ={"PYTHONPATH": str(ROOT)}, is_real=True
+    ) as program:
         ran = program.end(READY_SECONDS)
     assert (ran.code, ran.out) == (2, "")
     [problem] = ran.err.splitlines()
-    assert f" gateway.{key}: requires packages that are not installed (" in problem
+    assert " gateway.database: requires packages that are not installed (" in problem

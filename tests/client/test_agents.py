@@ -10,6 +10,7 @@ import pytest
 from pallas_gateway.client.agents.definitions import KEYS, body_of, definition_in
 from pallas_gateway.definitions import definition
 from tests.support.odd_server import odd_server
+from tests.support.pairs import pairs
 
 if TYPE_CHECKING:
     from tests.support.commands import Command
@@ -86,9 +87,11 @@ def test_an_owner_has_one_or_two_words(run: Command) -> None:
     assert (ran.code, ran.err) == (2, "OWNER is key:NAME, anonymous, or ISSUER SUBJECT.\n")
 
 
-@pytest.mark.parametrize("answer", [[], {"source": "database"}, {"source": "database", "version": "x"}, "not JSON"])
-@pytest.mark.parametrize(
-    "command", ["agents get x", "agents delete x --yes", "agents edit x", "agents restore x 1", "export x"]
+@pairs(
+    {
+        "answer": [[], {"source": "database"}, {"source": "database", "version": "x"}, "not JSON"],
+        "command": ["agents get x", "agents delete x --yes", "agents edit x", "agents restore x 1", "export x"],
+    }
 )
 def test_what_is_no_gateway_with_agents_is_one_line(run: Command, answer: object, command: str) -> None:
     with odd_server({"GET": (200, answer)}) as server:

@@ -23,7 +23,7 @@ from tests.support.listener import reserved_port
 from tests.support.odd_server import ANSWER, modern_agent, notice, odd_server, registry_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Mapping
 
     from pallas_gateway.client.chat.chat_store import ChatStore
     from pallas_gateway.client.chat.conversation import Conversation
@@ -281,58 +281,57 @@ def test_an_interrupted_turn_is_cancelled_and_kept_so(run: Command, data: Path) 
 # Commands.
 
 
-@asynccontextmanager
-async def talking(server: Answers) -> AsyncGenerator[Conversation]:
-    with opened(":memory:") as store:
-        yield await start_conversation(ChatOptions("echo", server.url), store)
-
-
 class Said:
     """What a line brings to the screen."""
 
     def __init__(self, talk: Conversation, capsys: pytest.CaptureFixture[str]) -> None:
-        self._talk = talk
+        self.talk = talk
         self._capsys = capsys
 
     async def __call__(self, line: str) -> str:
         self._capsys.readouterr()
-        await answer(self._talk, line)
+        await answer(self.talk, line)
         printed = self._capsys.readouterr()
         return (printed.out + printed.err).strip()
 
 
+@asynccontextmanager
+async def chatting(
+    capsys: pytest.CaptureFixture[str], documents: Mapping[str, Any] | None = None
+) -> AsyncGenerator[tuple[Said, Answers]]:
+    """A conversation with the agent `echo`, and the server that answers for it."""
+    with odd_server({**(documents or agent())}) as server, opened(":memory:") as store:
+        yield Said(await start_conversation(ChatOptions("echo", server.url), store), capsys), server
+
+
 async def test_parameters_are_set_shown_and_taken_back(capsys: pytest.CaptureFixture[str]) -> None:
-    with odd_server(agent()) as server:
-        async with talking(server) as talk:
-            says = Said(talk, capsys)
-            assert await says("/set temperature 0.2") == "temperature = 0.2"
-            assert await says("/set stop END, or so") == 'stop = "END, or so"'
-            assert await says("/set tools_allowlist a, b") == 'tools_allowlist = ["a", "b"]'
-            assert await says("/set toolsAllowlist a, b") == 'tools_allowlist = ["a", "b"]'
-            assert await says("/set systemAppend x") == 'system_append = "x"'
-            assert (await says("/unset systemAppend")).endswith('tools_allowlist = ["a", "b"]')
-            assert await says("/set temperature") == "temperature = 0.2. It takes a number from 0 to 2. Heat."
-            assert await says("/set system_append") == "system_append is not set. It takes a text."
-            assert (await says("/set")).splitlines() == [
-                "PARAMETER         VALUE          TAKES",
-                "temperature       0.2            a number from 0 to 2",
-                'stop              "END, or so"   a text or a list',
-                'tools_allowlist   ["a", "b"]     a list',
-                "system_append                    a text",
-            ]
-            assert await says("/set temprature 1") == (
-                "This agent takes no parameter 'temprature' (did you mean 'temperature'?). "
-                "There are: temperature, stop, tools_allowlist, system_append."
-            )
-            for value in ("hot", "9", "-0.1", "NaN"):
-                assert (
-                    await says(f"/set temperature {value}") == f"temperature takes a number from 0 to 2, not {value}."
-                )
-            assert await says("/unset top_p") == "'top_p' is not set. Set are: temperature, stop, tools_allowlist."
-            assert await says("/unset stop") == 'Set now: temperature = 0.2, tools_allowlist = ["a", "b"]'
-            await says("hi")
-            assert await says("/unset") == "Set now: nothing"
-            await says("hi")
+    async with chatting(capsys) as (says, server):
+        assert await says("/set temperature 0.2") == "temperature = 0.2"
+        assert await says("/set stop END, or so") == 'stop = "END, or so"'
+        assert await says("/set tools_allowlist a, b") == 'tools_allowlist = ["a", "b"]'
+        assert await says("/set toolsAllowlist a, b") == 'tools_allowlist = ["a", "b"]'
+        assert await says("/set systemAppend x") == 'system_append = "x"'
+        assert (await says("/unset systemAppend")).endswith('tools_allowlist = ["a", "b"]')
+        assert await says("/set temperature") == "temperature = 0.2. It takes a number from 0 to 2. Heat."
+        assert await says("/set system_append") == "system_append is not set. It takes a text."
+        assert (await says("/set")).splitlines() == [
+            "PARAMETER         VALUE          TAKES",
+            "temperature       0.2            a number from 0 to 2",
+            'stop              "END, or so"   a text or a list',
+            'tools_allowlist   ["a", "b"]     a list',
+            "system_append                    a text",
+        ]
+        assert await says("/set temprature 1") == (
+            "This agent takes no parameter 'temprature' (did you mean 'temperature'?). "
+            "There are: temperature, stop, tools_allowlist, system_append."
+        )
+        for value in ("hot", "9", "-0.1", "NaN"):
+            assert await says(f"/set temperature {value}") == f"temperature takes a number from 0 to 2, not {value}."
+        assert await says("/unset top_p") == "'top_p' is not set. Set are: temperature, stop, tools_allowlist."
+        assert await says("/unset stop") == 'Set now: temperature = 0.2, tools_allowlist = ["a", "b"]'
+        await says("hi")
+        assert await says("/unset") == "Set now: nothing"
+        await says("hi")
     first, second = [call["arguments"] for call in calls(server)]
     assert first["params"] == {"temperature": 0.2, "tools_allowlist": ["a", "b"]}
     assert "params" not in second
@@ -341,79 +340,69 @@ async def test_parameters_are_set_shown_and_taken_back(capsys: pytest.CaptureFix
 async def test_parameters_that_have_no_effect_are_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     notes = {"ignored": ["seed", "top_k"], "changed": {"max_tokens": 16384}}
     content = [{"type": "text", "text": "done"}]
-    with odd_server(agent()) as server:
-        async with talking(server) as talk:
-            says = Said(talk, capsys)
-            noted = {"resultType": "complete", "content": content, "_meta": {"pallas/params": notes}}
-            server.documents = agent({"result": noted})
-            told = "(no effect with this model: seed, top_k; max_tokens was sent as 16384)"
-            assert [await says("hi"), await says("hi")] == [f"done\n{told}", "done"]
+    async with chatting(capsys) as (says, server):
+        noted = {"resultType": "complete", "content": content, "_meta": {"pallas/params": notes}}
+        server.documents = agent({"result": noted})
+        told = "(no effect with this model: seed, top_k; max_tokens was sent as 16384)"
+        assert [await says("hi"), await says("hi")] == [f"done\n{told}", "done"]
 
 
 async def test_the_instruction_is_changed_as_far_as_callers_may(capsys: pytest.CaptureFixture[str]) -> None:
-    with odd_server(agent()) as server:
-        async with talking(server) as talk:
-            says = Said(talk, capsys)
-            assert await says("/system") == "The agent's own instruction, as it is."
-            assert await says("/system Be brief.") == 'system_append = "Be brief."'
-            assert await says("/system append Be kind.") == 'system_append = "Be kind."'
-            assert await says("/system override Be rude.") == (
-                "This agent's callers may not change its instruction (system_override is not offered)."
-            )
-            assert await says("/system off") == "The agent's own instruction, as it is."
-    assert talk.parameters == {}
+    async with chatting(capsys) as (says, _):
+        assert await says("/system") == "The agent's own instruction, as it is."
+        assert await says("/system Be brief.") == 'system_append = "Be brief."'
+        assert await says("/system append Be kind.") == 'system_append = "Be kind."'
+        assert await says("/system override Be rude.") == (
+            "This agent's callers may not change its instruction (system_override is not offered)."
+        )
+        assert await says("/system off") == "The agent's own instruction, as it is."
+    assert says.talk.parameters == {}
 
 
 async def test_an_agent_without_parameters_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    with odd_server(modern_agent(["send_message"], ANSWER)) as server:
-        async with talking(server) as talk:
-            says = Said(talk, capsys)
-            assert await says("/set") == "This agent takes no parameters from its callers."
-            assert await says("/set temperature 1") == "This agent takes no parameters from its callers."
+    async with chatting(capsys, modern_agent(["send_message"], ANSWER)) as (says, _):
+        assert await says("/set") == "This agent takes no parameters from its callers."
+        assert await says("/set temperature 1") == "This agent takes no parameters from its callers."
 
 
 async def test_threads_are_named_listed_left_and_resumed(capsys: pytest.CaptureFixture[str]) -> None:
-    with odd_server(agent()) as server:
-        async with talking(server) as talk:
-            says = Said(talk, capsys)
-            assert await says("/threads") == "No threads with echo yet."
-            assert await says("/export") == "Nothing has been said yet."
-            assert await says("/resume") == "There is no thread with echo to resume."
-            named = "This thread is 'my cats'; `--resume 'my cats'` goes on with it."
-            assert await says("/save my cats") == named
-            assert await says("/save cats") == "This thread is 'cats'; `--resume cats` goes on with it."
-            assert await says("about cats") == "done"
-            kept = "A new thread begins with your next message. The one before is kept: /resume cats"
-            assert await says("/clear") == kept
-            taken = "There is a thread 'cats' already; /resume cats continues it."
-            assert await says("/save cats") == taken
-            assert await says("about dogs") == "done"
-            assert await says("/save cats") == taken
-            assert [line.split()[:3] for line in (await says("/threads")).splitlines()] == [
-                ["THREAD", "TURNS", "LAST"],
-                ["*", "#2", "1"],
-                ["cats", "1", (await talk.turns())[0].began_at[:10]],
-            ]
-            assert await says("/resume mice") == "No thread 'mice' with echo. There are: #2, cats."
-            assert await says("/resume") == "Thread cats, 1 turn.\nyou> about cats\necho: done"
-            assert (await says("/resume #2")).splitlines()[0] == "Thread #2, 1 turn."
-            assert await says("/save") == "A thread's name is 1 to 80 characters on one line, and begins with no #."
+    async with chatting(capsys) as (says, server):
+        assert await says("/threads") == "No threads with echo yet."
+        assert await says("/export") == "Nothing has been said yet."
+        assert await says("/resume") == "There is no thread with echo to resume."
+        named = "This thread is 'my cats'; `--resume 'my cats'` goes on with it."
+        assert await says("/save my cats") == named
+        assert await says("/save cats") == "This thread is 'cats'; `--resume cats` goes on with it."
+        assert await says("about cats") == "done"
+        kept = "A new thread begins with your next message. The one before is kept: /resume cats"
+        assert await says("/clear") == kept
+        taken = "There is a thread 'cats' already; /resume cats continues it."
+        assert await says("/save cats") == taken
+        assert await says("about dogs") == "done"
+        assert await says("/save cats") == taken
+        assert [line.split()[:3] for line in (await says("/threads")).splitlines()] == [
+            ["THREAD", "TURNS", "LAST"],
+            ["*", "#2", "1"],
+            ["cats", "1", (await says.talk.turns())[0].began_at[:10]],
+        ]
+        assert await says("/resume mice") == "No thread 'mice' with echo. There are: #2, cats."
+        assert await says("/resume") == "Thread cats, 1 turn.\nyou> about cats\necho: done"
+        assert (await says("/resume #2")).splitlines()[0] == "Thread #2, 1 turn."
+        assert await says("/save") == "A thread's name is 1 to 80 characters on one line, and begins with no #."
     assert ["history" in call["arguments"] for call in calls(server)] == [False, False]
 
 
 async def test_images_go_with_their_text_or_with_the_next_message(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a b.png", "c.png"):
         Path(name).write_bytes(PNG + name.encode())
-    with odd_server(agent()) as server:
-        async with talking(server) as talk:
-            says = Said(talk, capsys)
-            assert await says("/image 'a b.png'") == "1 image will go with your next message."
-            assert await says("/image c.png") == "2 images will go with your next message."
-            assert await says("look") == "done"
-            assert await says("/image c.png and here?") == "done"
-            assert await says("/image") == "Which file? /image PATH [TEXT]|off"
-            assert await says("/image 'c.png") == "'c.png: a quote is left open."
-            assert await says("/image no.png") == "no.png: No such file or directory"
+    async with chatting(capsys) as (says, server):
+        assert await says("/image 'a b.png'") == "1 image will go with your next message."
+        assert await says("/image c.png") == "2 images will go with your next message."
+        assert await says("look") == "done"
+        assert await says("/image c.png and here?") == "done"
+        assert await says("/image") == "Which file? /image PATH [TEXT]|off"
+        assert await says("/image 'c.png") == "'c.png: a quote is left open."
+        assert await says("/image no.png") == "no.png: No such file or directory"
     sent = [call["arguments"] for call in calls(server)]
     assert [(one["message"], len(one["images"])) for one in sent] == [("look", 2), ("and here?", 1)]
 
@@ -422,20 +411,18 @@ async def test_images_of_a_message_that_was_refused_go_with_the_next(capsys: pyt
     Path("a.png").write_bytes(PNG)
     refusal = "No, because. " * 40
     failing = {"result": {"resultType": "complete", "isError": True, "content": [{"type": "text", "text": refusal}]}}
-    with odd_server(agent(call=failing)) as server:
-        async with talking(server) as talk:
-            says = Said(talk, capsys)
-            kept = "(1 image will go with your next message; /image off takes that back)"
-            assert (await says("/image a.png look")).splitlines()[-1] == kept
-            assert (await says("/image a.png look")).splitlines()[-1] == kept
-            assert (await says("/sat")).splitlines()[-1] != kept
-            document = await says("/export")
-            server.documents = agent()
-            assert await says("now?") == "done"
-            assert await says("and?") == "done"
-            await says("/image a.png")
-            assert await says("/image off") == "No image will go with your next message."
-            assert await says("bye") == "done"
+    async with chatting(capsys, agent(call=failing)) as (says, server):
+        kept = "(1 image will go with your next message; /image off takes that back)"
+        assert (await says("/image a.png look")).splitlines()[-1] == kept
+        assert (await says("/image a.png look")).splitlines()[-1] == kept
+        assert (await says("/sat")).splitlines()[-1] != kept
+        document = await says("/export")
+        server.documents = agent()
+        assert await says("now?") == "done"
+        assert await says("and?") == "done"
+        await says("/image a.png")
+        assert await says("/image off") == "No image will go with your next message."
+        assert await says("bye") == "done"
     sent = [call["arguments"] for call in calls(server)]
     assert [len(one.get("images", [])) for one in sent] == [1, 1, 1, 0, 0]
     told = [line for line in document.splitlines() if line.startswith("*No answer: ")]
@@ -443,18 +430,16 @@ async def test_images_of_a_message_that_was_refused_go_with_the_next(capsys: pyt
 
 
 async def test_a_thread_is_exported_and_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
-    with odd_server(agent()) as server:
-        async with talking(server) as talk:
-            says = Said(talk, capsys)
-            await says("/set temperature 0.2")
-            await says("hello")
-            assert await says("/export a.md") == "Written to a.md."
-            assert await says("/export a.json") == "Written to a.json."
-            assert await says("/export a.md") == "a.md is there already, nothing was written."
-            assert await says("/export no/a.md") == "no/a.md: No such file or directory"
-            shown = await says("/export")
-            began = (await talk.turns())[0].began_at
-            gateway = talk.place.gateway
+    async with chatting(capsys) as (says, _):
+        await says("/set temperature 0.2")
+        await says("hello")
+        assert await says("/export a.md") == "Written to a.md."
+        assert await says("/export a.json") == "Written to a.json."
+        assert await says("/export a.md") == "a.md is there already, nothing was written."
+        assert await says("/export no/a.md") == "no/a.md: No such file or directory"
+        shown = await says("/export")
+        began = (await says.talk.turns())[0].began_at
+        gateway = says.talk.place.gateway
     when = began[:16].replace("T", " ")
     assert shown == Path("a.md").read_text().strip()
     assert shown.splitlines() == [
@@ -481,11 +466,9 @@ async def test_tools_shows_the_tools_how_the_agent_is_and_what_it_used(capsys: p
         chunk = {"kind": "assistant_chunk", "agent": "echo", "iteration": 1, "text": "I look.", "tool_calls": [used]}
         return [notice("notifications/message", level="info", logger=LOGGER, data=chunk), ANSWER]
 
-    with odd_server(agent(call=call)) as server:
-        async with talking(server) as talk:
-            says = Said(talk, capsys)
-            assert (await says("hi")).splitlines() == ["done", "echo: I look.", 'echo → db/query {"q": 1}']
-            shown = (await says("/tools")).splitlines()
+    async with chatting(capsys, agent(call=call)) as (says, _):
+        assert (await says("hi")).splitlines() == ["done", "echo: I look.", 'echo → db/query {"q": 1}']
+        shown = (await says("/tools")).splitlines()
     assert shown[0] == "AGENT   STATUS     MESSAGE"
     assert shown[1].split(maxsplit=2) == ["echo", "degraded", "Unreachable: db"]
     assert shown[4].split()[:3] == ["echo", "db", "unreachable"]
@@ -498,16 +481,14 @@ async def test_resume_says_how_many_turns_are_not_shown_and_how_many_no_longer_g
 ) -> None:
     registry = registry_of("echo")
     registry["servers"][0]["server"]["capabilities"] = {"context_window": 1000, "max_output_tokens": 100}
-    with odd_server({**agent(), "GET": (200, registry)}) as server:
-        async with talking(server) as talk:
-            says = Said(talk, capsys)
-            await says("x" * 2000)
-            for _ in range(4):
-                await says("y" * 1000)
-            await says("/save long")
-            await says("/clear")
-            shown = (await says("/resume long")).splitlines()
-            asked = await says("y" * 1000)
+    async with chatting(capsys, {**agent(), "GET": (200, registry)}) as (says, _):
+        await says("x" * 2000)
+        for _ in range(4):
+            await says("y" * 1000)
+        await says("/save long")
+        await says("/clear")
+        shown = (await says("/resume long")).splitlines()
+        asked = await says("y" * 1000)
     left_out = "of this thread no longer go along: the model's context window of 1,000 tokens has no room for more)"
     assert shown[:2] == ["Thread long, 5 turns.", "(2 earlier turns not shown; /export shows all)"]
     assert shown[-1] == f"(the oldest 2 turns {left_out}"
@@ -515,14 +496,12 @@ async def test_resume_says_how_many_turns_are_not_shown_and_how_many_no_longer_g
 
 
 async def test_help_and_unknown_commands_say_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
-    with odd_server(agent()) as server:
-        async with talking(server) as talk:
-            says = Said(talk, capsys)
-            shown = await says("/help")
-            unknown, strange = await says("/threds"), await says("/foo")
-            assert await says("//etc/hosts") == "done"
-            with pytest.raises(EOFError):
-                await answer(talk, "/quit")
+    async with chatting(capsys) as (says, server):
+        shown = await says("/help")
+        unknown, strange = await says("/threds"), await says("/foo")
+        assert await says("//etc/hosts") == "done"
+        with pytest.raises(EOFError):
+            await answer(says.talk, "/quit")
     names = [line.split()[0] for line in shown.splitlines() if line.startswith("/")][:12]
     assert unknown == (
         f"No command '/threds' (did you mean '/threads'?). There are: {', '.join(names)}. "
@@ -533,16 +512,14 @@ async def test_help_and_unknown_commands_say_what_there_is(capsys: pytest.Captur
 
 
 async def test_after_a_turn_that_failed_the_chat_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
-    with odd_server(agent()) as server:
-        async with talking(server) as talk:
-            says = Said(talk, capsys)
-            server.documents = {"GET": (200, registry_of("other"))}
-            assert await says("hi") == "No agent 'echo'. There are: other."
-            server.documents = {"GET": (503, {})}
-            assert (await says("hi")).endswith("refused: HTTP 503")
-            server.documents = agent()
-            assert await says("hi") == "done"
-            assert [turn.state for turn in await talk.turns()] == ["error", "error", "complete"]
+    async with chatting(capsys) as (says, server):
+        server.documents = {"GET": (200, registry_of("other"))}
+        assert await says("hi") == "No agent 'echo'. There are: other."
+        server.documents = {"GET": (503, {})}
+        assert (await says("hi")).endswith("refused: HTTP 503")
+        server.documents = agent()
+        assert await says("hi") == "done"
+        assert [turn.state for turn in await says.talk.turns()] == ["error", "error", "complete"]
 
 
 async def test_turns_of_another_chat_in_the_thread_go_along_and_are_told(capsys: pytest.CaptureFixture[str]) -> None:

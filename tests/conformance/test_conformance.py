@@ -95,8 +95,7 @@ ASKED = {
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_plain_agent_fails_no_check_but_the_expected_ones(version: str, tmp_path: Path) -> None:
     conformance = installed_conformance()
-    project = write_project(tmp_path / "project", {"plain": Agent()})
-    async with running(project) as served:
+    async with running(write_project(tmp_path / "project", {"plain": Agent()})) as served:
         result = await asyncio.to_thread(
             run_suite, conformance, served.url("plain"), spec_version=version, output=tmp_path / "results"
         )
@@ -108,8 +107,7 @@ async def test_a_plain_agent_fails_no_check_but_the_expected_ones(version: str, 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_all_agents_at_once_fail_no_check_but_the_expected_ones(version: str, tmp_path: Path) -> None:
     conformance = installed_conformance()
-    project = write_project(tmp_path / "project", {"plain": Agent(), "other": Agent()})
-    async with running(project) as served:
+    async with running(write_project(tmp_path / "project", {"plain": Agent(), "other": Agent()})) as served:
         url = f"{served.base_url}/mcp"
         result = await asyncio.to_thread(run_suite, conformance, url, spec_version=version, output=tmp_path / "results")
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.support.calling import ask, health
-from tests.support.gateway import Agent, running, write_project
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.gateway import Agent, gateway_and_model
+from tests.support.scripted_llm import call_tools, hang, say
 from tests.support.stdio_processes import Processes
 from tests.support.waiting import eventually
 
@@ -85,14 +85,12 @@ async def world(
     """Serve agents with one stdio server; at the end none of its processes is left."""
     (folder := path / "processes").mkdir(exist_ok=True)
     processes = Processes(folder, era)
-    async with scripted_llm(script or uses_the_tools_it_is_told) as llm:
-        project = write_project(
-            path,
-            {name: Agent(servers=["p"], settings={"approve": list(approve)}) for name in agents},
-            llm_url=llm.base_url,
-            servers={"p": processes.settings(*faults, **settings)},
-            gateway=gateway,
-        )
-        async with running(project) as served:
-            yield World(served, processes)
+    async with gateway_and_model(
+        path,
+        {name: Agent(servers=["p"], settings={"approve": list(approve)}) for name in agents},
+        script or uses_the_tools_it_is_told,
+        servers={"p": processes.settings(*faults, **settings)},
+        gateway=gateway,
+    ) as (served, _):
+        yield World(served, processes)
     assert processes.alive == []

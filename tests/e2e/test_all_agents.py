@@ -14,7 +14,7 @@ from mcp import MCPError
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import EACH_ERA, Connect, ProgressLog, raw_client, text_of, tool_params
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
 from tests.support.guarded import METADATA, OK, Refusal, attempt, bearer, guarded, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import reserved_port
@@ -46,10 +46,8 @@ async def talking(path: Path, **gateway: Any) -> AsyncGenerator[tuple[Running, A
         "other": Agent(),
         "broken": BROKEN,
     }
-    async with scripted_llm(echo) as llm:
-        project = write_project(path, agents, llm_url=llm.base_url, gateway=gateway, deployment={"version": "7.1"})
-        async with running(project) as served:
-            yield served, llm
+    async with gateway_and_model(path, agents, echo, gateway=gateway, deployment={"version": "7.1"}) as (served, llm):
+        yield served, llm
 
 
 @pytest.mark.parametrize("connect", EACH_ERA)

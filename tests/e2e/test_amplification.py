@@ -13,8 +13,7 @@ from starlette.requests import Request
 from pallas_gateway.json_size import TOO_MANY_VALUES
 from pallas_gateway.mcp_server.envelope import McpRequest
 from tests.support.calling import EACH_VERSION, ask
-from tests.support.gateway import Agent, Running, running, write_project
-from tests.support.scripted_llm import scripted_llm
+from tests.support.gateway import Agent, Running, gateway_and_model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -38,10 +37,9 @@ DOORS = {
 @asynccontextmanager
 async def serving(path: Path, **gateway: Any) -> AsyncGenerator[tuple[Running, ScriptedLlm]]:
     options = {"openai_api": True, "database": f"sqlite:///{path}/threads.db", "max_history_entries": LIMIT, **gateway}
-    async with scripted_llm() as llm:
-        agents = {"scribe": Agent(model="generic.gpt-4o")}
-        async with running(write_project(path, agents, llm_url=llm.base_url, gateway=options)) as served:
-            yield served, llm
+    agents = {"scribe": Agent(model="generic.gpt-4o")}
+    async with gateway_and_model(path, agents, gateway=options) as (served, llm):
+        yield served, llm
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)

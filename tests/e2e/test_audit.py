@@ -40,8 +40,7 @@ def facts(line: dict[str, Any], *names: str) -> tuple[Any, ...]:
 async def test_calls_refusals_and_reloads_are_in_the_log_of_a_guarded_gateway(tmp_path: Path) -> None:
     auth = {"tokens": [static_key("run:agents:research", "view:agents:other")]}
     agents = {name: Agent() for name in ("research", "other", "hidden")}
-    project = write_project(tmp_path, agents, gateway={"audit_log": LOG, "auth": auth})
-    async with running(project) as served:
+    async with running(write_project(tmp_path, agents, gateway={"audit_log": LOG, "auth": auth})) as served:
         called = await ask(served.url("research"), SECRET, bearer=STATIC_KEY)
         async with httpx.AsyncClient(trust_env=False) as http:
             statuses = [
@@ -81,15 +80,14 @@ async def test_calls_refusals_and_reloads_are_in_the_log_of_a_guarded_gateway(tm
 
 async def test_agents_that_a_reload_changes_are_in_the_log(tmp_path: Path) -> None:
     agents = {name: Agent() for name in ("stays", "titled", "goes", "breaks")}
-    project = write_project(tmp_path, agents, gateway={"audit_log": LOG})
-    async with running(project) as served:
-        project.write_module("breaks", "this is no Python")
+    async with running(write_project(tmp_path, agents, gateway={"audit_log": LOG})) as served:
+        served.project.write_module("breaks", "this is no Python")
 
         def edit(document: dict[str, Any]) -> None:
             document["agents"]["comes"] = document["agents"].pop("goes")
             document["agents"]["titled"]["title"] = "Another title"
 
-        project.edit(edit)
+        served.project.edit(edit)
         await served.reload()
 
     start, *changed, reloaded, stop = lines(tmp_path / LOG)
@@ -134,8 +132,7 @@ async def test_approvals_and_answers_are_in_the_log_without_their_content(tmp_pa
 
 async def test_calls_are_refused_while_the_log_cannot_be_written_and_is_required(tmp_path: Path) -> None:
     gateway = {"audit_log": "later/audit.log", "audit_required": True}
-    project = write_project(tmp_path, {"research": Agent()}, gateway=gateway)
-    async with running(project) as served:
+    async with running(write_project(tmp_path, {"research": Agent()}, gateway=gateway)) as served:
         refused = await ask(served.url("research"))
         assert refused.is_error
         assert "cannot write its audit log" in refused.text

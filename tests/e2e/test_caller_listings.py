@@ -31,6 +31,7 @@ from tests.support.asgi import headers_of, respond
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.gateway import Agent, until_idle
 from tests.support.listener import reserved_port, serve_app
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import call_tools, say
 from tests.support.token_endpoint import AuthorizationServer
 
@@ -287,8 +288,7 @@ class Bouncer:
         return bounced
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("status", [401, 403, 503])
+@pairs({"kind": [*KINDS], "status": [401, 403, 503]})
 async def test_refused_caller_has_no_listing_any_more_and_others_keep_theirs(
     status: int, kind: str, tmp_path: Path
 ) -> None:

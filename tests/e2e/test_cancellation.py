@@ -15,6 +15,7 @@ from tests.support.crowds import crowd
 from tests.support.gateway import Agent, until_idle
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import reserved_port
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import call_tools, hang, say, stream
 from tests.support.waiting import Gate, eventually
 from tests.support.watching import EACH_VERSION, TOKEN, Stage, calling, speaker, stage, watch
@@ -92,8 +93,7 @@ async def cancel(client: RawClient, call: RawCall, **headers: str) -> None:
 # --- each way at each moment -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", EACH_VERSION)
-@pytest.mark.parametrize("scene", SCENES)
+@pairs({"scene": [*SCENES], "version": EACH_VERSION})
 async def test_a_closed_stream_stops_whatever_the_call_was_doing(scene: str, version: str, tmp_path: Path) -> None:
     async with busy_stage(tmp_path) as (staged, gate):
         before = snapshot()

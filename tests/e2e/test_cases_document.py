@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema
 
-from tests.support.gateway import Agent, running, write_project
-from tests.support.scripted_llm import Reply, say, scripted_llm
+from tests.support.gateway import Agent, gateway_and_model
+from tests.support.scripted_llm import Reply, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,20 +45,18 @@ def script(request: LlmRequest) -> Turn:
 
 async def test_the_program_repeats_each_case_with_its_history_parameters_and_images(tmp_path: Path) -> None:
     settings = {"caller_params": ["temperature"], "model_capabilities": {"vision": True}}
-    async with scripted_llm(script) as llm:
-        project = write_project(tmp_path / "project", {"echo": Agent(settings=settings)}, llm_url=llm.base_url)
-        async with running(project) as served:
-            cases = [
-                case(1, "Who?", "I am Ada. Who? at 0.5", history=SAID, params={"temperature": 0.5}),
-                case(2, "Look", "Nothing.", rating="bad", images=[IMAGE], url=served.url("echo")),
-                case(3, "fail", "fine"),
-            ]
-            document = {"format": "pallas-gateway-cases", "version": 1, "cases": cases}
-            jsonschema.validate(document, SCHEMA)
-            (tmp_path / "cases.json").write_text(json.dumps(document))
-            (tmp_path / "repeat.py").write_text(PROGRAM)
-            lines = (await _ran(tmp_path, served.url("echo"))).splitlines()
-            sent: list[Mapping[str, Any]] = [request.body for request in llm.requests]
+    async with gateway_and_model(tmp_path / "project", {"echo": Agent(settings=settings)}, script) as (served, llm):
+        cases = [
+            case(1, "Who?", "I am Ada. Who? at 0.5", history=SAID, params={"temperature": 0.5}),
+            case(2, "Look", "Nothing.", rating="bad", images=[IMAGE], url=served.url("echo")),
+            case(3, "fail", "fine"),
+        ]
+        document = {"format": "pallas-gateway-cases", "version": 1, "cases": cases}
+        jsonschema.validate(document, SCHEMA)
+        (tmp_path / "cases.json").write_text(json.dumps(document))
+        (tmp_path / "repeat.py").write_text(PROGRAM)
+        lines = (await _ran(tmp_path, served.url("echo"))).splitlines()
+        sent: list[Mapping[str, Any]] = [request.body for request in llm.requests]
     assert lines[0] == "c/1  rated good, now same: 'I am Ada. Who? at 0.5'"
     assert lines[1] == "c/2  rated bad, now different: 'Look at None'"
     assert lines[2].startswith("c/3  rated good, now different: '(failed: ")

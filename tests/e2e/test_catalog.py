@@ -12,7 +12,7 @@ import pytest
 from tests.support.calling import ask
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.downstreams import stateful_downstream, stateless_downstream
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 from tests.support.waiting import Gate, eventually, stopwatch
@@ -73,12 +73,11 @@ async def world(
         name: {"transport": "http", **({"url": server} if isinstance(server, str) else server)}
         for name, server in servers.items()
     }
-    async with scripted_llm(obedient) as llm:
-        project = write_project(
-            path, {"user": Agent(list(servers), source=source)}, llm_url=llm.base_url, servers=settings
-        )
-        async with running(project) as served:
-            yield World(served, llm)
+    async with gateway_and_model(path, {"user": Agent(list(servers), source=source)}, obedient, servers=settings) as (
+        served,
+        llm,
+    ):
+        yield World(served, llm)
 
 
 def obedient(request: LlmRequest) -> Turn:

@@ -6,9 +6,9 @@ import base64
 from typing import TYPE_CHECKING, Any
 
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
 from tests.support.scripted_llm import echo, hang, scripted_llm, stream
-from tests.support.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, at_terminal
+from tests.support.terminal import ALT_ENTER, CTRL_C, ENTER, TAB, at_terminal
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
@@ -30,9 +30,7 @@ async def test_talking_at_a_terminal(tmp_path: Path) -> None:
 
     async with scripted_llm(script) as llm:
         async with running(project_of(tmp_path, llm)) as served, chat(served, tmp_path) as terminal:
-            await terminal.shows("solo>")
-            await terminal.enter("hello")
-            await terminal.shows("heard: hello")
+            await terminal.talk("solo>", ("hello", "heard: hello"))
             await terminal.shows("solo>")
             await terminal.press("two \\", ENTER, "or three", ALT_ENTER, "lines", ENTER)
             await terminal.shows("heard: hello | two \r\nor three\r\nlines")
@@ -40,14 +38,10 @@ async def test_talking_at_a_terminal(tmp_path: Path) -> None:
 
             await terminal.press("/set temp", TAB, " 0.25", ENTER)
             await terminal.shows("temperature = 0.25")
-            await terminal.shows("solo>")
-            await terminal.enter("/system Be brief.")
-            await terminal.shows('system_append = "Be brief."')
-            await terminal.shows("solo>")
-
             (tmp_path / "a cat.png").write_bytes(PNG)
-            await terminal.enter("/image 'a cat.png' look")
-            await terminal.shows("| look")
+            await terminal.talk(
+                "solo>", ("/system Be brief.", 'system_append = "Be brief."'), ("/image 'a cat.png' look", "| look")
+            )
             await terminal.shows("solo>")
             assert images_in(llm.requests[-1]) == [base64.b64encode(PNG).decode()]
             assert llm.requests[-1].body["temperature"] == 0.25
@@ -65,15 +59,12 @@ async def test_talking_at_a_terminal(tmp_path: Path) -> None:
             await terminal.shows("solo>")
             await terminal.press("/sa", TAB, "cats", ENTER)
             await terminal.shows("This thread is 'cats'")
-            await terminal.shows("solo [cats]>")
-            await terminal.enter("still there?")
-            await terminal.shows("heard: hello | two \r\nor three\r\nlines | look | still there?")
-            await terminal.shows("solo [cats]>")
-            await terminal.enter("/export")
-            await terminal.shows("*No answer: cancelled*")
-            await terminal.shows("solo [cats]>")
-            await terminal.press(CTRL_D)
-            assert await terminal.ends() == 0
+            await terminal.talk(
+                "solo [cats]>",
+                ("still there?", "heard: hello | two \r\nor three\r\nlines | look | still there?"),
+                ("/export", "*No answer: cancelled*"),
+            )
+            await terminal.leave("solo [cats]>")
         assert images_in(llm.requests[-1]) == [base64.b64encode(PNG).decode()]
 
 
@@ -85,46 +76,26 @@ async def test_a_chat_killed_in_the_middle_of_an_answer_leaves_a_trail_and_goes_
 
     async with scripted_llm(script) as llm, running(project_of(tmp_path, llm)) as served:
         async with chat(served, tmp_path, "--thread", "tales") as terminal:
-            await terminal.shows("solo [tales]>")
-            await terminal.enter("hello")
-            await terminal.shows("heard: hello")
-            await terminal.shows("solo [tales]>")
-            await terminal.enter("a story")
-            await terminal.shows("Once ")
+            await terminal.talk("solo [tales]>", ("hello", "heard: hello"), ("a story", "Once "))
             terminal.kill()
             await llm.wait_for_aborted()
         async with chat(served, tmp_path, "--resume") as terminal:
             await terminal.shows("Thread tales, 2 turns.")
             await terminal.shows("✗ turn 2 has no answer and is not sent again: the chat ended before the answer came")
-            await terminal.shows("solo [tales]>")
-            await terminal.enter("and now?")
-            await terminal.shows("heard: hello | and now?")
-            await terminal.shows("solo [tales]>")
-            await terminal.enter("/quit")
+            await terminal.talk("solo [tales]>", ("and now?", "heard: hello | and now?"), ("/quit",))
             assert await terminal.ends() == 0
         assert llm.requests[-1].user_texts == ["hello", "and now?"]
 
 
 async def test_tools_lists_the_tools_of_each_server(tmp_path: Path) -> None:
-    async with scripted_llm(echo) as llm, stateless_downstream() as tools:
-        project = write_project(
-            tmp_path / "project",
-            {"solo": Agent(["tools"])},
-            llm_url=llm.base_url,
-            servers={"tools": {"url": tools.url}},
-        )
-        async with running(project) as served, chat(served, tmp_path) as terminal:
-            await terminal.shows("solo>")
-            await terminal.enter("hello")
-            await terminal.shows("heard: hello")
-            await terminal.shows("solo>")
-            await terminal.enter("/tools")
-            await terminal.shows("SERVER   TOOL")
-            await terminal.shows("tools    add")
-            await terminal.shows("AGENT   STATUS")
-            await terminal.shows("solo>")
-            await terminal.press(CTRL_D)
-            assert await terminal.ends() == 0
+    agents, listed = {"solo": Agent(["tools"])}, ("SERVER   TOOL", "tools    add", "AGENT   STATUS")
+    async with (
+        stateless_downstream() as tools,
+        gateway_and_model(tmp_path / "project", agents, servers={"tools": {"url": tools.url}}) as (served, _),
+        chat(served, tmp_path) as terminal,
+    ):
+        await terminal.talk("solo>", ("hello", "heard: hello"), ("/tools", *listed))
+        await terminal.leave("solo>")
 
 
 def project_of(folder: Path, llm: ScriptedLlm) -> Project:

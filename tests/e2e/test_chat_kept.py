@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support.asking import FORM
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import echo, hang, scripted_llm, stream
-from tests.support.terminal import CTRL_C, CTRL_D, at_terminal
+from tests.support.terminal import CTRL_C, at_terminal
 from tests.support.threads_api import ACCEPT, http_of, serving
 from tests.support.waiting import Gate
 
@@ -21,32 +21,21 @@ if TYPE_CHECKING:
 
 
 async def test_a_conversation_is_kept_by_the_gateway_and_goes_on_elsewhere(tmp_path: Path) -> None:
+    named = "solo [greetings]>"
     async with scripted_llm(echo) as llm, running(project_of(tmp_path, llm)) as served:
         async with chat(served, tmp_path) as terminal:
-            await terminal.shows("solo>")
-            await terminal.enter("hello")
-            await terminal.shows("heard: hello")
-            await terminal.shows("solo>")
-            await terminal.enter("/set maxTokens 77")
-            await terminal.shows("max_tokens = 77")
-            await terminal.shows("solo>")
-            await terminal.enter("again")
-            await terminal.shows("heard: hello | again")
-            await terminal.shows("solo>")
-            await terminal.enter("/save greetings")
-            await terminal.shows("This thread is 'greetings'")
-            await terminal.shows("solo [greetings]>")
-            await terminal.enter("/clear")
-            await terminal.shows("The one before is kept: /resume greetings")
-            await terminal.shows("solo>")
-            await terminal.enter("other")
-            await terminal.shows("heard: other")
-            await terminal.shows("solo>")
-            await terminal.enter("/save greetings")
-            await terminal.shows("There is a thread 'greetings' already")
-            await terminal.shows("solo>")
-            await terminal.press(CTRL_D)
-            assert await terminal.ends() == 0
+            await terminal.talk(
+                "solo>",
+                ("hello", "heard: hello"),
+                ("/set maxTokens 77", "max_tokens = 77"),
+                ("again", "heard: hello | again"),
+                ("/save greetings", "This thread is 'greetings'"),
+            )
+            await terminal.talk(named, ("/clear", "The one before is kept: /resume greetings"))
+            await terminal.talk(
+                "solo>", ("other", "heard: other"), ("/save greetings", "There is a thread 'greetings' already")
+            )
+            await terminal.leave("solo>")
         assert llm.requests[1].body["max_tokens"] == 77
         threads = await threads_of(served)
         assert [(one["title"], one["turns"]) for one in threads] == [(None, 1), ("greetings", 2)]
@@ -54,19 +43,13 @@ async def test_a_conversation_is_kept_by_the_gateway_and_goes_on_elsewhere(tmp_p
         async with chat(served, tmp_path, "--resume", threads[1]["id"]) as terminal:
             await terminal.shows("Thread greetings, 2 turns.")
             await terminal.shows("you> again")
-            await terminal.shows("solo [greetings]>")
-            await terminal.enter("/threads")
-            await terminal.shows(threads[0]["id"])
-            await terminal.shows("greetings")
-            await terminal.shows("solo [greetings]>")
-            await terminal.enter("third")
-            await terminal.shows("heard: hello | again | third")
-            await terminal.shows("solo [greetings]>")
-            await terminal.enter("/export")
-            await terminal.shows("## 3. You")
-            await terminal.shows("third")
-            await terminal.shows("solo [greetings]>")
-            await terminal.enter("/quit")
+            await terminal.talk(
+                named,
+                ("/threads", threads[0]["id"], "greetings"),
+                ("third", "heard: hello | again | third"),
+                ("/export", "## 3. You", "third"),
+                ("/quit",),
+            )
             assert await terminal.ends() == 0
         assert not (tmp_path / "data").exists()
 
@@ -91,19 +74,13 @@ async def test_ctrl_c_ends_the_call_at_the_gateway(tmp_path: Path) -> None:
 
     async with scripted_llm(script) as llm, running(project_of(tmp_path, llm)) as served:
         async with chat(served, tmp_path) as terminal:
-            await terminal.shows("solo>")
-            await terminal.enter("tell")
-            await terminal.shows("Once ")
+            await terminal.talk("solo>", ("tell", "Once "))
             await terminal.press(CTRL_C)
             await terminal.shows("cancelled")
             await llm.wait_for_aborted()
             await until_idle(served)
-            await terminal.shows("solo>")
-            await terminal.enter("hello")
-            await terminal.shows("heard: hello")
-            await terminal.shows("solo>")
-            await terminal.press(CTRL_D)
-            assert await terminal.ends() == 0
+            await terminal.talk("solo>", ("hello", "heard: hello"))
+            await terminal.leave("solo>")
         [thread] = await threads_of(served)
         turns = await messages_of(served, thread["id"])
         assert [one["status"] for one in turns if one["role"] == "assistant"] == ["error", "complete"]
@@ -113,64 +90,40 @@ async def test_questions_are_answered_at_the_terminal(tmp_path: Path) -> None:
     approving = Agent(["asking"], settings={"approve": ["asking/wipe"]})
     async with serving(tmp_path / "project", approving) as api:
         async with chat(api.served, tmp_path, agent="user") as terminal:
-            await terminal.shows("user>")
-            await terminal.enter("name")
-            await terminal.shows(FORM)
-            await terminal.shows("name")
-            await terminal.enter("Ada")
-            await terminal.shows("age")
+            await terminal.talk("user>", ("name", FORM))
+            await terminal.talk("name", ("Ada", "age"))
             await terminal.enter("36")
             await terminal.shows('"accept"')
-            await terminal.shows("user>")
-            await terminal.enter("/export")
-            await terminal.shows("*Used asking/name*")
-            await terminal.shows("user>")
-            await terminal.enter("/clear")  # in the same thread the model would read the first result again
-            await terminal.shows("user>")
-            await terminal.enter("wipe")
-            await terminal.shows("asking/wipe")
-            await terminal.shows("[")
-            await terminal.enter("y")
-            await terminal.shows("wiped")
-            await terminal.shows("user>")
-            await terminal.press(CTRL_D)
-            assert await terminal.ends() == 0
+            # In the same thread the model would read the first result again.
+            await terminal.talk("user>", ("/export", "*Used asking/name*"), ("/clear",), ("wipe", "asking/wipe"))
+            await terminal.talk("[", ("y", "wiped"))
+            await terminal.leave("user>")
         assert api.downstream.answers == [{"action": "accept", "content": {"name": "Ada", "age": 36}}]
 
 
 async def test_a_question_whose_client_was_killed_is_asked_again_when_the_thread_goes_on(tmp_path: Path) -> None:
     async with serving(tmp_path / "project") as api:
         async with chat(api.served, tmp_path, agent="user") as terminal:
-            await terminal.shows("user>")
-            await terminal.enter("name")
-            await terminal.shows(FORM)
+            await terminal.talk("user>", ("name", FORM))
             terminal.kill()
         async with chat(api.served, tmp_path, "--resume", agent="user") as terminal:
             await terminal.shows("Turn 1 still waits for its answer")
             await terminal.shows(FORM)
-            await terminal.shows("name")
-            await terminal.enter("Ada")
-            await terminal.shows("age")
+            await terminal.talk("name", ("Ada", "age"))
             await terminal.enter("36")
             await terminal.shows('"accept"')
-            await terminal.shows("user>")
-            await terminal.press(CTRL_D)
-            assert await terminal.ends() == 0
+            await terminal.leave("user>")
         assert api.downstream.answers == [{"action": "accept", "content": {"name": "Ada", "age": 36}}]
 
 
 async def test_a_question_that_is_answered_elsewhere_is_no_longer_asked(tmp_path: Path) -> None:
     async with serving(tmp_path / "project") as api, chat(api.served, tmp_path, agent="user") as terminal:
-        await terminal.shows("user>")
-        await terminal.enter("name")
-        await terminal.shows(FORM)
+        await terminal.talk("user>", ("name", FORM))
         [thread] = (await api.http.get("/agents/user/threads")).json()["threads"]
         [question] = (await api.last(thread["id"]))["questions"]
         await api.answer(thread["id"], {question["id"]: ACCEPT})
         await terminal.shows("Ada")
-        await terminal.shows("user>")
-        await terminal.press(CTRL_D)
-        assert await terminal.ends() == 0
+        await terminal.leave("user>")
     assert [one["action"] for one in api.downstream.answers] == ["accept"]
 
 

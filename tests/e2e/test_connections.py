@@ -18,6 +18,7 @@ from tests.support.clients import tool_params
 from tests.support.gateway import Agent, Running, running, until_idle, write_project
 from tests.support.guarded import STATIC_KEY, static_key
 from tests.support.listener import HOST
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
@@ -87,15 +88,18 @@ async def test_a_body_that_does_not_come_is_answered_with_408(tmp_path: Path, li
         assert await reader.read() == b""
 
 
-@pytest.mark.parametrize("path", ["/agents/solo/mcp", "/mcp", "/v1/chat/completions", "/api/v1/agents/solo/chat"])
-@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "stays"])
+@pairs(
+    {
+        "path": ["/agents/solo/mcp", "/mcp", "/v1/chat/completions", "/api/v1/agents/solo/chat"],
+        "leaves": {"leaves": True, "stays": False},
+    }
+)
 async def test_half_a_body_leaves_no_error_in_the_log(
     path: str, leaves: bool, tmp_path: Path, limits: Limits, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits.gateway.bodies.seconds = 30 if leaves else STILL
     settings = {"openai_api": True, "database": "sqlite:///threads.db"}
-    project = write_project(tmp_path, {"solo": Agent()}, gateway=settings)
-    async with running(project) as served:
+    async with running(write_project(tmp_path, {"solo": Agent()}, gateway=settings)) as served:
         async with connection(served) as (reader, writer):
             writer.write(POST.replace(b"/agents/solo/mcp", path.encode()) + b"Content-Length: 100\r\n\r\n{")
             if not leaves:

@@ -206,8 +206,7 @@ async def test_a_failed_reload_shows_its_problems_until_one_succeeds(console: Co
 
 
 async def test_without_the_console_its_endpoints_are_off(tmp_path: Path) -> None:
-    project = write_project(tmp_path, {"echo": Agent()}, gateway={"console": False})
-    async with running(project) as served:
+    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"console": False})) as served:
         answers = [await Console(served).get(path) for path in ("/api/agents/echo", "/api/gateway", "/api/rights")]
     why = "the console is off; `gateway.console: true` in agents.yaml enables it"
     assert [(one.status_code, one.json()["error"]) for one in answers] == [(404, why)] * 3

@@ -16,8 +16,9 @@ from pallas_gateway.serving.http_connections import connection
 from pallas_gateway.tasks import give_way
 from pallas_gateway.web import bodies
 from tests.support.calling import EACH_VERSION, Answer, ask
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
 from tests.support.listener import reserved_port
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import (
     LlmRequest,
     Reply,
@@ -80,26 +81,20 @@ async def test_the_model_sees_the_history_exactly_and_in_order(version: str, tmp
         {"role": "user", "content": ""},
         {"role": "user", "content": "***CALL_TOOL nothing {}", "images": []},
     ]
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served:
-            await ask(served.url("scribe"), "now", version=version, history=history)
-
-        [request] = llm.requests
-        assert turns_seen(request) == [SYSTEM, *((row["role"], row["content"]) for row in history), ("user", "now")]
+    async with gateway_and_model(tmp_path, {"scribe": Agent()}) as (served, llm):
+        await ask(served.url("scribe"), "now", version=version, history=history)
+    [request] = llm.requests
+    assert turns_seen(request) == [SYSTEM, *((row["role"], row["content"]) for row in history), ("user", "now")]
 
 
 @each_version
 async def test_without_history_the_model_sees_only_the_message(version: str, tmp_path: Path) -> None:
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served:
-            await ask(served.url("scribe"), "the first call", version=version, history=spoken("a", "b"))
-            await ask(served.url("scribe"), "the next call", version=version)
-            await ask(served.url("scribe"), "the next call", version=version, history=None)
-            await ask(served.url("scribe"), "the next call", version=version, history=[])
-
-        assert [turns_seen(request) for request in llm.requests[1:]] == [[SYSTEM, ("user", "the next call")]] * 3
+    async with gateway_and_model(tmp_path, {"scribe": Agent()}) as (served, llm):
+        await ask(served.url("scribe"), "the first call", version=version, history=spoken("a", "b"))
+        await ask(served.url("scribe"), "the next call", version=version)
+        await ask(served.url("scribe"), "the next call", version=version, history=None)
+        await ask(served.url("scribe"), "the next call", version=version, history=[])
+    assert [turns_seen(request) for request in llm.requests[1:]] == [[SYSTEM, ("user", "the next call")]] * 3
 
 
 MALFORMED_ROWS: list[tuple[Any, str]] = [
@@ -129,20 +124,16 @@ MALFORMED_ROWS: list[tuple[Any, str]] = [
 ]
 
 
-@each_version
 async def test_every_kind_of_malformed_row_is_skipped_with_a_warning_that_names_it(
-    version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = [row for row, _ in MALFORMED_ROWS]
     history = [*spoken("before", "and"), *rows, *spoken("after")]
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served:
-            with caplog.at_level(logging.WARNING, "pallas.agent_server"):
-                answer = await ask(served.url("scribe"), "now", version=version, history=history, conversation_id="c-7")
-
-        kept = [("user", "before"), ("assistant", "and"), ("user", "after"), ("user", "now")]
-        assert turns_seen(llm.requests[0]) == [SYSTEM, *kept]
+    async with gateway_and_model(tmp_path, {"scribe": Agent()}) as (served, llm):
+        with caplog.at_level(logging.WARNING, "pallas.agent_server"):
+            answer = await ask(served.url("scribe"), "now", history=history, conversation_id="c-7")
+    kept = [("user", "before"), ("assistant", "and"), ("user", "after"), ("user", "now")]
+    assert turns_seen(llm.requests[0]) == [SYSTEM, *kept]
     assert not answer.is_error
     [warning] = [vars(record) for record in caplog.records if record.name == "pallas.agent_server"]
     assert (warning["levelname"], warning["entries"]) == ("WARNING", len(rows))
@@ -167,13 +158,10 @@ async def test_a_history_of_nothing_but_malformed_rows_does_not_flood_the_log(
 
 async def test_text_that_is_no_unicode_costs_its_row_or_is_refused_and_never_reaches_the_model(tmp_path: Path) -> None:
     half_an_emoji = "cut in two \ud83d"  # only clients of 2026-07-28 get so far, the older era's parser refuses it
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served:
-            in_history = await ask(served.url("scribe"), "now", history=spoken("before", half_an_emoji))
-            in_message = await ask(served.url("scribe"), half_an_emoji)
-
-        assert [turns_seen(request) for request in llm.requests] == [[SYSTEM, ("user", "before"), ("user", "now")]]
+    async with gateway_and_model(tmp_path, {"scribe": Agent()}) as (served, llm):
+        in_history = await ask(served.url("scribe"), "now", history=spoken("before", half_an_emoji))
+        in_message = await ask(served.url("scribe"), half_an_emoji)
+    assert [turns_seen(request) for request in llm.requests] == [[SYSTEM, ("user", "before"), ("user", "now")]]
     assert not in_history.is_error
     assert in_message.is_error
     assert "message" in in_message.text
@@ -207,31 +195,26 @@ async def workflow() -> None: ...
     ],
 )
 async def test_the_members_of_a_workflow_see_the_history(decorator: str, readers: list[str], tmp_path: Path) -> None:
-    async with scripted_llm() as llm:
-        workflow = Agent(source=WORKFLOW.format(decorator=decorator))
-        project = write_project(tmp_path, {"team": workflow}, llm_url=llm.base_url)
-        async with running(project) as served:
-            await ask(served.url("team"), "now", history=spoken("before", "indeed"))
-
-        conversation = [("user", "before"), ("assistant", "indeed"), ("user", "now")]
-        seen = [turns_seen(request) for request in llm.requests]
+    workflow = Agent(source=WORKFLOW.format(decorator=decorator))
+    async with gateway_and_model(tmp_path, {"team": workflow}) as (served, llm):
+        await ask(served.url("team"), "now", history=spoken("before", "indeed"))
+    conversation = [("user", "before"), ("assistant", "indeed"), ("user", "now")]
+    seen = [turns_seen(request) for request in llm.requests]
     assert sorted(turns[0][1] for turns in seen if turns[1:] == conversation) == readers
 
 
 async def test_a_history_that_is_no_list_is_left_out_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served:
-            for history in ("earlier we said", {"role": "user", "content": "text"}, 7):
-                caplog.clear()
-                with caplog.at_level(logging.WARNING, "pallas.agent_server"):
-                    answer = await ask(served.url("scribe"), "now", history=history)
-                assert turns_seen(llm.requests[-1]) == [SYSTEM, ("user", "now")]
-                assert not answer.is_error
-                [warning] = [vars(record) for record in caplog.records if record.name == "pallas.agent_server"]
-                assert "list" in warning["first"][0]["why"]
+    async with gateway_and_model(tmp_path, {"scribe": Agent()}) as (served, llm):
+        for history in ("earlier we said", {"role": "user", "content": "text"}, 7):
+            caplog.clear()
+            with caplog.at_level(logging.WARNING, "pallas.agent_server"):
+                answer = await ask(served.url("scribe"), "now", history=history)
+            assert turns_seen(llm.requests[-1]) == [SYSTEM, ("user", "now")]
+            assert not answer.is_error
+            [warning] = [vars(record) for record in caplog.records if record.name == "pallas.agent_server"]
+            assert "list" in warning["first"][0]["why"]
 
 
 @each_version
@@ -279,14 +262,11 @@ async def test_a_model_with_vision_sees_the_images_of_the_turn_and_of_the_histor
     agent: Agent, fastagent: Mapping[str, Any], tmp_path: Path
 ) -> None:
     history = [{"role": "user", "content": "earlier", "images": [IMAGE]}, {"role": "assistant", "content": "I see"}]
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": agent}, llm_url=llm.base_url, fastagent=fastagent)
-        async with running(project) as served:
-            answer = await ask(served.url("scribe"), "compare", images=[IMAGE, IMAGE], history=history)
-
-        [request] = llm.requests
-        assert images_seen(request) == [[IMAGE_URL], [], [IMAGE_URL, IMAGE_URL]]
-        assert turns_seen(request)[-1] == ("user", "compare")
+    async with gateway_and_model(tmp_path, {"scribe": agent}, fastagent=fastagent) as (served, llm):
+        answer = await ask(served.url("scribe"), "compare", images=[IMAGE, IMAGE], history=history)
+    [request] = llm.requests
+    assert images_seen(request) == [[IMAGE_URL], [], [IMAGE_URL, IMAGE_URL]]
+    assert turns_seen(request)[-1] == ("user", "compare")
     assert not answer.is_error
 
 
@@ -322,19 +302,18 @@ async def test_large_images_reach_the_model_whole_and_again_where_a_request_is_r
         for byte in (b"1", b"2")
     ]
     again = fail(503, headers={"x-should-retry": "true", "retry-after-ms": "1"})
-    async with scripted_llm([say("I see"), again, say("I see")]) as llm:
-        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
-        async with running(project) as served:
-            for _ in range(2):  # the first request of a client is the library's
-                history = [{"role": "user", "content": 'é"', "images": large[:1]}]
-                answer = await ask(served.url("scribe"), "compare", images=large, history=history)
-                assert answer.text == "I see"
-
-        first, *others = llm.requests
-        urls = [f"data:image/png;base64,{image['data']}" for image in large]
-        assert images_seen(first) == [urls[:1], urls]
-        assert [request.body for request in others] == [first.body] * 2
-        assert {request.headers["content-length"] for request in llm.requests} == {first.headers["content-length"]}
+    async with gateway_and_model(
+        tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, [say("I see"), again, say("I see")]
+    ) as (served, llm):
+        for _ in range(2):  # the first request of a client is the library's
+            history = [{"role": "user", "content": 'é"', "images": large[:1]}]
+            answer = await ask(served.url("scribe"), "compare", images=large, history=history)
+            assert answer.text == "I see"
+    first, *others = llm.requests
+    urls = [f"data:image/png;base64,{image['data']}" for image in large]
+    assert images_seen(first) == [urls[:1], urls]
+    assert [request.body for request in others] == [first.body] * 2
+    assert {request.headers["content-length"] for request in llm.requests} == {first.headers["content-length"]}
 
 
 async def test_a_large_image_gives_way_to_other_calls_between_its_parts(
@@ -351,12 +330,9 @@ async def test_a_large_image_gives_way_to_other_calls_between_its_parts(
 
         monkeypatch.setattr(module, "give_way", noted)
     large = {"data": base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(1_000_000)).decode(), "mime_type": "image/png"}
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
-        async with running(project) as served:
-            answer = await ask(served.url("scribe"), "look", version=EACH_VERSION[0], images=[large])
-
-        assert images_seen(llm.requests[0]) == [[f"data:image/png;base64,{large['data']}"]]
+    async with gateway_and_model(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}) as (served, llm):
+        answer = await ask(served.url("scribe"), "look", version=EACH_VERSION[0], images=[large])
+    assert images_seen(llm.requests[0]) == [[f"data:image/png;base64,{large['data']}"]]
     assert not answer.is_error
     assert gave_way == set(parts)
 
@@ -366,14 +342,11 @@ async def test_two_agents_may_declare_different_things_of_one_model(tmp_path: Pa
         "scribe": Agent(settings={"model_capabilities": NO_VISION}),
         "seer": Agent(settings={"model_capabilities": VISION, "depends_on": ["scribe"]}),
     }
-    async with scripted_llm() as llm:
-        fastagent = {"default_model": "generic.eyes-7"}
-        project = write_project(tmp_path, agents, llm_url=llm.base_url, fastagent=fastagent)
-        async with running(project) as served:
-            seen = await ask(served.url("seer"), "look", images=[IMAGE])
-            refused = await ask(served.url("scribe"), "look", images=[IMAGE])
-
-        assert [images_seen(request) for request in llm.requests] == [[[IMAGE_URL]]]
+    fastagent = {"default_model": "generic.eyes-7"}
+    async with gateway_and_model(tmp_path, agents, fastagent=fastagent) as (served, llm):
+        seen = await ask(served.url("seer"), "look", images=[IMAGE])
+        refused = await ask(served.url("scribe"), "look", images=[IMAGE])
+    assert [images_seen(request) for request in llm.requests] == [[[IMAGE_URL]]]
     assert (seen.is_error, refused.is_error) == (False, True)
 
 
@@ -381,13 +354,10 @@ async def test_two_agents_may_declare_different_things_of_one_model(tmp_path: Pa
 async def test_images_for_a_model_without_vision_are_refused_with_the_reason(
     agent: Agent, fastagent: Mapping[str, Any], tmp_path: Path
 ) -> None:
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": agent}, llm_url=llm.base_url, fastagent=fastagent)
-        async with running(project) as served:
-            answer = await ask(served.url("scribe"), "look", images=[IMAGE])
-            refused = served.metric("pallas_calls_refused_total", agent="scribe", reason="images_unsupported")
-
-        assert llm.requests == []
+    async with gateway_and_model(tmp_path, {"scribe": agent}, fastagent=fastagent) as (served, llm):
+        answer = await ask(served.url("scribe"), "look", images=[IMAGE])
+        refused = served.metric("pallas_calls_refused_total", agent="scribe", reason="images_unsupported")
+    assert llm.requests == []
     model = (agent.model or fastagent["default_model"]).removeprefix("generic.")
     assert answer.is_error
     assert all(word in answer.text for word in ("scribe", model, "images"))
@@ -397,13 +367,10 @@ async def test_images_for_a_model_without_vision_are_refused_with_the_reason(
 
 async def test_vision_declared_for_a_model_that_fast_agent_knows_as_blind_is_refused(tmp_path: Path) -> None:
     """It would drop the image without a word, and the model would answer about nothing."""
-    async with scripted_llm() as llm:
-        agent = Agent(model="generic.glm-5.2", settings={"model_capabilities": VISION})
-        project = write_project(tmp_path, {"scribe": agent}, llm_url=llm.base_url)
-        async with running(project) as served:
-            answer = await ask(served.url("scribe"), "look", images=[IMAGE])
-
-        assert llm.requests == []
+    agent = Agent(model="generic.glm-5.2", settings={"model_capabilities": VISION})
+    async with gateway_and_model(tmp_path, {"scribe": agent}) as (served, llm):
+        answer = await ask(served.url("scribe"), "look", images=[IMAGE])
+    assert llm.requests == []
     assert answer.is_error
     assert answer.text == (
         "Agent 'scribe' uses the model 'glm-5.2', which does not take image 1 (image/png). "
@@ -415,14 +382,11 @@ async def test_vision_declared_for_a_model_that_fast_agent_knows_as_blind_is_ref
 async def test_an_image_of_a_type_that_the_model_does_not_take_is_refused_saying_which_it_takes(
     version: str, tmp_path: Path
 ) -> None:
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
-        async with running(project) as served:
-            gif = {"data": GIF, "mime_type": "image/gif"}
-            answer = await ask(served.url("scribe"), "look", version=version, images=[IMAGE, gif])
-            refused = served.metric("pallas_calls_refused_total", agent="scribe", reason="images_unsupported")
-
-        assert llm.requests == []
+    async with gateway_and_model(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}) as (served, llm):
+        gif = {"data": GIF, "mime_type": "image/gif"}
+        answer = await ask(served.url("scribe"), "look", version=version, images=[IMAGE, gif])
+        refused = served.metric("pallas_calls_refused_total", agent="scribe", reason="images_unsupported")
+    assert llm.requests == []
     assert answer.is_error
     assert answer.text == (
         "Agent 'scribe' uses the model 'gpt-4o', which does not take image 2 (image/gif). "
@@ -434,24 +398,19 @@ async def test_an_image_of_a_type_that_the_model_does_not_take_is_refused_saying
 async def test_history_keeps_the_images_of_the_types_that_the_model_takes(tmp_path: Path) -> None:
     gif = {"data": GIF, "mime_type": "image/gif"}
     history = [{"role": "user", "content": "two", "images": [gif, IMAGE]}, {"role": "assistant", "content": "thanks"}]
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
-        async with running(project) as served:
-            await ask(served.url("scribe"), "now", history=history)
-
-        assert images_seen(llm.requests[0]) == [[IMAGE_URL], [], []]
+    async with gateway_and_model(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}) as (served, llm):
+        await ask(served.url("scribe"), "now", history=history)
+    assert images_seen(llm.requests[0]) == [[IMAGE_URL], [], []]
 
 
 async def test_an_images_type_may_be_written_in_other_ways(tmp_path: Path) -> None:
     ways = {"IMAGE/PNG": "image/png", "image/jpg": "image/jpeg", "image/png; q=1": "image/png"}
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
-        async with running(project) as served:
-            for written, meant in ways.items():
-                data = JPEG if meant == "image/jpeg" else PNG
-                answer = await ask(served.url("scribe"), "look", images=[{"data": data, "mime_type": written}])
-                assert images_seen(llm.requests[-1]) == [[f"data:{meant};base64,{data}"]]
-                assert not answer.is_error
+    async with gateway_and_model(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}) as (served, llm):
+        for written, meant in ways.items():
+            data = JPEG if meant == "image/jpeg" else PNG
+            answer = await ask(served.url("scribe"), "look", images=[{"data": data, "mime_type": written}])
+            assert images_seen(llm.requests[-1]) == [[f"data:{meant};base64,{data}"]]
+            assert not answer.is_error
 
 
 async def test_images_in_the_history_of_a_model_without_vision_are_dropped_with_a_warning(
@@ -462,15 +421,12 @@ async def test_images_in_the_history_of_a_model_without_vision_are_dropped_with_
         {"role": "assistant", "content": "thank you"},
         {"role": "user", "content": "", "images": [IMAGE]},
     ]
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent(model="generic.blind-8")}, llm_url=llm.base_url)
-        async with running(project) as served:
-            with caplog.at_level(logging.WARNING, "pallas"):
-                answer = await ask(served.url("scribe"), "now", history=history)
-
-        [request] = llm.requests
-        assert images_seen(request) == [[], [], [], []]
-        roles_and_texts = turns_seen(request)
+    async with gateway_and_model(tmp_path, {"scribe": Agent(model="generic.blind-8")}) as (served, llm):
+        with caplog.at_level(logging.WARNING, "pallas"):
+            answer = await ask(served.url("scribe"), "now", history=history)
+    [request] = llm.requests
+    assert images_seen(request) == [[], [], [], []]
+    roles_and_texts = turns_seen(request)
     assert not answer.is_error
     assert roles_and_texts[1:3] == [("user", "two pictures"), ("assistant", "thank you")]
     assert roles_and_texts[3][0] == "user"  # keeps its place, with a note instead of nothing
@@ -499,16 +455,13 @@ MALFORMED_IMAGES: list[tuple[object, str]] = [
 
 
 async def test_a_malformed_image_of_the_turn_is_refused_saying_which_and_why(tmp_path: Path) -> None:
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
-        async with running(project) as served:
-            for images, said in MALFORMED_IMAGES:
-                answer = await ask(served.url("scribe"), "look", images=images)
-                assert answer.is_error
-                assert said in answer.text
-            refused = served.metric("pallas_calls_refused_total", agent="scribe", reason="bad_image")
-
-        assert llm.requests == []
+    async with gateway_and_model(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}) as (served, llm):
+        for images, said in MALFORMED_IMAGES:
+            answer = await ask(served.url("scribe"), "look", images=images)
+            assert answer.is_error
+            assert said in answer.text
+        refused = served.metric("pallas_calls_refused_total", agent="scribe", reason="bad_image")
+    assert llm.requests == []
     assert refused == len(MALFORMED_IMAGES)
 
 
@@ -589,26 +542,24 @@ def assert_is_one_sentence(answer: Answer) -> None:
 
 
 async def test_a_model_that_fails_is_an_error_of_one_sentence_and_soon(tmp_path: Path) -> None:
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served:
-            for count, (name, failure) in enumerate(FAILURES.items(), start=1):
-                llm.restart(failure if isinstance(failure, list) else [failure] * 3)
-                async with asyncio.timeout(FAILURE_SECONDS):
-                    answer = await ask(served.url("scribe"), "hello")
-                llm.restart(echo)
-                afterwards = await ask(served.url("scribe"), "and now?")
-                outcomes = [
-                    served.metric("pallas_send_message_total", agent="scribe", outcome=outcome)
-                    for outcome in ("error", "ok")
-                ]
-                await until_idle(served)
+    async with gateway_and_model(tmp_path, {"scribe": Agent()}) as (served, llm):
+        for count, (name, failure) in enumerate(FAILURES.items(), start=1):
+            llm.restart(failure if isinstance(failure, list) else [failure] * 3)
+            async with asyncio.timeout(FAILURE_SECONDS):
+                answer = await ask(served.url("scribe"), "hello")
+            llm.restart(echo)
+            afterwards = await ask(served.url("scribe"), "and now?")
+            outcomes = [
+                served.metric("pallas_send_message_total", agent="scribe", outcome=outcome)
+                for outcome in ("error", "ok")
+            ]
+            await until_idle(served)
 
-                assert_is_one_sentence(answer)
-                assert answer.text.startswith("The model could not answer: "), name
-                assert answer.meta["stop_reason"] == "llm_error"
-                assert afterwards.text == "heard: and now?"
-                assert outcomes == [count, count], name
+            assert_is_one_sentence(answer)
+            assert answer.text.startswith("The model could not answer: "), name
+            assert answer.meta["stop_reason"] == "llm_error"
+            assert afterwards.text == "heard: and now?"
+            assert outcomes == [count, count], name
 
 
 def members(request: LlmRequest) -> str:
@@ -622,30 +573,29 @@ def failing(*names: str) -> Script:
     return lambda request: fail(500) if members(request) in names else say(f"{members(request)} speaks")
 
 
-@each_version
-@pytest.mark.parametrize(
-    ("decorator", "broken"),
-    [
-        ("chain(name='team', sequence=['first', 'second']", ["first"]),
-        ("chain(name='team', sequence=['first', 'second']", ["second"]),
-        ("parallel(name='team', fan_out=['first', 'second']", ["first", "second"]),
-        ("parallel(name='team', fan_out=['first', 'second']", ["second"]),
-        ("parallel(name='team', fan_out=['first'], fan_in='second'", ["second"]),
-        ("router(name='team', agents=['first', 'second']", ["router"]),
-    ],
+@pairs(
+    {
+        "decorator, broken": [
+            ("chain(name='team', sequence=['first', 'second']", ["first"]),
+            ("chain(name='team', sequence=['first', 'second']", ["second"]),
+            ("parallel(name='team', fan_out=['first', 'second']", ["first", "second"]),
+            ("parallel(name='team', fan_out=['first', 'second']", ["second"]),
+            ("parallel(name='team', fan_out=['first'], fan_in='second'", ["second"]),
+            ("router(name='team', agents=['first', 'second']", ["router"]),
+        ],
+        "version": EACH_VERSION,
+    }
 )
 async def test_a_workflow_fails_with_the_model_of_any_of_its_members(
     version: str, decorator: str, broken: list[str], tmp_path: Path
 ) -> None:
-    async with scripted_llm(failing(*broken)) as llm:
-        workflow = Agent(source=WORKFLOW.format(decorator=decorator))
-        project = write_project(tmp_path, {"team": workflow}, llm_url=llm.base_url)
-        async with running(project) as served:
-            async with asyncio.timeout(FAILURE_SECONDS):
-                answer = await ask(served.url("team"), "hello", version=version)
-            llm.script = echo
-            errors = served.metric("pallas_send_message_total", agent="team", outcome="error")
-            await until_idle(served)
+    workflow = Agent(source=WORKFLOW.format(decorator=decorator))
+    async with gateway_and_model(tmp_path, {"team": workflow}, failing(*broken)) as (served, llm):
+        async with asyncio.timeout(FAILURE_SECONDS):
+            answer = await ask(served.url("team"), "hello", version=version)
+        llm.script = echo
+        errors = served.metric("pallas_send_message_total", agent="team", outcome="error")
+        await until_idle(served)
 
     assert_is_one_sentence(answer)
     assert answer.text.startswith("The model could not answer: ")
@@ -658,13 +608,10 @@ async def test_a_router_whose_chosen_agent_fails_fails(tmp_path: Path) -> None:
         choice = say('{"agent": "second", "confidence": "high", "reasoning": "it knows"}')
         return choice if members(request) == "router" else fail(500)
 
-    async with scripted_llm(script) as llm:
-        workflow = Agent(source=WORKFLOW.format(decorator="router(name='team', agents=['first', 'second']"))
-        project = write_project(tmp_path, {"team": workflow}, llm_url=llm.base_url)
-        async with running(project) as served:
-            answer = await ask(served.url("team"), "hello")
-
-        assert [members(request) for request in llm.requests] == ["router", "second"]
+    workflow = Agent(source=WORKFLOW.format(decorator="router(name='team', agents=['first', 'second']"))
+    async with gateway_and_model(tmp_path, {"team": workflow}, script) as (served, llm):
+        answer = await ask(served.url("team"), "hello")
+    assert [members(request) for request in llm.requests] == ["router", "second"]
     assert_is_one_sentence(answer)
     assert answer.meta["stop_reason"] == "llm_error"
 
@@ -675,16 +622,14 @@ async def test_an_agent_that_gets_over_the_failure_of_an_agent_it_uses_as_a_tool
             return fail(500)
         return say("I did it alone.") if request.tool_results else call_tools([("agent__first", {"message": "help"})])
 
-    async with scripted_llm(script) as llm:
-        decorator = "agent(name='team', instruction='You are team.', agents=['first', 'second']"
-        project = write_project(
-            tmp_path, {"team": Agent(source=WORKFLOW.format(decorator=decorator))}, llm_url=llm.base_url
-        )
-        async with running(project) as served:
-            answer = await ask(served.url("team"), "hello")
-            ok = served.metric("pallas_send_message_total", agent="team", outcome="ok")
-
-        assert [members(request) for request in llm.requests] == ["team", "first", "team"]
+    decorator = "agent(name='team', instruction='You are team.', agents=['first', 'second']"
+    async with gateway_and_model(tmp_path, {"team": Agent(source=WORKFLOW.format(decorator=decorator))}, script) as (
+        served,
+        llm,
+    ):
+        answer = await ask(served.url("team"), "hello")
+        ok = served.metric("pallas_send_message_total", agent="team", outcome="ok")
+    assert [members(request) for request in llm.requests] == ["team", "first", "team"]
     assert (answer.text, answer.is_error, answer.meta["stop_reason"]) == ("I did it alone.", False, "endTurn")
     assert ok == 1
 
@@ -706,35 +651,32 @@ async def chain() -> None: ...
 """
 
 
-@pytest.mark.parametrize("workflow", ["", CHAIN], ids=["alone", "in a chain"])
-@pytest.mark.parametrize(("asked", "turns"), [(None, 4), (2, 3), (200, 4)])
+@pairs({"asked, turns": [(None, 4), (2, 3), (200, 4)], "workflow": {"in a chain": CHAIN, "alone": ""}})
 async def test_a_module_may_ask_for_fewer_iterations_than_configured_but_not_for_more(
     asked: int | None, turns: int, workflow: str, tmp_path: Path
 ) -> None:
     params = f", request_params=RequestParams(max_iterations={asked}, temperature=0.25)" if asked else ""
     source = ASKING.format(params=params, alone=not workflow) + workflow
     agent = Agent(source=source, settings={"max_iterations": 4, "loop_repeat_threshold": 0})
-    async with scripted_llm(lambda request: call_tools([("no_such_tool", {"n": request.number})])) as llm:
-        project = write_project(tmp_path, {"scribe": agent}, llm_url=llm.base_url)
-        async with running(project) as served:
-            answers = [await ask(served.url("scribe"), "go on") for _ in range(2)]
-
-        # What a module asks fast-agent for are turns after the first.
-        assert [answer.meta["iterations"] for answer in answers] == [turns] * 2
-        assert len(llm.requests) == 2 * turns
-        assert {request.body.get("temperature") for request in llm.requests} == {0.25 if asked else None}
+    async with gateway_and_model(
+        tmp_path, {"scribe": agent}, lambda request: call_tools([("no_such_tool", {"n": request.number})])
+    ) as (served, llm):
+        answers = [await ask(served.url("scribe"), "go on") for _ in range(2)]
+    # What a module asks fast-agent for are turns after the first.
+    assert [answer.meta["iterations"] for answer in answers] == [turns] * 2
+    assert len(llm.requests) == 2 * turns
+    assert {request.body.get("temperature") for request in llm.requests} == {0.25 if asked else None}
     assert not any(answer.is_error for answer in answers)
     assert all("reached its limit of steps" in answer.text for answer in answers)
 
 
 async def test_the_reason_a_provider_gives_reaches_the_client_and_its_address_does_not(tmp_path: Path) -> None:
-    async with scripted_llm([fail(400, {"error": {"message": "context is too long"}})]) as llm:
-        project = write_project(tmp_path, {"scribe": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served:
-            answer = await ask(served.url("scribe"), "hello")
-
-        assert "context is too long" in answer.text
-        assert llm.base_url not in answer.text
+    async with gateway_and_model(
+        tmp_path, {"scribe": Agent()}, [fail(400, {"error": {"message": "context is too long"}})]
+    ) as (served, llm):
+        answer = await ask(served.url("scribe"), "hello")
+    assert "context is too long" in answer.text
+    assert llm.base_url not in answer.text
 
 
 async def test_a_model_that_is_not_there_is_an_error_of_one_sentence_and_soon(tmp_path: Path) -> None:
@@ -752,17 +694,15 @@ async def test_a_model_that_hangs_ends_at_the_deadline_with_a_success_that_says_
     version: str, tmp_path: Path, deadline: asyncio.Event
 ) -> None:
     agent, gate = Agent(settings={"call_timeout_seconds": 300.8}), Gate()
-    async with scripted_llm(lambda _: hang(gate)) as llm:
-        project = write_project(tmp_path, {"scribe": agent}, llm_url=llm.base_url)
-        async with running(project) as served:
-            asking = asyncio.create_task(ask(served.url("scribe"), "hello", version=version))
-            await gate.wait_for_entered()
-            deadline.set()
-            async with asyncio.timeout(FAILURE_SECONDS):
-                answer = await asking
-            ok = served.metric("pallas_send_message_total", agent="scribe", outcome="ok")
-            await until_idle(served)
-            await eventually(lambda: len(llm.aborted) == len(llm.requests), what="nobody waiting for the model")
+    async with gateway_and_model(tmp_path, {"scribe": agent}, lambda _: hang(gate)) as (served, llm):
+        asking = asyncio.create_task(ask(served.url("scribe"), "hello", version=version))
+        await gate.wait_for_entered()
+        deadline.set()
+        async with asyncio.timeout(FAILURE_SECONDS):
+            answer = await asking
+        ok = served.metric("pallas_send_message_total", agent="scribe", outcome="ok")
+        await until_idle(served)
+        await eventually(lambda: len(llm.aborted) == len(llm.requests), what="nobody waiting for the model")
 
     assert not answer.is_error
     assert "300.8 s" in answer.text

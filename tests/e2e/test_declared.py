@@ -146,8 +146,7 @@ async def test_a_peer_a_module_depends_on_needs_no_server_and_a_server_of_that_n
     }
     async with scripted_llm(script) as llm, stateless_downstream() as other:
         servers = {"taken": {"url": other.url}}
-        project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)
-        async with running(project) as served:
+        async with running(write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)) as served:
             assert (await ask(served.url("lead"))).text == "peer here"
             assert (await ask(served.url("elsewhere"))).text == '{"result":"other here"}'
             runtimes = [served.gateway.agents[name].runtime for name in ("lead", "elsewhere")]

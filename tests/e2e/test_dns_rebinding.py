@@ -23,33 +23,15 @@ if TYPE_CHECKING:
 PATH = "/agents/echo/mcp"
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": tool_params("echo", {"message": "hello"})}
 ANSWERED, MALFORMED, UNKNOWN_PATH, FOREIGN_HOST, FOREIGN_ORIGIN = 200, 400, 404, 421, 403
-HOSTS = {
-    ("localhost",): ANSWERED,
-    ("localhost:1",): ANSWERED,
-    ("localhost:",): ANSWERED,
-    ("127.0.0.1:65535",): ANSWERED,
-    ("[::1]",): ANSWERED,
-    ("[::1]:24200",): ANSWERED,
-    ("evil.example",): FOREIGN_HOST,
-    ("evil.example:24200",): FOREIGN_HOST,
-    ("localhost.",): FOREIGN_HOST,
-    ("localhost, evil.example",): FOREIGN_HOST,
-    ("localhost/evil.example",): FOREIGN_HOST,
-    ("localhost:80:80",): FOREIGN_HOST,
-    ("127.1",): FOREIGN_HOST,
-    ("127.0.0.2",): FOREIGN_HOST,
-    ("2130706433",): FOREIGN_HOST,
-    ("0x7f.1",): FOREIGN_HOST,
-    ("[::2]",): FOREIGN_HOST,
-    ("[::1",): FOREIGN_HOST,
-    ("[::1].evil.example",): FOREIGN_HOST,
-    ("[::1]evil.example:24200",): FOREIGN_HOST,
-    ("[::ffff:127.0.0.1]",): FOREIGN_HOST,
-    ("[fe80::1%25lo]",): FOREIGN_HOST,
-    ("",): FOREIGN_HOST,
-    (): MALFORMED,
-    ("localhost", "evil.example"): MALFORMED,
-    ("evil.example", "localhost"): MALFORMED,
+HOSTS: dict[tuple[str, ...], int] = {
+    **dict.fromkeys([("localhost",), ("localhost:1",), ("localhost:",)], ANSWERED),
+    **dict.fromkeys([("127.0.0.1:65535",), ("[::1]",), ("[::1]:24200",)], ANSWERED),
+    **dict.fromkeys([("evil.example",), ("evil.example:24200",), ("localhost.",), ("",)], FOREIGN_HOST),
+    **dict.fromkeys([("localhost, evil.example",), ("localhost/evil.example",), ("localhost:80:80",)], FOREIGN_HOST),
+    **dict.fromkeys([("127.1",), ("127.0.0.2",), ("2130706433",), ("0x7f.1",), ("[::2]",), ("[::1",)], FOREIGN_HOST),
+    **dict.fromkeys([("[::1].evil.example",), ("[::1]evil.example:24200",)], FOREIGN_HOST),
+    **dict.fromkeys([("[::ffff:127.0.0.1]",), ("[fe80::1%25lo]",)], FOREIGN_HOST),
+    **dict.fromkeys([(), ("localhost", "evil.example"), ("evil.example", "localhost")], MALFORMED),
 }
 ORIGINS = {
     ("http://localhost:5173",): ANSWERED,

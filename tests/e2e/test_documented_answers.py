@@ -153,8 +153,7 @@ def is_empty(value: Any, path: str) -> bool:
 async def test_the_program_of_openais_client_prints_what_an_agent_says(tmp_path: Path) -> None:
     page = pages()["docs/use/openai-api.md"]
     [program] = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    project = write_project(tmp_path, {"concierge": Agent()}, gateway={"openai_api": True})
-    async with running(project) as served:
+    async with running(write_project(tmp_path, {"concierge": Agent()}, gateway={"openai_api": True})) as served:
         text = program.replace("http://localhost:24200", served.base_url)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", text, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.calling import EACH_VERSION, ask
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, gateway_and_model
+from tests.support.pairs import pairs
 from tests.support.provider_gateways import serving
 from tests.support.provider_matrix import ANTHROPIC
-from tests.support.scripted_llm import say, scripted_llm, text_of
+from tests.support.scripted_llm import say, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -54,8 +55,7 @@ REFUSING = {
 }
 
 
-@each_version
-@pytest.mark.parametrize("agent", READING.values(), ids=READING)
+@pairs({"agent": READING, "version": EACH_VERSION})
 async def test_documents_of_the_turn_and_of_the_history_reach_the_model(
     version: str, agent: Agent, tmp_path: Path
 ) -> None:
@@ -63,17 +63,15 @@ async def test_documents_of_the_turn_and_of_the_history_reach_the_model(
         {"role": "user", "content": "earlier", "images": [pdf(b"%PDF-1.4 old", name="old.pdf")]},
         {"role": "assistant", "content": "I see"},
     ]
-    async with scripted_llm() as llm:
-        async with running(write_project(tmp_path, {"scribe": agent}, llm_url=llm.base_url)) as served:
-            answer = await ask(
-                served.url("scribe"),
-                "compare",
-                version=version,
-                images=[pdf(), pdf(name="a/b?.PDF")],
-                history=history,
-            )
-
-        [request] = llm.requests
+    async with gateway_and_model(tmp_path, {"scribe": agent}) as (served, llm):
+        answer = await ask(
+            served.url("scribe"),
+            "compare",
+            version=version,
+            images=[pdf(), pdf(name="a/b?.PDF")],
+            history=history,
+        )
+    [request] = llm.requests
     assert not answer.is_error
     old, new = pdf(b"%PDF-1.4 old")["data"], pdf()["data"]
     assert request.documents == [("old.pdf", old), ("document.pdf", new), ("a_b_.PDF", new)]
@@ -93,25 +91,20 @@ async def test_claude_gets_a_document_block_with_the_name_as_its_title(version: 
 
 async def test_a_large_document_reaches_the_model_whole(tmp_path: Path) -> None:
     large = pdf(b"%PDF-1.7 " + bytes(1_000_000))
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
-        async with running(project) as served:
-            for _ in range(2):  # the first request of a client is the library's
-                await ask(served.url("scribe"), "read", images=[large])
-
-        assert [one.documents for one in llm.requests] == [[("document.pdf", large["data"])]] * 2
+    async with gateway_and_model(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}) as (served, llm):
+        for _ in range(2):  # the first request of a client is the library's
+            await ask(served.url("scribe"), "read", images=[large])
+    assert [one.documents for one in llm.requests] == [[("document.pdf", large["data"])]] * 2
 
 
 @pytest.mark.parametrize(("agent", "takes"), REFUSING.values(), ids=REFUSING)
 async def test_documents_for_a_model_that_takes_none_are_refused_with_the_reason(
     agent: Agent, takes: str, tmp_path: Path
 ) -> None:
-    async with scripted_llm() as llm:
-        async with running(write_project(tmp_path, {"scribe": agent}, llm_url=llm.base_url)) as served:
-            answer = await ask(served.url("scribe"), "read", images=[pdf()])
-            refused = served.metric("pallas_calls_refused_total", agent="scribe", reason="images_unsupported")
-
-        assert llm.requests == []
+    async with gateway_and_model(tmp_path, {"scribe": agent}) as (served, llm):
+        answer = await ask(served.url("scribe"), "read", images=[pdf()])
+        refused = served.metric("pallas_calls_refused_total", agent="scribe", reason="images_unsupported")
+    assert llm.requests == []
     model = str(agent.model).removeprefix("generic.")
     why = f"uses the model '{model}', which does not take document 1 (application/pdf). It takes {takes}."
     assert (answer.is_error, answer.text) == (True, f"Agent 'scribe' {why}")
@@ -127,13 +120,10 @@ async def test_documents_in_the_history_of_a_model_that_takes_none_are_dropped_w
         {"role": "user", "content": "and this", "images": [pdf()]},
         {"role": "assistant", "content": "as well"},
     ]
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent(model="generic.closed-3")}, llm_url=llm.base_url)
-        async with running(project) as served:
-            with caplog.at_level(logging.WARNING, "pallas.agents"):
-                answer = await ask(served.url("scribe"), "so?", history=history)
-
-        [request] = llm.requests
+    async with gateway_and_model(tmp_path, {"scribe": Agent(model="generic.closed-3")}) as (served, llm):
+        with caplog.at_level(logging.WARNING, "pallas.agents"):
+            answer = await ask(served.url("scribe"), "so?", history=history)
+    [request] = llm.requests
     assert not answer.is_error
     assert request.documents == []
     assert request.user_texts == ["[document left out]", "and this", "so?"]
@@ -164,15 +154,12 @@ BAD: Mapping[str, tuple[Any, str]] = {
 async def test_a_malformed_document_of_the_turn_is_refused_and_one_of_the_history_skipped(
     documents: Any, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with scripted_llm() as llm:
-        project = write_project(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
-        async with running(project) as served:
-            refused = await ask(served.url("scribe"), "read", images=documents)
-            with caplog.at_level(logging.WARNING, "pallas.agent_server"):
-                earlier = [{"role": "user", "content": "lost", "images": documents}]
-                answered = await ask(served.url("scribe"), "read", history=earlier)
-
-        assert [one.user_texts for one in llm.requests] == [["read"]]
+    async with gateway_and_model(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}) as (served, llm):
+        refused = await ask(served.url("scribe"), "read", images=documents)
+        with caplog.at_level(logging.WARNING, "pallas.agent_server"):
+            earlier = [{"role": "user", "content": "lost", "images": documents}]
+            answered = await ask(served.url("scribe"), "read", history=earlier)
+    assert [one.user_texts for one in llm.requests] == [["read"]]
     said = f"{why}. Send images as {{data: base64, mime_type}}."
     assert (refused.is_error, refused.text, refused.meta["stop_reason"]) == (True, said, "bad_image")
     assert not answered.is_error

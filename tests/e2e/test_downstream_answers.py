@@ -12,6 +12,7 @@ from tests.support.answering_calls import CallAnswer, answering_calls
 from tests.support.calling import ask
 from tests.support.downstreams import refusing, stateless_downstream
 from tests.support.one_user import ADD, use, world
+from tests.support.pairs import pairs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,28 +66,28 @@ async def test_an_event_may_be_larger_than_the_limit_of_the_mcp_library(era: Era
     assert [json.loads(one) for one in it.tool_results()] == [{"result": 3}]
 
 
-@pytest.mark.parametrize("era", ["initialize", "modern"])
-@pytest.mark.parametrize(
-    ("refusal", "reason"),
-    [
-        (
-            CallAnswer(401, headers={"WWW-Authenticate": 'Bearer error_description="expired"'}),
-            "HTTP 401 Unauthorized: expired",
-        ),
-        (CallAnswer(403, b'{"error": "no such right"}'), "HTTP 403 Forbidden: no such right"),
-        (
-            CallAnswer(429, b'{"detail": "slow down"}', {"Retry-After": "7"}),
-            "HTTP 429 Too Many Requests: slow down (try again in 7 s)",
-        ),
-        (CallAnswer(500, b"<html>traceback</html>"), "HTTP 500 Internal Server Error"),
-        (CallAnswer(503, b'{"error": {"message": "stopping"}}'), "HTTP 503 Service Unavailable: stopping"),
-        (
-            CallAnswer(502, b'{"jsonrpc": "2.0", "id": 1, "error": {"message": "no code"}}'),
-            "HTTP 502 Bad Gateway: no code",
-        ),
-        (CallAnswer(500, b'{"error": "\\u001b]0;a\\u0007b\\u202e"}'), "HTTP 500 Internal Server Error: ]0;a b"),
-    ],
-    ids=["401", "403", "429", "500", "503", "no JSON-RPC error", "control characters"],
+@pairs(
+    {
+        "refusal, reason": [
+            (
+                CallAnswer(401, headers={"WWW-Authenticate": 'Bearer error_description="expired"'}),
+                "HTTP 401 Unauthorized: expired",
+            ),
+            (CallAnswer(403, b'{"error": "no such right"}'), "HTTP 403 Forbidden: no such right"),
+            (
+                CallAnswer(429, b'{"detail": "slow down"}', {"Retry-After": "7"}),
+                "HTTP 429 Too Many Requests: slow down (try again in 7 s)",
+            ),
+            (CallAnswer(500, b"<html>traceback</html>"), "HTTP 500 Internal Server Error"),
+            (CallAnswer(503, b'{"error": {"message": "stopping"}}'), "HTTP 503 Service Unavailable: stopping"),
+            (
+                CallAnswer(502, b'{"jsonrpc": "2.0", "id": 1, "error": {"message": "no code"}}'),
+                "HTTP 502 Bad Gateway: no code",
+            ),
+            (CallAnswer(500, b'{"error": "\\u001b]0;a\\u0007b\\u202e"}'), "HTTP 500 Internal Server Error: ]0;a b"),
+        ],
+        "era": ["initialize", "modern"],
+    }
 )
 async def test_a_refused_tool_call_tells_the_model_the_status_and_the_reason(
     refusal: CallAnswer, reason: str, era: Era, tmp_path: Path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.hosting.agent_state import State
-from tests.support.asgi import plain_lifespan, respond
+from tests.support.asgi import http_only, respond
 from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.changing import ChangingTool, changing_downstream
 from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
@@ -20,6 +20,7 @@ from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import black_hole, serve_app
 from tests.support.one_user import ADD, named_tools, use, world
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say
 from tests.support.waiting import Gate, eventually
 
@@ -269,12 +270,10 @@ async def test_silent_downstream_costs_its_tools_and_a_bounded_time(
 async def test_silent_downstream_is_waited_for_by_all_calls_at_once(tmp_path: Path) -> None:
     gate = Gate()
 
+    @http_only
     async def silent(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        else:
-            await gate.enter()
-            await respond(send, 500, "")
+        await gate.enter()
+        await respond(send, 500, "")
 
     async with serve_app(silent) as listener, world(tmp_path, named_tools, silent=f"{listener.base_url}/mcp") as it:
         calls = [asyncio.create_task(ask(it.url, version=EACH_VERSION[n % 2])) for n in range(10)]
@@ -285,8 +284,7 @@ async def test_silent_downstream_is_waited_for_by_all_calls_at_once(tmp_path: Pa
         assert {answer.text for answer in await asyncio.gather(*calls)} == {"no tools"}
 
 
-@pytest.mark.parametrize("status", [401, 403, 404, 500, 503])
-@pytest.mark.parametrize("forwards", [False, True])
+@pairs({"status": [401, 403, 404, 500, 503], "forwards": [True, False]})
 async def test_refusing_downstream_costs_its_tools_only(status: int, forwards: bool, tmp_path: Path) -> None:
     async with refusing(status, {"www-authenticate": 'Bearer realm="tests"'} if status == 401 else None) as server:
         settings = {"url": server.url, "forward_inbound_auth": forwards}
@@ -322,11 +320,9 @@ async def test_downstream_that_talks_nonsense_costs_its_tools_only(
 ) -> None:
     limits.runtime.attach_seconds = limits.runtime.attach_seconds_after_timeout = 1
 
+    @http_only
     async def babbling(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        else:
-            await respond(send, 200, body, content_type=content_type)
+        await respond(send, 200, body, content_type=content_type)
 
     async with serve_app(babbling) as listener, stateless_downstream() as tools:
         servers = {"babbling": f"{listener.base_url}/mcp", "tools": tools.url}
@@ -338,14 +334,15 @@ async def test_downstream_that_talks_nonsense_costs_its_tools_only(
             await until_idle(it.served)
 
 
-@pytest.mark.parametrize("version", EACH_VERSION)
-@pytest.mark.parametrize(
-    ("era", "mark"),
-    [
-        ("initialize", {"forward_inbound_auth": True}),
-        ("modern", {"forward_inbound_auth": True}),
-        ("both", {"auth": {"forward": "huggingface"}}),  # fast-agent's own word for it
-    ],
+@pairs(
+    {
+        "era, mark": [
+            ("initialize", {"forward_inbound_auth": True}),
+            ("modern", {"forward_inbound_auth": True}),
+            ("both", {"auth": {"forward": "huggingface"}}),  # fast-agent's own word for it
+        ],
+        "version": EACH_VERSION,
+    }
 )
 async def test_bearer_goes_to_downstreams_that_opted_in_and_to_no_other(
     era: Era, mark: Mapping[str, Any], version: str, tmp_path: Path

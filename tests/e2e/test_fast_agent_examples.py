@@ -21,6 +21,7 @@ import yaml
 from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.dialects import polyglot_llm
 from tests.support.gateway import Agent, declare_project, running, write_project
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ def programs(folder: str) -> dict[str, Agent]:
     return {file.stem: Agent(source=file.read_text(), settings=chosen[file.stem]) for file in files}
 
 
-@pytest.mark.parametrize("version", EACH_VERSION)
-@pytest.mark.parametrize("folder", PROGRAMS)
+@pairs({"folder": [*PROGRAMS], "version": EACH_VERSION})
 async def test_every_example_program_is_served_as_it_is(folder: str, version: str, tmp_path: Path) -> None:
     agents = programs(folder)
     assert agents.keys() == PROGRAMS[folder].keys()

@@ -10,9 +10,9 @@ import pytest
 from hyperframe.frame import DataFrame, PriorityFrame
 
 from tests.support.clients import tool_params
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
 from tests.support.http2 import Http2Client, http2_client
-from tests.support.scripted_llm import hang, say, scripted_llm
+from tests.support.scripted_llm import hang, say
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -123,26 +123,24 @@ async def test_a_fault_of_one_stream_leaves_the_others_alone(
 ) -> None:
     limits.gateway.bodies.rest_seconds = STILL
     gates: list[Gate] = []
-    async with scripted_llm(lambda _: hang(gates[-1], say("heard"))) as llm:
-        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served:
-            for fault, statuses in FAULTS:
-                gates.append(Gate())
-                async with http2_client(served.gateway.addresses.registry_port) as client:
-                    call = await client.request(MCP, body=json.dumps(CALL).encode(), headers=CALL_HEADERS)
-                    await gates[-1].wait_for_entered()
-                    caplog.clear()
-                    if (faulty := await fault(client)) is not None:
-                        await client.until_ended(faulty)
-                        found = tuple(client.statuses[one] for one in [faulty] if one in client.statuses)
-                        assert (fault.__name__, found) == (fault.__name__, statuses)
-                    other = await client.request(b"/livez")
-                    await client.until_ended(other)
-                    gates[-1].open()
-                    await client.until_ended(call)
-                    assert (client.statuses[other], client.resets.get(call)) == (200, None), fault.__name__
-                    assert b'"text":"heard"' in client.bodies[call]
-                    assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
+    async with gateway_and_model(tmp_path, {"solo": Agent()}, lambda _: hang(gates[-1], say("heard"))) as (served, _):
+        for fault, statuses in FAULTS:
+            gates.append(Gate())
+            async with http2_client(served.gateway.addresses.registry_port) as client:
+                call = await client.request(MCP, body=json.dumps(CALL).encode(), headers=CALL_HEADERS)
+                await gates[-1].wait_for_entered()
+                caplog.clear()
+                if (faulty := await fault(client)) is not None:
+                    await client.until_ended(faulty)
+                    found = tuple(client.statuses[one] for one in [faulty] if one in client.statuses)
+                    assert (fault.__name__, found) == (fault.__name__, statuses)
+                other = await client.request(b"/livez")
+                await client.until_ended(other)
+                gates[-1].open()
+                await client.until_ended(call)
+                assert (client.statuses[other], client.resets.get(call)) == (200, None), fault.__name__
+                assert b'"text":"heard"' in client.bodies[call]
+                assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 async def test_a_header_block_that_cannot_be_decompressed_ends_the_connection(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import base64
 import fcntl
 import json
 from contextlib import asynccontextmanager, contextmanager
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -15,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
-from tests.support.gateway import Agent, Project, Running, module_source, running, write_project
+from tests.support.gateway import Agent, Project, Running, gateway_and_model, module_source, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
@@ -72,71 +73,56 @@ async def post(http: httpx.AsyncClient, headers: Mapping[str, str] | None = None
 # --- Routes
 
 
-async def test_an_agent_is_at_its_path_with_and_without_a_trailing_slash(tmp_path: Path) -> None:
-    async with echo_gateway(tmp_path) as (_, http):
-        answers = [await post(http, path=path) for path in (MCP, f"{MCP}/", f"{MCP}?x=1")]
+UNKNOWN = ("/agents/nope/mcp", "/agents/nope/mcp/", "/agents/ECHO/mcp", "/agents/%22%7d%0a/mcp")
+NOT_SERVED = ("/agents", "/agents/", "/agents/echo", f"{MCP}/more", "/agents//mcp")
+BUT_POST = ("GET", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS", "BREW")
+# fmt: off
+ROUTES: list[tuple[tuple[str, ...], tuple[str, ...], int, dict[str, str], str]] = [
+    # methods                              paths                           comes and the headers       says
+    (("POST",),                            (MCP, f"{MCP}/", f"{MCP}?x=1"), 200, {},                   '"text":"hello"'),
+    (BUT_POST,                             (MCP, f"{MCP}/"),               405, {"allow": "POST"},      ""),
+    (("GET", "POST", "DELETE"),            UNKNOWN,                        404, {},                     "no agent"),
+    (("GET", "POST"),                      NOT_SERVED,                     404, {},                     '"error"'),
+    (("GET",),                             OPEN_PATHS,                     200, {},                     ""),
+    (("POST", "PUT", "DELETE", "OPTIONS"), OPEN_PATHS,                     405, {"allow": "GET, HEAD"}, ""),
+]
+# fmt: on
 
-    assert [answer.status_code for answer in answers] == [200, 200, 200]
-    assert all('"text":"hello"' in answer.text for answer in answers)
+
+async def test_each_route_takes_its_methods_and_no_others(tmp_path: Path) -> None:
+    async with echo_gateway(tmp_path) as (_, http):
+        for methods, paths, status, headers, says in ROUTES:
+            for method, path in product(methods, paths):
+                answer = await http.request(method, path, json=CALL, headers=ACCEPT)
+                assert (method, path, answer.status_code) == (method, path, status)
+                assert answer.headers.items() >= headers.items()
+                assert says in answer.text
+                assert status != 404 or answer.json()["error"]
+        for path in OPEN_PATHS:
+            get, head = await http.get(path), await http.head(path)
+            assert (head.status_code, head.content) == (200, b"")
+            assert head.headers["content-type"] == get.headers["content-type"]
 
 
 async def test_nothing_is_ever_redirected(tmp_path: Path) -> None:
     paths = [
-        MCP,
-        f"{MCP}/",
         "/mcp",
         "/mcp/",
-        "/agents",
-        "/agents/",
-        "/agents/echo",
         "/agents/echo/",
         "/agents/no/mcp/",
         "/",
+        *NOT_SERVED,
+        *(f"{path}/" for path in OPEN_PATHS),
     ]
     async with echo_gateway(tmp_path) as (_, http):
         answers = [
             await http.request(method, path, json=CALL, headers=ACCEPT)
-            for path in (*paths, *OPEN_PATHS, *(f"{path}/" for path in OPEN_PATHS))
+            for path in (MCP, f"{MCP}/", *OPEN_PATHS, *paths)
             for method in ("GET", "POST", "DELETE", "HEAD", "OPTIONS")
         ]
 
     moved = [answer.url.path for answer in answers if answer.is_redirect or "location" in answer.headers]
     assert moved == []
-
-
-async def test_an_unknown_agent_is_404_as_json(tmp_path: Path) -> None:
-    async with echo_gateway(tmp_path) as (_, http):
-        for path in ("/agents/nope/mcp", "/agents/nope/mcp/", "/agents/ECHO/mcp", "/agents/%22%7d%0a/mcp"):
-            for method in ("GET", "POST", "DELETE"):
-                answer = await http.request(method, path, headers=ACCEPT)
-                assert (method, path, answer.status_code) == (method, path, 404)
-                assert "no agent" in answer.json()["error"]
-
-
-async def test_what_is_not_served_is_404_as_json(tmp_path: Path) -> None:
-    async with echo_gateway(tmp_path) as (_, http):
-        for path in ("/agents", "/agents/", "/agents/echo", f"{MCP}/more", "/agents//mcp"):
-            answers = [await http.get(path), await post(http, path=path)]
-            assert [(path, answer.status_code) for answer in answers] == [(path, 404)] * 2
-            assert all(answer.json()["error"] for answer in answers)
-
-
-async def test_an_agent_takes_posts_only_and_says_so(tmp_path: Path) -> None:
-    methods = ("GET", "DELETE", "HEAD", "PUT", "PATCH", "OPTIONS", "BREW")
-    async with echo_gateway(tmp_path) as (_, http):
-        answers = [await http.request(method, path, headers=ACCEPT) for method in methods for path in (MCP, f"{MCP}/")]
-
-    assert [(answer.status_code, answer.headers["allow"]) for answer in answers] == [(405, "POST")] * len(answers)
-
-
-async def test_what_is_read_takes_get_and_head_only(tmp_path: Path) -> None:
-    async with echo_gateway(tmp_path) as (_, http):
-        for path in OPEN_PATHS:
-            get, head = await http.get(path), await http.head(path)
-            others = [await http.request(method, path) for method in ("POST", "PUT", "DELETE", "OPTIONS")]
-            assert (path, get.status_code, head.status_code, head.content) == (path, 200, 200, b"")
-            assert head.headers["content-type"] == get.headers["content-type"]
-            assert [(other.status_code, other.headers["allow"]) for other in others] == [(405, "GET, HEAD")] * 4
 
 
 @pytest.mark.parametrize("version", [*INITIALIZE_VERSIONS, MODERN_VERSION])
@@ -146,16 +132,14 @@ async def test_a_streamed_answer_tells_proxies_not_to_buffer_it(
     # A silent call of 2026-07-28 becomes a stream with its first ping.
     monkeypatch.setattr("mcp.server._streamable_http_modern._SSE_PING_INTERVAL", 0.05)
     gate = Gate()
-    async with scripted_llm(lambda _: hang(gate)) as llm:
-        project = write_project(tmp_path, {"echo": Agent()}, llm_url=llm.base_url)
-        async with (
-            running(project) as served,
-            raw_client(served.url("echo"), protocol_version=version) as client,
-            client.in_flight("tools/call", tool_params("echo", {"message": "hello"})) as call,
-        ):
-            await eventually(lambda: call.has_headers, what="the beginning of the stream")
-            gate.open()
-            reply = await call.reply()
+    async with (
+        gateway_and_model(tmp_path, {"echo": Agent()}, lambda _: hang(gate)) as (served, _),
+        raw_client(served.url("echo"), protocol_version=version) as client,
+        client.in_flight("tools/call", tool_params("echo", {"message": "hello"})) as call,
+    ):
+        await eventually(lambda: call.has_headers, what="the beginning of the stream")
+        gate.open()
+        reply = await call.reply()
 
     assert reply.headers["content-type"].startswith("text/event-stream")
     assert reply.headers["x-accel-buffering"] == "no"
@@ -180,42 +164,26 @@ OWN_ORIGINS = [
     "https://app.example.com",
 ]
 FOREIGN_ORIGINS = [
-    *(
-        "https://evil.example",
-        "null",
-        "file://",
-        "https://agents.example.com.evil.example",
-        "https://xagents.example.com",
-    ),
-    *("https://localhost.evil.example", "http://127.0.0.1.evil.example", "https://user@evil.example"),
+    *("https://evil.example", "null", "file://", "https://xagents.example.com", "https://user@evil.example"),
+    *("https://agents.example.com.evil.example", "https://localhost.evil.example", "http://127.0.0.1.evil.example"),
     *("https://app.example.com.evil.example", "https://app.example.com:444", "http://app.example.com"),
     *("https://sub.app.example.com", "https://extra.example.org.evil.example"),
 ]
 
 
-async def test_the_host_guard_lets_its_own_names_in_on_any_port_and_no_other(tmp_path: Path) -> None:
-    async with echo_gateway(tmp_path, **GUARDED) as (_, http):
-        statuses = {host: (await post(http, {"host": host})).status_code for host in OWN_HOSTS + FOREIGN_HOSTS}
-
-    assert statuses == dict.fromkeys(OWN_HOSTS, 200) | dict.fromkeys(FOREIGN_HOSTS, 421)
-
-
-async def test_the_origin_guard_lets_own_and_configured_pages_in_and_no_other(tmp_path: Path) -> None:
-    async with echo_gateway(tmp_path, **GUARDED) as (_, http):
-        for host in ("localhost:24200", "agents.example.com"):
-            statuses = {
-                origin: (await post(http, {"origin": origin, "host": host})).status_code
-                for origin in OWN_ORIGINS + FOREIGN_ORIGINS
-            }
-            assert statuses == dict.fromkeys(OWN_ORIGINS, 200) | dict.fromkeys(FOREIGN_ORIGINS, 403), host
-
-
-async def test_a_foreign_page_gets_nothing_run(tmp_path: Path) -> None:
+async def test_the_guards_let_own_names_and_configured_pages_in_and_run_nothing_for_others(tmp_path: Path) -> None:
+    own = ("localhost:24200", "agents.example.com")
     async with echo_gateway(tmp_path, **GUARDED) as (served, http):
-        await post(http, {"origin": "https://evil.example"})
-        await post(http, {"host": "evil.example"})
+        hosts = {host: (await post(http, {"host": host})).status_code for host in OWN_HOSTS + FOREIGN_HOSTS}
+        pages = {
+            (origin, host): (await post(http, {"origin": origin, "host": host})).status_code
+            for origin, host in product(OWN_ORIGINS + FOREIGN_ORIGINS, own)
+        }
+        ran = served.metric("pallas_send_message_total", agent="echo", outcome="ok")
 
-        assert served.metric("pallas_send_message_total", agent="echo", outcome="ok") == 0
+    assert hosts == dict.fromkeys(OWN_HOSTS, 200) | dict.fromkeys(FOREIGN_HOSTS, 421)
+    assert pages == dict.fromkeys(product(OWN_ORIGINS, own), 200) | dict.fromkeys(product(FOREIGN_ORIGINS, own), 403)
+    assert ran == len(OWN_HOSTS) + len(own) * len(OWN_ORIGINS)
 
 
 async def test_probes_metrics_and_registry_stand_outside_the_guard(tmp_path: Path) -> None:
@@ -281,12 +249,17 @@ async def _in_pieces(body: bytes, size: int = 65_536) -> AsyncIterator[bytes]:
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)
-async def test_a_body_over_the_limit_is_413_and_the_client_gets_to_see_it(version: str, tmp_path: Path) -> None:
+async def test_a_body_of_the_limit_is_taken_and_a_larger_one_is_413_which_the_client_sees(
+    version: str, tmp_path: Path
+) -> None:
     async with (
         echo_gateway(tmp_path, gateway={"max_body_bytes": 4_000}) as (served, http),
         raw_client(served.url("echo"), protocol_version=version) as client,
     ):
         headers = client.headers_of("tools/call", {"name": "echo"})
+        call = client.body_of("tools/call", tool_params("echo", {"message": "hello"}), request_id=1)
+        taken = await http.post(MCP, content=json.dumps(call).ljust(4_000).encode(), headers=headers)
+        assert "hello" in taken.text
         for body in (b" " * size for size in (4_001, 70_000, 8_000_000)):
             for content in (body, _in_pieces(body)):
                 answer = await http.post(MCP, content=content, headers=headers)
@@ -303,14 +276,6 @@ async def test_who_sends_a_large_body_where_it_is_not_wanted_gets_to_see_why(tmp
             assert (path, answer.status_code) == (path, status)
 
 
-async def test_a_body_as_large_as_the_limit_is_taken(tmp_path: Path) -> None:
-    async with echo_gateway(tmp_path, gateway={"max_body_bytes": 4_000}) as (_, http):
-        body = json.dumps(CALL).ljust(4_000).encode()
-        answer = await http.post(MCP, content=body, headers={**ACCEPT, "content-type": "application/json"})
-
-    assert '"text":"hello"' in answer.text
-
-
 @pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")  # the model's client, once
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_twenty_megabytes_of_images_reach_the_model_under_the_default_limit(version: str, tmp_path: Path) -> None:
@@ -323,11 +288,9 @@ async def test_twenty_megabytes_of_images_reach_the_model_under_the_default_limi
 
     data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(3_000_000 - 8)).decode()  # 4 MB of text
     image = {"data": data, "mime_type": "image/png"}
-    async with scripted_llm(measured) as llm:
-        project = write_project(tmp_path, {"echo": Agent(model="generic.gpt-4o")}, llm_url=llm.base_url)
-        async with running(project) as served:
-            history = [{"role": "user", "content": "earlier", "images": [image, image]}]
-            answer = await ask(served.url("echo"), "look", version=version, images=[image] * 3, history=history)
+    async with gateway_and_model(tmp_path, {"echo": Agent(model="generic.gpt-4o")}, measured) as (served, _):
+        history = [{"role": "user", "content": "earlier", "images": [image, image]}]
+        answer = await ask(served.url("echo"), "look", version=version, images=[image] * 3, history=history)
 
     assert (answer.text, answer.is_error) == ("seen", False)
     assert sizes == [[len("data:image/png;base64,") + len(data)] * 5]

@@ -21,7 +21,7 @@ from tests.support.askable_callers import asked_at, called_at, ended
 from tests.support.asking_gateways import HUMAN
 from tests.support.calling import answer_of
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate
 
@@ -65,14 +65,13 @@ def test_a_call_leaves_no_objects_to_the_garbage_collector(message: str, tmp_pat
 @pytest.mark.parametrize("ending", ["not asked", "answered", "ended", "abandoned", "of the OpenAI API"])
 def test_a_call_that_may_ask_leaves_no_objects_to_the_garbage_collector(ending: str, tmp_path: Path) -> None:
     async def left_by_calls() -> list[str]:
-        async with scripted_llm(ask_if_told) as llm:
-            settings = {"ask_seconds": 0.3 if ending == "abandoned" else 30, "openai_api": True}
-            agents = {"solo": Agent(decorator="human_input=True")}
-            async with running(write_project(tmp_path, agents, llm_url=llm.base_url, gateway=settings)) as served:
-                await end_a_call(served, ending)
-                with left_in_cycles() as left:
-                    for _ in range(3):
-                        await end_a_call(served, ending)
+        settings = {"ask_seconds": 0.3 if ending == "abandoned" else 30, "openai_api": True}
+        agents = {"solo": Agent(decorator="human_input=True")}
+        async with gateway_and_model(tmp_path, agents, ask_if_told, gateway=settings) as (served, _):
+            await end_a_call(served, ending)
+            with left_in_cycles() as left:
+                for _ in range(3):
+                    await end_a_call(served, ending)
         return left
 
     assert asyncio.run(left_by_calls(), loop_factory=uvloop.new_event_loop) == []

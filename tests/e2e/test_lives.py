@@ -20,7 +20,7 @@ import yaml
 from pallas_gateway.hosting.agent_state import State
 from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, Running, module_source, running, until_idle, write_project
+from tests.support.gateway import Agent, Running, gateway_and_model, module_source, running, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import Turn, call_tools, garbage, say, scripted_llm
 from tests.support.waiting import eventually
@@ -68,8 +68,7 @@ async def test_broken_agents_say_why_and_the_others_serve(
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     broken = {name: agent for name, (agent, _) in BROKEN.items()}
-    project = write_project(tmp_path, {"first": Agent(), **broken, "last": Agent()})
-    async with running(project) as served:
+    async with running(write_project(tmp_path, {"first": Agent(), **broken, "last": Agent()})) as served:
         for name in ("first", "last"):
             assert (await health(served.url(name), version=version))["status"] == "ok"
             assert (await ask(served.url(name), "still here", version=version)).text == "still here"
@@ -92,10 +91,9 @@ async def test_broken_agents_say_why_and_the_others_serve(
 @pytest.mark.usefixtures("quick_retries")
 @pytest.mark.parametrize("kind", STARTED_BY_HAND)
 async def test_mended_module_makes_its_agent_ready_without_a_restart(kind: str, tmp_path: Path) -> None:
-    project = write_project(tmp_path, {"sick": STARTED_BY_HAND[kind]})
-    async with running(project) as served:
+    async with running(write_project(tmp_path, {"sick": STARTED_BY_HAND[kind]})) as served:
         assert (await ask(served.url("sick"))).is_error
-        project.write_module("sick", module_source("sick", Agent()))
+        served.project.write_module("sick", module_source("sick", Agent()))
         await until_ready(served, "sick")
 
         assert (await ask(served.url("sick"), "well again")).text == "well again"
@@ -159,10 +157,7 @@ async def test_failing_again_and_again_is_one_line_in_the_log(tmp_path: Path, ca
 async def test_one_failed_call_is_not_logged_as_an_agent_that_is_down(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with (
-        scripted_llm(lambda _: garbage()) as llm,
-        running(write_project(tmp_path, {"echo": Agent()}, llm_url=llm.base_url)) as served,
-    ):
+    async with gateway_and_model(tmp_path, {"echo": Agent()}, lambda _: garbage()) as (served, _):
         assert (await ask(served.url("echo"))).is_error
     errors = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
     assert errors == ["generation failed"]
@@ -185,8 +180,7 @@ async def test_import_that_hangs_for_too_long_is_a_failure(tmp_path: Path, limit
     limits.runtime.import_turn_seconds = 0.05
     limits.runtime.import_seconds = 0.1
     with held_import(tmp_path) as held:
-        project = write_project(tmp_path, {"stuck": held.agent})
-        async with running(project) as served:
+        async with running(write_project(tmp_path, {"stuck": held.agent})) as served:
             assert "still importing" in (await ask(served.url("stuck"))).text
 
 

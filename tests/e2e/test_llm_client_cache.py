@@ -69,8 +69,7 @@ async def test_turns_share_a_socket_and_no_cookie(tmp_path: Path) -> None:
 async def test_agents_with_different_keys_do_not_share_a_client(tmp_path: Path) -> None:
     async with baking(lambda _: say("Done.")) as baker:
         agents = {"one": Agent(decorator='api_key="key-of-one"'), "two": Agent(decorator='api_key="key-of-two"')}
-        project = write_project(tmp_path, agents, llm_url=baker.llm.base_url)
-        async with running(project) as served:
+        async with running(write_project(tmp_path, agents, llm_url=baker.llm.base_url)) as served:
             await asyncio.gather(*(ask(served, agent) for agent in ("one", "two") * 3))
 
     assert sorted(str(request.bearer) for request in baker.llm.requests) == ["key-of-one"] * 3 + ["key-of-two"] * 3
@@ -78,18 +77,19 @@ async def test_agents_with_different_keys_do_not_share_a_client(tmp_path: Path) 
 
 async def test_a_turn_cut_off_ends_its_answer_and_nobody_elses(tmp_path: Path) -> None:
     gate = Gate()
-    async with baking(lambda _: hang(gate, say("Done."))) as baker:
-        project = write_project(tmp_path, {"one": Agent()}, llm_url=baker.llm.base_url)
-        async with running(project) as served:
-            leaving = asyncio.create_task(ask(served, "one"))
-            await gate.wait_for_entered(1)
-            staying = asyncio.create_task(ask(served, "one"))
-            await gate.wait_for_entered(2)
-            leaving.cancel()
-            await baker.llm.wait_for_aborted(1)
-            gate.open()
-            assert await staying == "Done."
-            await until_idle(served)
+    async with (
+        baking(lambda _: hang(gate, say("Done."))) as baker,
+        running(write_project(tmp_path, {"one": Agent()}, llm_url=baker.llm.base_url)) as served,
+    ):
+        leaving = asyncio.create_task(ask(served, "one"))
+        await gate.wait_for_entered(1)
+        staying = asyncio.create_task(ask(served, "one"))
+        await gate.wait_for_entered(2)
+        leaving.cancel()
+        await baker.llm.wait_for_aborted(1)
+        gate.open()
+        assert await staying == "Done."
+        await until_idle(served)
 
     assert len(baker.llm.aborted) == 1
 

@@ -82,8 +82,7 @@ async def served_with(llm: SocketLlm, path: Path) -> AsyncGenerator[Running]:
     server = await asyncio.start_server(llm.accept, "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        project = write_project(path, {"one": Agent()}, llm_url=f"http://127.0.0.1:{port}/v1")
-        async with running(project) as served:
+        async with running(write_project(path, {"one": Agent()}, llm_url=f"http://127.0.0.1:{port}/v1")) as served:
             yield served
 
 

@@ -14,8 +14,9 @@ from tests.support.calling import EACH_VERSION, Answer, answer_of, ask
 from tests.support.clients import raw_client, tool_params
 from tests.support.crowds import crowd
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
 from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm, stream
 from tests.support.waiting import Gate, eventually
 
@@ -35,17 +36,15 @@ SEED = 20260728
 
 @pytest.mark.crowd
 async def test_no_answer_holds_anything_of_another_call(tmp_path: Path) -> None:
-    async with scripted_llm() as llm:  # repeats every user text it was shown
-        project = write_project(tmp_path, {"echo": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served:
+    async with gateway_and_model(tmp_path, {"echo": Agent()}) as (served, llm):
 
-            async def one(number: int, client: RawClient) -> tuple[int, Answer]:
-                rows = [("user", f"first-{number}"), ("assistant", f"noted-{number}"), ("user", f"second-{number}")]
-                history = [{"role": role, "content": content} for role, content in rows]
-                arguments = {"message": f"now-{number}", "history": history, "conversation_id": f"c-{number}"}
-                return number, answer_of(await client.call_tool("echo", arguments))
+        async def one(number: int, client: RawClient) -> tuple[int, Answer]:
+            rows = [("user", f"first-{number}"), ("assistant", f"noted-{number}"), ("user", f"second-{number}")]
+            history = [{"role": role, "content": content} for role, content in rows]
+            arguments = {"message": f"now-{number}", "history": history, "conversation_id": f"c-{number}"}
+            return number, answer_of(await client.call_tool("echo", arguments))
 
-            answers = await in_workers(served.url("echo"), range(CALLS), one)
+        answers = await in_workers(served.url("echo"), range(CALLS), one)
 
     assert [answer for _, answer in answers if answer.is_error] == []
     heard = {number: answer.text for number, answer in answers}
@@ -56,8 +55,7 @@ async def test_no_answer_holds_anything_of_another_call(tmp_path: Path) -> None:
     assert llm.most_in_flight > AT_ONCE / 5  # they did run at once
 
 
-@pytest.mark.parametrize("version", EACH_VERSION)
-@pytest.mark.parametrize("limited", ["gateway", "agent"])
+@pairs({"limited": ["gateway", "agent"], "version": EACH_VERSION})
 async def test_call_over_the_limit_waits_and_is_then_told_to_try_again(
     limited: str, version: str, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import raw_client
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.log_file import logged
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, hang, say, scripted_llm
@@ -68,11 +68,9 @@ async def test_a_nested_call_names_its_parent_and_every_record_its_own_call(tmp_
             "peer": Agent(settings={"port": port}),
         }
         servers = {"peer": {"transport": "http", "url": f"http://localhost:{port}/mcp"}}
-        async with scripted_llm(script) as llm:
-            project = write_project(tmp_path / "project", agents, llm_url=llm.base_url, servers=servers)
-            async with running(project) as served:
-                answer = await ask(served.url("parent"), conversation_id="talk")
-                await until_idle(served)
+        async with gateway_and_model(tmp_path / "project", agents, script, servers=servers) as (served, _):
+            answer = await ask(served.url("parent"), conversation_id="talk")
+            await until_idle(served)
         peer, parent = log.records("pallas.calls")
 
     assert (parent["agent"], parent["call_id"], "nesting" in parent) == ("parent", answer.meta["call_id"], False)
@@ -105,10 +103,8 @@ async def test_what_a_downstream_refuses_is_a_traceback_with_the_calls_ids(tmp_p
 
 async def test_what_a_model_refuses_is_a_traceback_with_the_calls_ids_and_a_line_that_says_why(tmp_path: Path) -> None:
     with logged(tmp_path / "log") as log:
-        async with scripted_llm(lambda _: fail(500)) as llm:
-            project = write_project(tmp_path / "project", {"solo": Agent()}, llm_url=llm.base_url)
-            async with running(project) as served:
-                answer = await ask(served.url("solo"))
+        async with gateway_and_model(tmp_path / "project", {"solo": Agent()}, lambda _: fail(500)) as (served, _):
+            answer = await ask(served.url("solo"))
         [line] = log.records("pallas.calls")
         traced = [record for record in log.records("pallas.fast_agent") if "exception" in record]
 

@@ -21,7 +21,6 @@ from tests.support.waiting import Gate
 from tests.support.watching import DESK, EACH_VERSION, PIPELINE, script_of, speaker, stage, turns_so_far, watch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from tests.support.scripted_llm import CallTools, LlmRequest, Say, Turn
@@ -131,27 +130,8 @@ async def test_the_model_that_called_an_agent_whose_loop_was_halted_reads_not_to
     assert "stopped" not in watched.call  # the boss has finished
 
 
-@pytest.mark.parametrize(
-    ("rounds", "requests"),
-    [
-        (["ab", "ba", "ab"], 3),  # parallel calls are one round, whatever their order
-        (["a", "ab", "a", "ab", "a"], 6),  # five, and then a last word
-        (["a", "a", "b", "a", "a"], 6),
-    ],
-)
-async def test_parallel_calls_count_as_one_round(rounds: Sequence[str], requests: int, tmp_path: Path) -> None:
-    script = script_of(solo=[*(echoing(*one) for one in rounds), say("done")])
-    async with stage(tmp_path, script, solo()) as staged:
-        watched = await watch(staged.url("solo"))
-
-        assert len(staged.llm.requests) == requests
-    assert watched.text.startswith("[Stopped" if requests == 3 else "done")
-
-
-async def test_arguments_are_equal_however_they_are_written(tmp_path: Path) -> None:
-    ways = ['{"a": 1, "b": 2}', '{"b":2,"a":1}', '{ "a":1, "b" : 2 }']
-    script = script_of(solo=[call_tools([("tools__add", way)]) for way in ways])
-    async with stage(tmp_path, script, solo()) as staged:
+async def test_parallel_calls_count_as_one_round_whatever_their_order(tmp_path: Path) -> None:
+    async with stage(tmp_path, script_of(solo=[echoing(*one) for one in ("ab", "ba", "ab")]), solo()) as staged:
         watched = await watch(staged.url("solo"))
 
         assert len(staged.llm.requests) == 3
@@ -196,7 +176,7 @@ async def test_polling_a_tool_whose_picture_changes_goes_on(tmp_path: Path) -> N
     assert watched.text == "done"
 
 
-@pytest.mark.parametrize(("threshold", "requests"), [(0, 11), (1, 1), (2, 2), (5, 5)])
+@pytest.mark.parametrize(("threshold", "requests"), [(0, 11), (2, 2)])
 async def test_the_threshold_is_the_agents_own_and_0_switches_the_guard_off(
     threshold: int, requests: int, tmp_path: Path
 ) -> None:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("connect", EACH_ERA)
 async def test_an_agent_answers_clients_of_each_era(connect: Connect, tmp_path: Path) -> None:
-    project = write_project(tmp_path, {"echo": Agent()})
-    async with running(project) as served, connect(served.url("echo")) as client:
+    async with running(write_project(tmp_path, {"echo": Agent()})) as served, connect(served.url("echo")) as client:
         tools = await client.list_tools()
         answer = await client.call_tool("send_message", {"message": "hello", "conversation_id": "c-1"})
 

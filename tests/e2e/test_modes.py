@@ -110,8 +110,7 @@ async def test_one_agent_alone_is_at_its_own_port_without_a_registry(
 ) -> None:
     arguments = project_arguments(ports)
     arguments["agents"]["two"].settings["depends_on"] = ["one"]  # which is not started for it
-    project = write_project(tmp_path, **arguments)
-    async with running(project, overrides=Overrides(agent="two")) as served:
+    async with running(write_project(tmp_path, **arguments), overrides=Overrides(agent="two")) as served:
         assert (await ask(f"{ports.of('two')}/mcp", version=version)).meta["agent"] == "two"
         assert (await health(f"{ports.of('two')}/mcp", version=version))["status"] == "ok"
         for path in (REGISTRY, "/v0.1/servers", "/agents/two/mcp"):

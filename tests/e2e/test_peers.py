@@ -11,7 +11,15 @@ from pallas_gateway.mcp_server.endpoint import McpEndpoint
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import raw_client
-from tests.support.gateway import Agent, module_source, record_calls, running, until_idle, write_project
+from tests.support.gateway import (
+    Agent,
+    gateway_and_model,
+    module_source,
+    record_calls,
+    running,
+    until_idle,
+    write_project,
+)
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
@@ -140,15 +148,13 @@ async def test_circle_of_peers_ends_with_an_error_the_model_reads(max_nesting: i
             "left": {"transport": "http", "url": f"http://localhost:{left}/mcp"},
             "right": {"transport": "http", "url": f"http://localhost:{right}/mcp"},
         }
-        async with scripted_llm(endless) as llm:
-            gateway = {"max_nesting": max_nesting}
-            project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway)
-            async with running(project) as served:
-                answer = await ask(served.url("left"), "go on")
-                await until_idle(served)
-                refused = served.metric(
-                    "pallas_calls_refused_total", agent="left" if max_nesting else "right", reason="nesting_too_deep"
-                )
+        gateway = {"max_nesting": max_nesting}
+        async with gateway_and_model(tmp_path, agents, endless, servers=servers, gateway=gateway) as (served, llm):
+            answer = await ask(served.url("left"), "go on")
+            await until_idle(served)
+            refused = served.metric(
+                "pallas_calls_refused_total", agent="left" if max_nesting else "right", reason="nesting_too_deep"
+            )
 
     assert not answer.is_error
     assert f"was called {max_nesting + 1} calls deep; the limit is {max_nesting}" in answer.text

@@ -27,6 +27,7 @@ from tests.support.guarded import (
     static_key,
 )
 from tests.support.listener import reserved_port
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 from tests.support.watching import relay, speaker
 
@@ -288,15 +289,16 @@ def stubborn(request: LlmRequest) -> Turn:
     return relay(request)
 
 
-@each_version
-@pytest.mark.parametrize(
-    ("peer_grants", "scope", "reached"),
-    [
-        ("inherited", "run:agents:parent", True),
-        ("strict", "run:agents:parent", False),
-        ("strict", "run:agents:parent view:agents:peer", False),
-        ("strict", "run:agents:parent run:agents:peer", True),
-    ],
+@pairs(
+    {
+        "peer_grants, scope, reached": [
+            ("inherited", "run:agents:parent", True),
+            ("strict", "run:agents:parent", False),
+            ("strict", "run:agents:parent view:agents:peer", False),
+            ("strict", "run:agents:parent run:agents:peer", True),
+        ],
+        "version": EACH_VERSION,
+    }
 )
 async def test_caller_needs_grants_for_peers_only_where_they_are_strict(
     peer_grants: str, scope: str, reached: bool, version: str, tmp_path: Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.runtime.settings import provider_addresses
-from tests.support.asgi import plain_lifespan, respond_json
+from tests.support.asgi import http_only, respond_json
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import serve_app
@@ -29,10 +29,8 @@ class Provider:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
+    @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-            return
         self.asked.append(f"{scope.get('method', 'WEBSOCKET')} {scope['path']}")
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1000})

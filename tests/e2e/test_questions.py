@@ -42,6 +42,7 @@ from tests.support.gateway import Agent, declare_project, running, until_idle
 from tests.support.guarded import STATIC_KEY, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.log_file import logged
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import call_tools, say, scripted_llm
 from tests.support.terminal import CTRL_C, at_terminal
 from tests.support.waiting import eventually
@@ -90,8 +91,7 @@ async def test_a_program_as_downstream_is_declined_too(era: Era, tmp_path: Path)
         assert notes == ["wiped /"]  # the note is in the result of the tool that asked
 
 
-@pytest.mark.parametrize("mode", ["forms", "auto-cancel", "none"])
-@EACH_ERA
+@pairs({"mode": ["forms", "auto-cancel", "none"], "era": ["initialize", "modern"]})
 async def test_no_setting_of_fast_agents_makes_the_gateway_answer(era: Era, mode: str, tmp_path: Path) -> None:
     async with asking_downstream(era) as downstream:
         async with gateway_of(tmp_path, {"url": downstream.url, "elicitation": {"mode": mode}}) as served:
@@ -693,38 +693,20 @@ async def test_content_that_no_form_was_accepted_with_is_dropped(
 
 
 @pytest.mark.usefixtures("brief_sockets")
-@pytest.mark.parametrize("leaves", ["while it is asked", "after its answer", "between its requests"])
-async def test_clients_that_leave_during_a_question_leave_nothing_behind(leaves: str, tmp_path: Path) -> None:
-    settings = {"ask_seconds": 1} if leaves == "between its requests" else {}
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, gateway=settings) as served,
-    ):
+async def test_clients_that_leave_after_their_answers_leave_nothing_behind(tmp_path: Path) -> None:
+    async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
         url, running_calls = served.url("user"), served.gateway.running
         await ask(url, "name")  # connects what stays connected between calls
-        before, calls = snapshot(), list[asyncio.Task[Any]]()
-        if leaves == "while it is asked":
-            person = Person(*[None] * 3)
-            async with client_of(url, person) as client:
-                calls = [asyncio.create_task(told(client, "name")) for _ in range(3)]
-                await person.wait_for(3)
-                await stopped(calls)
-        else:
-            asked = [await asked_at(url, "name hang") for _ in range(3)]
-            if leaves == "after its answer":
-                calls = [asyncio.create_task(one.repeat()) for one in asked]
-                await eventually(lambda: len(downstream.answers) == 4)
-                await stopped(calls)
+        before = snapshot()
+        calls = [asyncio.create_task(one.repeat()) for one in [await asked_at(url, "name hang") for _ in range(3)]]
+        await eventually(lambda: len(downstream.answers) == 4)
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
         await until_idle(served)
         left = (len(running_calls.answers), len(running_calls.waiting_calls), running_calls.waiting.count)
         assert (*left, served.metric("pallas_questions_open", agent="user")) == (0, 0, 0, 0)
         await assert_nothing_left(before)
-
-
-async def stopped(calls: list[asyncio.Task[Any]]) -> None:
-    for call in calls:
-        call.cancel()
-    await asyncio.wait(calls)
 
 
 async def test_a_question_that_is_too_old_when_the_client_returns_is_cancelled_and_the_agent_goes_on(
@@ -772,28 +754,6 @@ async def test_one_known_caller_leaves_places_to_others_that_can_be_asked(tmp_pa
             work.cancel()
 
 
-@EACH_MODE
-async def test_a_question_of_a_nested_call_reaches_the_caller_at_the_top(mode: str, tmp_path: Path) -> None:
-    def script(request: LlmRequest) -> Turn:
-        if request.tool_results:
-            return say(" | ".join(text for _, text in sorted(request.tool_results.items())))
-        nested = ("research__send_message", {"message": request.last_user_text})
-        return call_tools([nested, nested] if "user" in request.messages[0]["content"] else [("asking__name", {})])
-
-    agents = {"user": Agent(["research"], settings={"depends_on": ["research"]}), "research": Agent(["asking"])}
-    person = Person(accept(name="Ada"), accept(name="Bob"))
-    async with (
-        asking_downstream("modern") as downstream,
-        gateway_of(tmp_path, {"url": downstream.url}, agents=agents, script=script) as served,
-    ):
-        async with client_of(served.url("user"), person, mode) as client:
-            answer = await told(client, "go")
-        assert "Ada" in answer
-        assert "Bob" in answer
-        assert all("asking" in one.message and "research" in one.message for one in person.asked)
-        assert sorted(one["content"]["name"] for one in downstream.answers) == ["Ada", "Bob"]
-
-
 # --- approval --------------------------------------------------------------------------------------------------------
 
 FUNCTIONS = """
@@ -815,10 +775,9 @@ def deciding(*decisions: str) -> Person:
     return Person(*(accept(decision=one) for one in decisions))
 
 
-@pytest.mark.parametrize("pattern", ["asking/wi*", "destructive", "*/wipe"])
-async def test_a_tool_under_approval_runs_when_the_caller_says_so(pattern: str, tmp_path: Path) -> None:
+async def test_a_tool_under_approval_runs_when_the_caller_says_so(tmp_path: Path) -> None:
     person = deciding("deny", "once", "call")
-    agent = Agent(["asking"], settings={"approve": [pattern]})
+    agent = Agent(["asking"], settings={"approve": ["destructive"]})
     async with (
         asking_downstream("modern") as downstream,
         gateway_of(tmp_path, {"url": downstream.url}, agent) as served,

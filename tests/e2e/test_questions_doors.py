@@ -16,6 +16,7 @@ from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import MODERN_VERSION, text_of
 from tests.support.gateway import Agent
 from tests.support.listener import reserved_port
+from tests.support.pairs import pairs
 from tests.support_programs import program
 
 if TYPE_CHECKING:
@@ -28,8 +29,7 @@ ROOT = Path(__file__).parents[2]
 OLDER_SDK = ROOT / "tests/older_sdk"
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
-@pytest.mark.parametrize("per_port", [False, True], ids=["one port", "per port"])
+@pairs({"per_port": {"one port": False, "per port": True}, "tls": {"http": False, "https": True}})
 async def test_a_question_reaches_the_client_at_every_address(per_port: bool, tls: bool, tmp_path: Path) -> None:
     with ExitStack() as ports:
         own, registry = (ports.enter_context(reserved_port()) for _ in range(2))

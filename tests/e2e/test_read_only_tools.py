@@ -153,8 +153,7 @@ async def test_peers_that_call_each_other_only_read_unless_one_of_them_does_more
                 "one": Agent(["two", "reads"]), "two": Agent(["one"]),
                 "three": Agent(["four", "reads"]), "four": Agent(["three", "both"]),
             }  # fmt: skip
-            project = write_project(tmp_path, agents, servers=servers, gateway={"port": port})
-            async with running(project) as served:
+            async with running(write_project(tmp_path, agents, servers=servers, gateway={"port": port})) as served:
                 await eventually(lambda: only_reads(served, "one", "three"), what="the listings")
                 found = {name: (await hinted(served.url(name)))[name] for name in agents}
     assert found == {"one": True, "two": True, "three": None, "four": None}

@@ -13,9 +13,9 @@ from tests.support.call_tree import call_tree
 from tests.support.clients import MODERN_VERSION
 from tests.support.crowds import crowd
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, write_project
+from tests.support.gateway import Agent, gateway_and_model
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.scripted_llm import call_tools, hang, say
 from tests.support.waiting import Gate
 from tests.support.watching import EACH_VERSION, LOGGER, speaker, stage, watch
 
@@ -203,12 +203,10 @@ async def test_agents_of_another_gateway_are_relayed_likewise(
     version: str, mode: Mapping[str, str], tmp_path: Path
 ) -> None:
     script = calls_and_tells({"root": [("research", ".1"), ("research", ".2")]})
-    async with scripted_llm(script) as llm:
-        far = write_project(tmp_path / "far", {"research": Agent()}, llm_url=llm.base_url)
-        async with running(far) as elsewhere:
-            servers = {"research": {"transport": "http", "url": elsewhere.url("research"), **mode}}
-            async with stage(tmp_path / "near", script, {"root": Agent(["research"])}, peers=servers) as staged:
-                watched = await watch(staged.url("root"), version=version)
+    async with gateway_and_model(tmp_path / "far", {"research": Agent()}, script) as (elsewhere, _):
+        servers = {"research": {"transport": "http", "url": elsewhere.url("research"), **mode}}
+        async with stage(tmp_path / "near", script, {"root": Agent(["research"])}, peers=servers) as staged:
+            watched = await watch(staged.url("root"), version=version)
 
     assert call_tree(watched.payloads).outline() == [
         "root says root told go",

@@ -15,7 +15,16 @@ import pytest
 from pallas_gateway.config.loading.loader import Overrides
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.crowds import crowd
-from tests.support.gateway import Agent, Running, module_source, running, starts, until_idle, write_project
+from tests.support.gateway import (
+    Agent,
+    Running,
+    gateway_and_model,
+    module_source,
+    running,
+    starts,
+    until_idle,
+    write_project,
+)
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, echo, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
@@ -55,18 +64,17 @@ async def names(served: Running) -> list[str]:
 
 async def test_agents_come_go_and_change_and_the_registry_shows_it_at_once(tmp_path: Path) -> None:
     agents = {name: Agent(source=saying(name, f"'{name} 1'")) for name in ("stays", "goes", "changes")}
-    project = write_project(tmp_path, agents)
-    async with running(project) as served:
+    async with running(write_project(tmp_path, agents)) as served:
         stays, before = served.gateway.agents["stays"].runtime, starts(served, "stays")
-        project.write_module("changes", saying("changes", "'changes 2'"))
-        project.write_module("comes", saying("comes", "'comes 1'"))
+        served.project.write_module("changes", saying("changes", "'changes 2'"))
+        served.project.write_module("comes", saying("comes", "'comes 1'"))
 
         def edit(document: dict[str, Any]) -> None:
             del document["agents"]["goes"]
             document["agents"]["stays"]["title"] = "Another title"
-            document["agents"]["comes"] = {"module": f"{project.package}.comes"}
+            document["agents"]["comes"] = {"module": f"{served.project.package}.comes"}
 
-        project.edit(edit)
+        served.project.edit(edit)
         await served.reload()
 
         assert await names(served) == ["Another title", "Changes", "Comes"]
@@ -91,24 +99,22 @@ async def test_calls_in_flight_end_on_the_version_they_began_with(version: str, 
         system = request.messages[0]["content"]
         return hang(gate, say(f"{system} ends")) if gate else say(f"{system} answers")
 
-    async with scripted_llm(script) as llm:
-        project = write_project(tmp_path, {name: Agent() for name in gates}, llm_url=llm.base_url)
-        async with running(project) as served:
-            calls = {name: asyncio.create_task(ask(served.url(name), name, version=version)) for name in gates}
-            for gate in gates.values():
-                await gate.wait_for_entered()
-            source = module_source("changes", Agent()).replace("You are", "You became")
-            project.write_module("changes", source)
-            project.edit(lambda document: document["agents"].pop("goes"))
-            await served.reload()
+    async with gateway_and_model(tmp_path, {name: Agent() for name in gates}, script) as (served, _):
+        calls = {name: asyncio.create_task(ask(served.url(name), name, version=version)) for name in gates}
+        for gate in gates.values():
+            await gate.wait_for_entered()
+        source = module_source("changes", Agent()).replace("You are", "You became")
+        served.project.write_module("changes", source)
+        served.project.edit(lambda document: document["agents"].pop("goes"))
+        await served.reload()
 
-            assert "You became changes" in (await ask(served.url("changes"), "new", version=version)).text
-            for gate in gates.values():
-                gate.open()
-            for name, call in calls.items():
-                answer = await call
-                assert (f"You are {name}" in answer.text, answer.is_error) == (True, False), answer.text
-            await until_idle(served)
+        assert "You became changes" in (await ask(served.url("changes"), "new", version=version)).text
+        for gate in gates.values():
+            gate.open()
+        for name, call in calls.items():
+            answer = await call
+            assert (f"You are {name}" in answer.text, answer.is_error) == (True, False), answer.text
+        await until_idle(served)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +129,7 @@ async def test_calls_in_flight_end_on_the_version_they_began_with(version: str, 
 async def test_a_broken_file_changes_nothing_and_says_what_is_wrong(
     file: str, text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    project = write_project(tmp_path, {"echo": Agent()})
-    async with running(project) as served:
+    async with running(write_project(tmp_path, {"echo": Agent()})) as served:
         good = (tmp_path / file).read_text()
         loaded = served.metric("pallas_config_last_reload_timestamp_seconds")
         (tmp_path / file).write_text(text)
@@ -309,15 +314,14 @@ async def test_a_peer_that_comes_is_reached_by_an_agent_that_names_it(tmp_path: 
 
 
 async def test_what_the_gateway_allows_changes_with_the_next_request(tmp_path: Path) -> None:
-    project = write_project(tmp_path, {"echo": Agent()}, gateway={"max_body_bytes": 1_000_000})
-    async with running(project) as served:
+    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"max_body_bytes": 1_000_000})) as served:
         assert (await ask(served.url("echo"))).is_error is False
-        project.edit(lambda document: document["gateway"].update(auth={"anonymous": ["view:agents"]}))
+        served.project.edit(lambda document: document["gateway"].update(auth={"anonymous": ["view:agents"]}))
         await served.reload()
         async with httpx.AsyncClient(trust_env=False) as client:
             assert (await client.post(served.url("echo"), json=A_CALL, headers=JSON)).status_code == 401
-            project.edit(lambda document: document["gateway"].pop("auth"))
-            project.edit(lambda document: document["gateway"].update(allowed_hosts=["agents.example"]))
+            served.project.edit(lambda document: document["gateway"].pop("auth"))
+            served.project.edit(lambda document: document["gateway"].update(allowed_hosts=["agents.example"]))
             foreign = {**JSON, "Host": "agents.example"}
             assert (await client.post(served.url("echo"), json=A_CALL, headers=foreign)).status_code == 421
             await served.reload()
@@ -336,10 +340,9 @@ A_CALL = {
 async def test_what_only_a_restart_can_change_is_said_and_stays(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    project = write_project(tmp_path, {"echo": Agent()})
-    async with running(project) as served:
+    async with running(write_project(tmp_path, {"echo": Agent()})) as served:
         port = served.gateway.addresses.registry_port
-        project.edit(lambda document: document["gateway"].update(port=1, host="0.0.0.0", per_port=False))  # noqa: S104
+        served.project.edit(lambda document: document["gateway"].update(port=1, host="0.0.0.0", per_port=False))  # noqa: S104
         await served.reload()
         assert served.gateway.addresses.registry_port == port
         assert (await ask(served.url("echo"))).text == "hello"
@@ -348,30 +351,28 @@ async def test_what_only_a_restart_can_change_is_said_and_stays(
 
 
 async def test_changes_of_files_are_noticed(tmp_path: Path) -> None:
-    project = write_project(tmp_path, {"echo": Agent(source=saying("echo", "'one'"))})
-    async with running(project, watch=True) as served:
-        project.write_module("echo", saying("echo", "'two'"))
+    async with running(write_project(tmp_path, {"echo": Agent(source=saying("echo", "'one'"))}), watch=True) as served:
+        served.project.write_module("echo", saying("echo", "'two'"))
         await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") == 1, 30, what="a reload")
         assert (await ask(served.url("echo"), SAY_THE_WORD)).text == "two"
 
         (tmp_path / "pallas.log").write_text("a log beside the files")
-        project.write_module("echo", "half an edit")
+        served.project.write_module("echo", "half an edit")
         await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="error") == 1, 30, what="another")
-        project.write_module("echo", saying("echo", "'three'"))
+        served.project.write_module("echo", saying("echo", "'three'"))
         await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") == 2, 30, what="a third")
         assert (await ask(served.url("echo"), SAY_THE_WORD)).text == "three"
 
 
 async def test_an_agent_kept_back_does_not_make_the_gateway_reload_again_and_again(tmp_path: Path) -> None:
-    project = write_project(tmp_path, {"echo": Agent(source=saying("echo", "'one'"))})
-    async with running(project, watch=True) as served:
-        project.write_module("echo", "from .missing import WORD\n" + saying("echo", "WORD"))
+    async with running(write_project(tmp_path, {"echo": Agent(source=saying("echo", "'one'"))}), watch=True) as served:
+        served.project.write_module("echo", "from .missing import WORD\n" + saying("echo", "WORD"))
         await eventually(
             lambda: served.metric("pallas_config_reloads_total", outcome="error") == 1, 30, what="a reload"
         )
         (tmp_path / "pallas.log").write_text("ERROR agent not replaced")
-        (tmp_path / project.package / "memory.sqlite").write_text("what an agent remembers")
-        project.write_module("missing", "WORD = 'two'")
+        (tmp_path / served.project.package / "memory.sqlite").write_text("what an agent remembers")
+        served.project.write_module("missing", "WORD = 'two'")
         await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") == 1, 30, what="the repair")
         assert (await ask(served.url("echo"), SAY_THE_WORD)).text == "two"
         assert served.metric("pallas_config_reloads_total", outcome="error") == 1
@@ -384,8 +385,7 @@ async def test_what_is_edited_while_agents_start_is_noticed(tmp_path: Path) -> N
         "quick": Agent(source=saying("quick", "'one'")),
         "slow": Agent(source=edits + saying("slow", "'up'"), settings={"depends_on": ["quick"]}),
     }
-    project = write_project(tmp_path, agents)
-    async with running(project, watch=True) as served:
+    async with running(write_project(tmp_path, agents), watch=True) as served:
         await eventually(lambda: served.metric("pallas_config_reloads_total", outcome="ok") >= 1, 30, what="a reload")
         assert (await ask(served.url("quick"), SAY_THE_WORD)).text == "two"
 
@@ -408,13 +408,12 @@ def set_limit(limit: int, document: dict[str, Any]) -> None:
 async def test_an_agent_that_comes_back_has_its_peers_again(tmp_path: Path) -> None:
     servers = {"research": {"url": "http://localhost:24211/mcp"}}
     agents = {"lead": Agent(servers=["research"]), "research": Agent(settings={"port": 24211})}
-    project = write_project(tmp_path, agents, servers=servers)
-    async with running(project) as served:
+    async with running(write_project(tmp_path, agents, servers=servers)) as served:
         entries: dict[str, Any] = {}
-        project.edit(lambda document: entries.update(document["agents"]))
-        project.edit(lambda document: document["agents"].pop("lead"))
+        served.project.edit(lambda document: entries.update(document["agents"]))
+        served.project.edit(lambda document: document["agents"].pop("lead"))
         await served.reload()
-        project.edit(lambda document: document["agents"].update(entries))
+        served.project.edit(lambda document: document["agents"].update(entries))
         await served.reload()
         await eventually(lambda: served.gateway.agents["lead"].runtime is not None, what="the agent up")
         lead = served.gateway.agents["lead"].runtime
@@ -448,19 +447,17 @@ async def test_a_peer_may_change_while_it_answers_a_nested_call(tmp_path: Path) 
 
     servers = {"research": {"url": "http://localhost:24211/mcp"}}
     agents = {"lead": Agent(servers=["research"]), "research": Agent(settings={"port": 24211})}
-    async with scripted_llm(script) as llm:
-        project = write_project(tmp_path, agents, servers=servers, llm_url=llm.base_url)
-        async with running(project) as served:
-            call = asyncio.create_task(ask(served.url("lead"), "go"))
-            await gate.wait_for_entered()
-            source = module_source("research", Agent()).replace("You are", "You became")
-            project.write_module("research", source)
-            await served.reload()
-            gate.open()
-            answer = await call
-            assert (answer.text, answer.is_error) == ("told", False)
-            assert served.metric("pallas_send_message_total", agent="research", outcome="ok") == 1
-            await until_idle(served)
+    async with gateway_and_model(tmp_path, agents, script, servers=servers) as (served, _):
+        call = asyncio.create_task(ask(served.url("lead"), "go"))
+        await gate.wait_for_entered()
+        source = module_source("research", Agent()).replace("You are", "You became")
+        served.project.write_module("research", source)
+        await served.reload()
+        gate.open()
+        answer = await call
+        assert (answer.text, answer.is_error) == ("told", False)
+        assert served.metric("pallas_send_message_total", agent="research", outcome="ok") == 1
+        await until_idle(served)
 
 
 async def test_an_agent_alone_is_reloaded_and_what_is_wrong_with_its_name_said(
@@ -491,39 +488,37 @@ async def test_running_calls_end_as_they_began_whatever_is_reloaded(size: int, t
     def come(document: dict[str, Any]) -> None:
         document["agents"]["comes"] = {"module": document["agents"]["stays"]["module"]}
 
-    async with scripted_llm(script) as llm:
-        names = ("stays", "goes", "changes", "breaks")
-        project = write_project(tmp_path, {name: Agent() for name in names}, llm_url=llm.base_url)
-        sound = module_source("breaks", Agent())
-        async with running(project) as served:
-            calls = [
-                asyncio.create_task(ask(served.url(names[n % 4]), f"held {n}", version=EACH_VERSION[n % 2]))
-                for n in range(size)
-            ]
-            await gate.wait_for_entered(size, 60)
-            project.edit(come)
-            await served.reload()
-            project.edit(lambda document: document["agents"].pop("goes"))
-            await served.reload()
-            project.write_module("changes", f"{module_source('changes', Agent())}\nNUMBER = 1\n")
-            project.write_module("breaks", "half an edit (")
-            await served.reload()
-            assert served.metric("pallas_config_last_reload_successful") == 0
-            (tmp_path / "agents.yaml").rename(tmp_path / "kept.yaml")
-            await served.reload()
-            (tmp_path / "kept.yaml").rename(tmp_path / "agents.yaml")
-            project.write_module("breaks", sound)
-            await served.reload()
-            assert served.metric("pallas_config_last_reload_successful") == 1
-            assert not any(call.done() for call in calls)
-            for name in ("stays", "changes", "breaks", "comes"):
-                assert (await ask(served.url(name), name)).text == f"heard: {name}"
+    names = ("stays", "goes", "changes", "breaks")
+    sound = module_source("breaks", Agent())
+    async with gateway_and_model(tmp_path, {name: Agent() for name in names}, script) as (served, _):
+        calls = [
+            asyncio.create_task(ask(served.url(names[n % 4]), f"held {n}", version=EACH_VERSION[n % 2]))
+            for n in range(size)
+        ]
+        await gate.wait_for_entered(size, 60)
+        served.project.edit(come)
+        await served.reload()
+        served.project.edit(lambda document: document["agents"].pop("goes"))
+        await served.reload()
+        served.project.write_module("changes", f"{module_source('changes', Agent())}\nNUMBER = 1\n")
+        served.project.write_module("breaks", "half an edit (")
+        await served.reload()
+        assert served.metric("pallas_config_last_reload_successful") == 0
+        (tmp_path / "agents.yaml").rename(tmp_path / "kept.yaml")
+        await served.reload()
+        (tmp_path / "kept.yaml").rename(tmp_path / "agents.yaml")
+        served.project.write_module("breaks", sound)
+        await served.reload()
+        assert served.metric("pallas_config_last_reload_successful") == 1
+        assert not any(call.done() for call in calls)
+        for name in ("stays", "changes", "breaks", "comes"):
+            assert (await ask(served.url(name), name)).text == f"heard: {name}"
 
-            gate.open()
-            answers = await asyncio.gather(*calls)
-            assert [answer.text for answer in answers] == [f"heard: held {n}" for n in range(size)]
-            assert not any(answer.is_error for answer in answers)
-            await until_idle(served)
+        gate.open()
+        answers = await asyncio.gather(*calls)
+        assert [answer.text for answer in answers] == [f"heard: held {n}" for n in range(size)]
+        assert not any(answer.is_error for answer in answers)
+        await until_idle(served)
 
 
 @pytest.mark.crowd

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -14,14 +14,17 @@ from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.serving import reload
 from tests.support.calling import ask
 from tests.support.certificates import TLS_FILES, write_certificate
-from tests.support.gateway import Agent, module_source, running, write_project
+from tests.support.gateway import Agent, gateway_and_model, module_source, running, write_project
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import LlmRequest, Turn, hang, say, scripted_llm
+from tests.support.scripted_llm import LlmRequest, Turn, hang, say
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncGenerator, Iterator
     from pathlib import Path
+
+    from tests.support.calling import Answer
+    from tests.support.gateway import Running
 
 PER_PORT = Overrides(per_port=True)
 LOCAL = "127.0.0.1"
@@ -47,81 +50,68 @@ async def refuses(port: int) -> bool:
     return False
 
 
-async def test_ports_come_and_go_with_their_agents(ports: list[int], tmp_path: Path) -> None:
-    registry, stays, goes, comes = ports
-    gate = Gate()
-
-    def script(request: LlmRequest) -> Turn:
-        return hang(gate, say("the last answer")) if request.last_user_text == "wait" else say("an answer")
-
-    async with scripted_llm(script) as llm:
-        project = write_project(
-            tmp_path,
-            {"stays": Agent(settings={"port": stays}), "goes": Agent(settings={"port": goes})},
-            llm_url=llm.base_url,
-            gateway={"host": LOCAL},
-            deployment={"registry_port": registry, "host": LOCAL},
-        )
-        async with running(project, overrides=PER_PORT) as served:
-            last = asyncio.create_task(ask(url(goes), "wait"))
-            await gate.wait_for_entered()
-            project.write_module("comes", module_source("comes", Agent()))
-
-            def edit(document: dict[str, Any]) -> None:
-                del document["agents"]["goes"]
-                document["agents"]["comes"] = {"module": f"{project.package}.comes", "port": comes}
-
-            project.edit(edit)
-            await served.reload()
-
-            assert (await ask(url(stays))).text == "an answer"
-            await eventually(lambda: served.gateway.agents["comes"].runtime is not None, what="the new agent up")
-            assert (await ask(url(comes))).text == "an answer"
-            async with httpx.AsyncClient(trust_env=False) as client:
-                assert (await client.post(url(goes), json={})).status_code == 404
-            gate.open()
-            assert (await last).text == "the last answer"
-            await eventually(lambda: refuses(goes), what="the port closed")
-            assert served.metric("pallas_config_last_reload_successful") == 1
-
-
-@pytest.mark.parametrize("comes_back", [False, True])
-async def test_a_port_about_to_close_stands_another_reload(
-    comes_back: bool, ports: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+@asynccontextmanager
+async def last_call(path: Path, ports: list[int]) -> AsyncGenerator[tuple[Running, asyncio.Task[Answer], Gate]]:
+    """A gateway of the agents `stays` and `goes`, and a call of the latter that the gate holds."""
     registry, stays, goes, _ = ports
     gate = Gate()
 
     def script(request: LlmRequest) -> Turn:
         return hang(gate, say("the last answer")) if request.last_user_text == "wait" else say("an answer")
 
-    async with scripted_llm(script) as llm:
-        project = write_project(
-            tmp_path,
-            {"stays": Agent(settings={"port": stays}), "goes": Agent(settings={"port": goes})},
-            llm_url=llm.base_url,
-            gateway={"host": LOCAL},
-            deployment={"registry_port": registry, "host": LOCAL},
-        )
-        async with running(project, overrides=PER_PORT) as served:
-            last = asyncio.create_task(ask(url(goes), "wait"))
-            await gate.wait_for_entered()
-            entries: dict[str, Any] = {}
-            project.edit(lambda document: entries.update(goes=document["agents"].pop("goes")))
-            await served.reload()
-            if comes_back:
-                project.edit(lambda document: document["agents"].update(entries))
-            await served.reload()
-            assert served.metric("pallas_config_reloads_total", outcome="ok") == 2
-            gate.open()
-            assert (await last).text == "the last answer"
-            if comes_back:
-                await eventually(lambda: served.gateway.agents["goes"].runtime is not None, what="the agent up")
-                assert (await ask(url(goes))).text == "an answer"
-                assert (await ask(url(goes))).text == "an answer"
-            else:
-                await eventually(lambda: refuses(goes), what="the port closed")
-            assert (await ask(url(stays))).text == "an answer"
+    agents = {"stays": Agent(settings={"port": stays}), "goes": Agent(settings={"port": goes})}
+    settings: dict[str, Any] = {"gateway": {"host": LOCAL}, "deployment": {"registry_port": registry, "host": LOCAL}}
+    async with gateway_and_model(path, agents, script, overrides=PER_PORT, **settings) as (served, _):
+        last = asyncio.create_task(ask(url(goes), "wait"))
+        await gate.wait_for_entered()
+        yield served, last, gate
+
+
+async def test_ports_come_and_go_with_their_agents(ports: list[int], tmp_path: Path) -> None:
+    _, stays, goes, comes = ports
+    async with last_call(tmp_path, ports) as (served, last, gate):
+        served.project.write_module("comes", module_source("comes", Agent()))
+
+        def edit(document: dict[str, Any]) -> None:
+            del document["agents"]["goes"]
+            document["agents"]["comes"] = {"module": f"{served.project.package}.comes", "port": comes}
+
+        served.project.edit(edit)
+        await served.reload()
+
+        assert (await ask(url(stays))).text == "an answer"
+        await eventually(lambda: served.gateway.agents["comes"].runtime is not None, what="the new agent up")
+        assert (await ask(url(comes))).text == "an answer"
+        async with httpx.AsyncClient(trust_env=False) as client:
+            assert (await client.post(url(goes), json={})).status_code == 404
+        gate.open()
+        assert (await last).text == "the last answer"
+        await eventually(lambda: refuses(goes), what="the port closed")
+        assert served.metric("pallas_config_last_reload_successful") == 1
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+async def test_a_port_about_to_close_stands_another_reload(
+    comes_back: bool, ports: list[int], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, stays, goes, _ = ports
+    async with last_call(tmp_path, ports) as (served, last, gate):
+        entries: dict[str, Any] = {}
+        served.project.edit(lambda document: entries.update(goes=document["agents"].pop("goes")))
+        await served.reload()
+        if comes_back:
+            served.project.edit(lambda document: document["agents"].update(entries))
+        await served.reload()
+        assert served.metric("pallas_config_reloads_total", outcome="ok") == 2
+        gate.open()
+        assert (await last).text == "the last answer"
+        if comes_back:
+            await eventually(lambda: served.gateway.agents["goes"].runtime is not None, what="the agent up")
+            assert (await ask(url(goes))).text == "an answer"
+            assert (await ask(url(goes))).text == "an answer"
+        else:
+            await eventually(lambda: refuses(goes), what="the port closed")
+        assert (await ask(url(stays))).text == "an answer"
     assert [record.message for record in caplog.records if record.name == "pallas.tasks"] == []
 
 
@@ -172,8 +162,7 @@ async def test_a_port_that_is_taken_changes_nothing(
 
 async def test_a_renewed_certificate_is_shown_to_new_connections(tmp_path: Path) -> None:
     before = write_certificate(tmp_path)
-    project = write_project(tmp_path, {"echo": Agent()}, gateway={"tls": TLS_FILES})
-    async with running(project) as served:
+    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"tls": TLS_FILES})) as served:
         https = served.url("echo").replace("http:", "https:")
         assert (await ask(https, tls=before)).text == "hello"
 
@@ -199,8 +188,7 @@ async def test_a_certificate_that_breaks_after_it_was_checked_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     trusted = write_certificate(tmp_path)
-    project = write_project(tmp_path, {"echo": Agent()}, gateway={"tls": TLS_FILES})
-    async with running(project) as served:
+    async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"tls": TLS_FILES})) as served:
         https = served.url("echo").replace("http:", "https:")
         before = served.gateway.configuration
 
@@ -208,7 +196,7 @@ async def test_a_certificate_that_breaks_after_it_was_checked_changes_nothing(
             (tmp_path / TLS_FILES["certfile"]).write_text("half of it")
 
         monkeypatch.setattr(reload, "check_tls", break_it)
-        project.edit(lambda document: document["agents"]["echo"].update(title="Another"))
+        served.project.edit(lambda document: document["agents"]["echo"].update(title="Another"))
         await served.reload()
         assert served.metric("pallas_config_last_reload_successful") == 0
         assert served.gateway.configuration is before

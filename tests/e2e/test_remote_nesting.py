@@ -11,6 +11,7 @@ from tests.support.clients import raw_client
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.listener import reserved_port
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
 from tests.support.slow_proxy import slow_proxy
 
@@ -48,8 +49,7 @@ async def test_a_circle_over_other_gateways_ends_at_the_limit(mode: str, tmp_pat
     assert len(llm.requests) == 2 * 4
 
 
-@pytest.mark.parametrize("era", ["initialize", "modern"])
-@pytest.mark.parametrize(("stated", "sent"), [(None, 1), (4, 5), (-7, 1)])
+@pairs({"stated, sent": [(4, 5), (None, 1), (-7, 1)], "era": ["initialize", "modern"]})
 async def test_downstreams_of_either_era_read_the_depth(
     era: Any, stated: int | None, sent: int, tmp_path: Path
 ) -> None:

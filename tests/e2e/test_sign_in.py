@@ -38,8 +38,7 @@ def provider(shared: OidcProvider) -> OidcProvider:
 @asynccontextmanager
 async def serving(path: Path, auth: dict[str, Any] | None, **gateway: Any) -> AsyncGenerator[Running]:
     section = {**gateway, **({"auth": auth} if auth is not None else {})}
-    project = write_project(path, {"echo": Agent(), "other": Agent()}, gateway=section)
-    async with running(project) as served:
+    async with running(write_project(path, {"echo": Agent(), "other": Agent()}, gateway=section)) as served:
         yield served
 
 

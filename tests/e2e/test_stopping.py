@@ -12,7 +12,7 @@ import pytest
 from pallas_gateway.serving.ports import SwappableApp
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import initialize_client, modern_client, text_of
-from tests.support.gateway import Agent, limited, running, write_project
+from tests.support.gateway import Agent, gateway_and_model, limited, running, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually, tick
@@ -56,15 +56,13 @@ async def test_a_call_that_outlasts_the_drain_ends_with_a_sentence_and_the_gatew
 @pytest.mark.parametrize("version", EACH_VERSION)
 async def test_a_call_that_is_answered_within_the_drain_is_answered(version: str, tmp_path: Path) -> None:
     gate = Gate()
-    async with scripted_llm(lambda _: hang(gate, say("just in time"))) as llm:
-        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served:
-            call = asyncio.create_task(ask(served.url("solo"), version=version))
-            await gate.wait_for_entered()
-            served.stop.set()
-            await eventually(lambda: served.gateway.draining, what="the drain")
-            gate.open()
-            answer = await call
+    async with gateway_and_model(tmp_path, {"solo": Agent()}, lambda _: hang(gate, say("just in time"))) as (served, _):
+        call = asyncio.create_task(ask(served.url("solo"), version=version))
+        await gate.wait_for_entered()
+        served.stop.set()
+        await eventually(lambda: served.gateway.draining, what="the drain")
+        gate.open()
+        answer = await call
     assert (answer.text, answer.is_error) == ("just in time", False)
 
 
@@ -80,17 +78,14 @@ async def test_the_client_of_an_agent_that_waits_for_a_peer_is_told_too(tmp_path
             "peer": Agent(settings={"port": port}),
         }
         servers = {"peer": {"transport": "http", "url": f"http://localhost:{port}/mcp"}}
-        async with scripted_llm(script) as llm:
-            gateway = {"drain_seconds": 0.2}
-            project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway)
-            async with running(project) as served:
-                call = asyncio.create_task(ask(served.url("parent")))
-                await llm.wait_for_requests(2)
-                async with asyncio.timeout(STOP_SECONDS):
-                    served.stop.set()
-                    answer = await call
-
-            assert len(llm.requests) == 2  # nobody goes on with the peer's failure
+        gateway = {"drain_seconds": 0.2}
+        async with gateway_and_model(tmp_path, agents, script, servers=servers, gateway=gateway) as (served, llm):
+            call = asyncio.create_task(ask(served.url("parent")))
+            await llm.wait_for_requests(2)
+            async with asyncio.timeout(STOP_SECONDS):
+                served.stop.set()
+                answer = await call
+        assert len(llm.requests) == 2  # nobody goes on with the peer's failure
     assert (answer.text, answer.is_error) == (IS_STOPPING, True)
 
 
@@ -148,10 +143,9 @@ async def answer_to(connect: Connect, url: str) -> str:
 async def test_a_gateway_without_calls_stops_at_once(tmp_path: Path) -> None:
     with limited() as limits:
         limits.gateway.connections.last_requests_seconds = 3600
-        project = write_project(tmp_path, {"solo": Agent()})
         async with (
             asyncio.timeout(60),
-            running(project) as served,
+            running(write_project(tmp_path, {"solo": Agent()})) as served,
             initialize_client(served.url("solo")) as client,
         ):
             await client.list_tools()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +19,12 @@ from tests.support.stored_agents import ME, definition, definitions_of, project_
 from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from pathlib import Path
 
     import pytest
+
+    from tests.support.gateway import Running
 
 
 def saying(gate: Gate) -> Any:
@@ -33,8 +37,17 @@ def saying(gate: Gate) -> Any:
     return script
 
 
+@asynccontextmanager
+async def serving(path: Path, gate: Gate | None = None, **gateway: Any) -> AsyncGenerator[Running]:
+    async with (
+        scripted_llm(saying(gate or Gate())) as llm,
+        running(project_of(path, llm.base_url, **gateway)) as served,
+    ):
+        yield served
+
+
 async def test_an_agent_is_served_from_its_creation_to_its_deletion(tmp_path: Path) -> None:
-    async with scripted_llm(saying(Gate())) as llm, running(project_of(tmp_path, llm.base_url)) as served:
+    async with serving(tmp_path) as served:
         made = definitions_of(served)
         assert list(served.gateway.agents) == ["filed"]
         filed = served.gateway.agents["filed"].runtime
@@ -64,7 +77,7 @@ async def test_an_agent_is_served_from_its_creation_to_its_deletion(tmp_path: Pa
 
 async def test_a_call_ends_on_the_version_on_which_it_began(tmp_path: Path) -> None:
     gate = Gate()
-    async with scripted_llm(saying(gate)) as llm, running(project_of(tmp_path, llm.base_url)) as served:
+    async with serving(tmp_path, gate) as served:
         made = definitions_of(served)
         await made.create("changes", definition("one"), ME)
         await made.create("goes", definition("going"), ME)
@@ -97,57 +110,56 @@ async def test_agents_are_there_from_the_start(tmp_path: Path) -> None:
 async def test_a_version_that_does_not_start_leaves_the_one_before_it_in_use_and_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with scripted_llm(saying(Gate())) as llm:
-        project = project_of(tmp_path, llm.base_url, agents_may_use={"models": ["*"]})
-        async with running(project) as served:
-            made = definitions_of(served)
-            made.check = None  # so that a version may fail at its start
-            await made.create("helper", definition("one"), ME)
-            await taken_up(served)
-            agent = await ready(served, "helper")
-            await made.patch("helper", {"model": "azure.gpt-5", "instruction": "You say two."}, ME, expected=1)
-            await taken_up(served)
-            assert agent.identity is not None
-            assert agent.kept_back is not None
-            assert (agent.identity.version, "azure" in agent.kept_back) == (1, True)
-            assert "You say one." in (await ask(served.url("helper"), "hello")).text
-            assert served.metric("pallas_stored_agents_kept_back") == 1
-            assert served.metric("pallas_config_last_reload_successful") == 1
-            await served.reload()
-            assert served.metric("pallas_config_last_reload_successful") == 1
-            assert served.gateway.reload_problems == ()
-            assert len([one for one in caplog.records if one.message == "agent not replaced"]) == 1
-            settings = {"base_url": "https://azure.example", "api_key": "k"}
-            project.edit(lambda document: document.update(azure=settings), "fastagent.config.yaml")
-            await eventually(lambda: agent.kept_back is None, 30, what="the second version")
-            assert agent.identity.version == 2
-            assert served.metric("pallas_stored_agents_kept_back") == 0
+    async with serving(tmp_path, agents_may_use={"models": ["*"]}) as served:
+        made = definitions_of(served)
+        made.check = None  # so that a version may fail at its start
+        await made.create("helper", definition("one"), ME)
+        await taken_up(served)
+        agent = await ready(served, "helper")
+        await made.patch("helper", {"model": "azure.gpt-5", "instruction": "You say two."}, ME, expected=1)
+        await taken_up(served)
+        assert agent.identity is not None
+        assert agent.kept_back is not None
+        assert (agent.identity.version, "azure" in agent.kept_back) == (1, True)
+        assert "You say one." in (await ask(served.url("helper"), "hello")).text
+        assert served.metric("pallas_stored_agents_kept_back") == 1
+        assert served.metric("pallas_config_last_reload_successful") == 1
+        await served.reload()
+        assert served.metric("pallas_config_last_reload_successful") == 1
+        assert served.gateway.reload_problems == ()
+        assert len([one for one in caplog.records if one.message == "agent not replaced"]) == 1
+        settings = {"base_url": "https://azure.example", "api_key": "k"}
+        served.project.edit(lambda document: document.update(azure=settings), "fastagent.config.yaml")
+        await eventually(lambda: agent.kept_back is None, 30, what="the second version")
+        assert agent.identity.version == 2
+        assert served.metric("pallas_stored_agents_kept_back") == 0
 
 
 async def test_a_change_over_http_is_in_use_when_the_client_has_waited_for_it(tmp_path: Path) -> None:
-    async with scripted_llm(saying(Gate())) as llm:
-        project = project_of(tmp_path, llm.base_url, agents_may_use={"models": ["*"]})
-        async with running(project) as served, httpx.AsyncClient(trust_env=False) as http:
-            definitions_of(served).check = None  # so that a version may fail at its start
-            url = f"{served.base_url}/api/v1/agents"
-            made = await http.post(f"{url}?wait=true", json={"name": "helper", **definition("one")})
-            assert {key: made.json()[key] for key in ("state", "version", "runningVersion")} == {
-                "state": "ready",
-                "version": 1,
-                "runningVersion": 1,
-            }
-            tag = made.headers["ETag"]
-            broken = {"model": "azure.gpt-5"}
-            kept = await http.patch(f"{url}/helper?wait=true", json=broken, headers={"If-Match": tag})
-            assert (kept.json()["version"], kept.json()["runningVersion"]) == (2, 1)
-            assert "azure" in kept.json()["reason"]
-            gone = await http.delete(f"{url}/helper?wait=true", headers={"If-Match": "*"})
-            assert gone.status_code == 204
-            assert (await http.post(served.url("helper"), json={})).status_code == 404
+    async with (
+        serving(tmp_path, agents_may_use={"models": ["*"]}) as served,
+        httpx.AsyncClient(trust_env=False) as http,
+    ):
+        definitions_of(served).check = None  # so that a version may fail at its start
+        url = f"{served.base_url}/api/v1/agents"
+        made = await http.post(f"{url}?wait=true", json={"name": "helper", **definition("one")})
+        assert {key: made.json()[key] for key in ("state", "version", "runningVersion")} == {
+            "state": "ready",
+            "version": 1,
+            "runningVersion": 1,
+        }
+        tag = made.headers["ETag"]
+        broken = {"model": "azure.gpt-5"}
+        kept = await http.patch(f"{url}/helper?wait=true", json=broken, headers={"If-Match": tag})
+        assert (kept.json()["version"], kept.json()["runningVersion"]) == (2, 1)
+        assert "azure" in kept.json()["reason"]
+        gone = await http.delete(f"{url}/helper?wait=true", headers={"If-Match": "*"})
+        assert gone.status_code == 204
+        assert (await http.post(served.url("helper"), json={})).status_code == 404
 
 
 async def test_a_change_of_this_process_is_taken_up_without_waiting_for_the_next_second(tmp_path: Path) -> None:
-    async with scripted_llm(saying(Gate())) as llm, running(project_of(tmp_path, llm.base_url)) as served:
+    async with serving(tmp_path) as served:
         assert served.gateway.agent_watch is not None
         served.gateway.agent_watch._seconds = 3600
         served.gateway.agent_watch.look_soon()
@@ -160,7 +172,7 @@ async def test_the_process_tidies_up_after_changes_when_no_call_runs(
 ) -> None:
     monkeypatch.setattr(reload, "TIDY_SECONDS", 0.01)
     tidied, gate = asyncio.Event(), Gate()
-    async with scripted_llm(saying(gate)) as llm, running(project_of(tmp_path, llm.base_url)) as served:
+    async with serving(tmp_path, gate) as served:
         object.__setattr__(served.reloads, "after", tidied.set)
         call = asyncio.create_task(ask(served.url("filed"), "hang"))
         await gate.wait_for_entered()
@@ -175,82 +187,74 @@ async def test_the_process_tidies_up_after_changes_when_no_call_runs(
 
 
 async def test_a_reload_of_files_and_a_change_at_once_lose_nothing(tmp_path: Path) -> None:
-    async with scripted_llm(saying(Gate())) as llm:
-        project = project_of(tmp_path, llm.base_url)
-        async with running(project) as served:
-            made = definitions_of(served)
-            for number in range(1, 6):
-                title = f"Filed {number}"
-                project.edit(partial(entitle, title=title))
-                served.reloads.asked.set()
-                await made.create(f"helper{number}", definition(str(number)), ME)
-                await served.reload()
-                await taken_up(served)
-                assert served.gateway.agents["filed"].settings.title == title
-                assert {f"helper{one}" for one in range(1, number + 1)} <= served.gateway.agents.keys()
+    async with serving(tmp_path) as served:
+        made = definitions_of(served)
+        for number in range(1, 6):
+            title = f"Filed {number}"
+            served.project.edit(partial(entitle, title=title))
+            served.reloads.asked.set()
+            await made.create(f"helper{number}", definition(str(number)), ME)
+            await served.reload()
+            await taken_up(served)
+            assert served.gateway.agents["filed"].settings.title == title
+            assert {f"helper{one}" for one in range(1, number + 1)} <= served.gateway.agents.keys()
 
 
 async def test_a_change_of_the_database_reads_no_file(tmp_path: Path) -> None:
-    async with scripted_llm(saying(Gate())) as llm:
-        project = project_of(tmp_path, llm.base_url)
-        async with running(project) as served:
-            filed = served.gateway.agents["filed"].runtime
-            project.edit(lambda document: document["agents"]["filed"].update(title="Edited"))
-            project.write_module("filed", "this is no Python")
-            await definitions_of(served).create("helper", definition("one"), ME)
-            await taken_up(served)
-            await ready(served, "helper")
-            assert served.gateway.agents["filed"].settings.title is None
-            assert served.gateway.agents["filed"].runtime is filed
+    async with serving(tmp_path) as served:
+        filed = served.gateway.agents["filed"].runtime
+        served.project.edit(lambda document: document["agents"]["filed"].update(title="Edited"))
+        served.project.write_module("filed", "this is no Python")
+        await definitions_of(served).create("helper", definition("one"), ME)
+        await taken_up(served)
+        await ready(served, "helper")
+        assert served.gateway.agents["filed"].settings.title is None
+        assert served.gateway.agents["filed"].runtime is filed
 
 
 async def test_floors_that_are_narrowed_refuse_the_calls_of_agents_that_no_longer_fit(tmp_path: Path) -> None:
     gate = Gate()
-    async with scripted_llm(saying(gate)) as llm:
-        project = project_of(tmp_path, llm.base_url)
-        async with running(project) as served:
-            await definitions_of(served).create("helper", definition("one"), ME)
-            await taken_up(served)
-            agent = await ready(served, "helper")
-            running_call = asyncio.create_task(ask(served.url("helper"), "hang"))
-            await gate.wait_for_entered()
-            project.edit(lambda document: document["gateway"].update(agents_may_use={"models": ["openai.*"]}))
-            await served.reload()
-            assert agent.status.state == "failed"
-            refused = await ask(served.url("helper"), "hello")
-            assert refused.is_error
-            assert "generic.test-model" in refused.text
-            assert served.metric("pallas_config_last_reload_successful") == 1
-            gate.open()
-            assert not (await running_call).is_error
-            project.edit(lambda document: document["gateway"].update(agents_may_use={"models": ["generic.*"]}))
-            await served.reload()
-            await ready(served, "helper")
+    async with serving(tmp_path, gate) as served:
+        await definitions_of(served).create("helper", definition("one"), ME)
+        await taken_up(served)
+        agent = await ready(served, "helper")
+        running_call = asyncio.create_task(ask(served.url("helper"), "hang"))
+        await gate.wait_for_entered()
+        served.project.edit(lambda document: document["gateway"].update(agents_may_use={"models": ["openai.*"]}))
+        await served.reload()
+        assert agent.status.state == "failed"
+        refused = await ask(served.url("helper"), "hello")
+        assert refused.is_error
+        assert "generic.test-model" in refused.text
+        assert served.metric("pallas_config_last_reload_successful") == 1
+        gate.open()
+        assert not (await running_call).is_error
+        served.project.edit(lambda document: document["gateway"].update(agents_may_use={"models": ["generic.*"]}))
+        await served.reload()
+        await ready(served, "helper")
 
 
 async def test_a_file_that_claims_a_name_has_it_until_it_gives_it_back(tmp_path: Path) -> None:
-    async with scripted_llm(saying(Gate())) as llm:
-        project = project_of(tmp_path, llm.base_url)
-        async with running(project) as served:
-            made = definitions_of(served)
-            stored = await made.create("helper", definition("stored"), ME)
-            await taken_up(served)
-            await ready(served, "helper")
-            claiming = {"instruction": "You say filed."}
-            project.edit(lambda document: document["agents"].update(helper=claiming))
-            await served.reload()
-            assert "You say filed." in (await ask(served.url("helper"), "hello")).text
-            assert served.gateway.agents["helper"].id == ""
-            assert served.gateway.configuration.claimed["helper"].id == stored.id
+    async with serving(tmp_path) as served:
+        made = definitions_of(served)
+        stored = await made.create("helper", definition("stored"), ME)
+        await taken_up(served)
+        await ready(served, "helper")
+        claiming = {"instruction": "You say filed."}
+        served.project.edit(lambda document: document["agents"].update(helper=claiming))
+        await served.reload()
+        assert "You say filed." in (await ask(served.url("helper"), "hello")).text
+        assert served.gateway.agents["helper"].id == ""
+        assert served.gateway.configuration.claimed["helper"].id == stored.id
 
-            await made.patch("helper", {"instruction": "You say stored again."}, ME, expected=None)
-            await taken_up(served)
-            assert "You say filed." in (await ask(served.url("helper"), "hello")).text
+        await made.patch("helper", {"instruction": "You say stored again."}, ME, expected=None)
+        await taken_up(served)
+        assert "You say filed." in (await ask(served.url("helper"), "hello")).text
 
-            project.edit(lambda document: document["agents"].pop("helper"))
-            await served.reload()
-            assert "You say stored again." in (await ask(served.url("helper"), "hello")).text
-            assert served.gateway.agents["helper"].id == stored.id
+        served.project.edit(lambda document: document["agents"].pop("helper"))
+        await served.reload()
+        assert "You say stored again." in (await ask(served.url("helper"), "hello")).text
+        assert served.gateway.agents["helper"].id == stored.id
 
 
 async def test_one_agent_alone_and_agents_on_ports_of_their_own_have_no_agents_of_the_database(tmp_path: Path) -> None:

@@ -271,8 +271,7 @@ async def test_a_peer_gets_an_exchanged_token_and_exchanges_that_for_its_own_ser
                 "parent": Agent(servers=["peer"], settings={"depends_on": ["peer"]}),
                 "peer": Agent(servers=["notes"], settings={"port": port}),
             }
-            project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)
-            async with running(project) as served:
+            async with running(write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)) as served:
                 answer = await ask(served.url("parent"), version=version, bearer="ann")
                 await until_idle(served)
 

@@ -16,6 +16,7 @@ from tests.support.asking import FORM, asking_downstream
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.guarded import static_key
+from tests.support.pairs import pairs
 from tests.support.scripted_llm import say, scripted_llm
 from tests.support.stdio_processes import Processes
 from tests.support.waiting import eventually
@@ -54,6 +55,13 @@ class Tools:
         """Return a document that `anna` may see."""
         async with self.client() as http:
             return (await http.get(path)).json()
+
+    @asynccontextmanager
+    async def slow_run(self) -> AsyncGenerator[asyncio.Task[httpx.Response]]:
+        """A run of `notes/slow`, begun."""
+        run = asyncio.create_task(self.run("notes/slow"))
+        await self.notes.gate.wait_for_entered()
+        yield run
 
     def client(self, who: str | None = "anna") -> httpx.AsyncClient:
         headers = {"Authorization": f"Bearer {key_of(who)}"} if who else {}
@@ -109,33 +117,27 @@ async def test_an_error_of_the_tool_is_a_result(tmp_path: Path) -> None:
     assert "valid" in misfit.json()["content"][0]["text"]  # what the server says of its schema
 
 
-@pytest.mark.parametrize("tool", ["notes/unknown", "notes/emit", "none/add", "local/add", "notes/tools/add"])
-async def test_tools_that_the_agent_may_not_use_are_not_there(tool: str, tmp_path: Path) -> None:
+async def test_tools_that_the_agent_may_not_use_are_not_there(tmp_path: Path) -> None:
     async with serving(tmp_path, tools='["add", "unk*", "tools/*"]') as tools:
-        answer = await tools.run(tool)
+        for tool in ("notes/unknown", "notes/emit", "none/add", "local/add", "notes/tools/add"):
+            answer = await tools.run(tool)
+            assert (answer.status_code, answer.json()["error"]) == (404, "no_tool")
+            assert answer.json()["error_description"] == f"Agent 'lead' has no tool '{tool}' that this caller may run."
         assert tools.notes.recorder.calls() == []
-    assert (answer.status_code, answer.json()["error"]) == (404, "no_tool")
-    assert answer.json()["error_description"] == f"Agent 'lead' has no tool '{tool}' that this caller may run."
 
 
-@pytest.mark.parametrize(
-    ("who", "path", "status"),
-    [
-        (None, "/api/agents/lead/tools/notes/add", 401),
-        ("nobody", "/api/agents/lead/tools/notes/add", 401),
-        ("viewer", "/api/agents/lead/tools/notes/add", 403),
-        ("none", "/api/agents/lead/tools/notes/add", 404),
-        ("anna", "/api/agents/other/tools/notes/add", 404),
-        ("anna", "/api/agents/missing/tools/notes/add", 404),
-    ],
-)
-async def test_callers_that_may_not_run_the_agent_are_refused(
-    who: str | None, path: str, status: int, tmp_path: Path
-) -> None:
-    async with serving(tmp_path) as tools, tools.client(who) as http:
-        answer = await http.post(path, json={})
-        assert answer.status_code == status
+async def test_callers_that_may_not_run_the_agent_are_refused(tmp_path: Path) -> None:
+    refused: dict[tuple[str | None, str], int] = {
+        (None, "lead"): 401, ("nobody", "lead"): 401, ("viewer", "lead"): 403, ("none", "lead"): 404,
+        ("anna", "other"): 404, ("anna", "missing"): 404,
+    }  # fmt: skip
+    answers: dict[tuple[str | None, str], int] = {}
+    async with serving(tmp_path) as tools:
+        for who, agent in refused:
+            async with tools.client(who) as http:
+                answers[who, agent] = (await http.post(f"/api/agents/{agent}/tools/notes/add", json={})).status_code
         assert tools.notes.recorder.calls() == []
+    assert answers == refused
 
 
 async def test_the_guards_of_calls_hold(tmp_path: Path) -> None:
@@ -154,20 +156,18 @@ async def test_the_guards_of_calls_hold(tmp_path: Path) -> None:
     assert "'arguments'" in bad[0]["error_description"]
 
 
-@pytest.mark.parametrize("approved", [True, False])
-async def test_arguments_that_nobody_can_be_sent_are_refused(approved: bool, tmp_path: Path) -> None:
-    body = json.dumps({"arguments": {"text": ["\ud800"]}, "approved": approved})
+async def test_arguments_that_nobody_can_be_sent_are_refused(tmp_path: Path) -> None:
+    path, typed = "/api/agents/lead/tools/notes/echo", {"Content-Type": "application/json"}
     async with serving(tmp_path, settings={"approve": ["notes/echo"]}) as tools, tools.client() as http:
-        answer = await http.post(
-            "/api/agents/lead/tools/notes/echo", content=body, headers={"Content-Type": "application/json"}
-        )
+        for approved in (True, False):
+            body = json.dumps({"arguments": {"text": ["\ud800"]}, "approved": approved})
+            answer = await http.post(path, content=body, headers=typed)
+            assert (answer.status_code, answer.json()["error"]) == (400, "bad_input")
+            assert "half a surrogate pair" in answer.json()["error_description"]
         assert tools.notes.recorder.calls() == []
-    assert (answer.status_code, answer.json()["error"]) == (400, "bad_input")
-    assert "half a surrogate pair" in answer.json()["error_description"]
 
 
-@pytest.mark.parametrize("pattern", ["asking/wi*", "destructive"])
-@pytest.mark.parametrize("unasked", ["deny", "allow"])
+@pairs({"pattern": ["asking/wi*", "destructive"], "unasked": ["deny", "allow"]})
 async def test_a_tool_under_approval_runs_only_when_the_request_says_so(
     pattern: str, unasked: str, tmp_path: Path
 ) -> None:
@@ -241,9 +241,7 @@ async def test_the_limit_of_one_tool_holds(tmp_path: Path) -> None:
 
 
 async def test_a_run_takes_a_slot_and_a_client_that_leaves_ends_it(tmp_path: Path) -> None:
-    async with serving(tmp_path, max_in_flight=1, queue_seconds=0.1) as tools:
-        leaving = asyncio.create_task(tools.run("notes/slow"))
-        await tools.notes.gate.wait_for_entered()
+    async with serving(tmp_path, max_in_flight=1, queue_seconds=0.1) as tools, tools.slow_run() as leaving:
         busy = await tools.run("notes/add", {"a": 1, "b": 1})
         leaving.cancel()
         await tools.notes.gate.wait_for_cancelled()
@@ -256,9 +254,7 @@ async def test_a_run_takes_a_slot_and_a_client_that_leaves_ends_it(tmp_path: Pat
 
 
 async def test_a_run_is_listed_and_can_be_ended(tmp_path: Path) -> None:
-    async with serving(tmp_path) as tools, tools.client() as http:
-        run = asyncio.create_task(tools.run("notes/slow"))
-        await tools.notes.gate.wait_for_entered()
+    async with serving(tmp_path) as tools, tools.client() as http, tools.slow_run() as run:
         [call] = (await http.get("/api/v1/calls")).json()["calls"]
         assert (call["agent"], call["api"], call["caller"]) == ("lead", "console", "key:anna")
         assert (await http.delete(f"/api/v1/calls/{call['id']}")).status_code == 204
@@ -269,9 +265,7 @@ async def test_a_run_is_listed_and_can_be_ended(tmp_path: Path) -> None:
 
 
 async def test_a_run_ends_at_the_deadline_of_the_agent(tmp_path: Path, deadline: asyncio.Event) -> None:
-    async with serving(tmp_path) as tools:
-        run = asyncio.create_task(tools.run("notes/slow"))
-        await tools.notes.gate.wait_for_entered()
+    async with serving(tmp_path) as tools, tools.slow_run() as run:
         deadline.set()
         answer = await run
         await tools.notes.gate.wait_for_cancelled()
@@ -279,9 +273,7 @@ async def test_a_run_ends_at_the_deadline_of_the_agent(tmp_path: Path, deadline:
 
 
 async def test_during_a_drain_running_tools_end_and_no_further_one_begins(tmp_path: Path) -> None:
-    async with serving(tmp_path) as tools:
-        run = asyncio.create_task(tools.run("notes/slow"))
-        await tools.notes.gate.wait_for_entered()
+    async with serving(tmp_path) as tools, tools.slow_run() as run:
         tools.served.stop.set()
         await eventually(lambda: tools.served.gateway.draining, what="the drain")
         refused = await tools.run("notes/add", {"a": 1, "b": 1})
@@ -309,8 +301,7 @@ async def test_only_the_server_of_the_tool_is_connected(tmp_path: Path) -> None:
             "notes": {"url": notes.url},
             "mine": {"url": mine.url, "forward_inbound_auth": True},
         }
-        project = write_project(tmp_path, {"lead": Agent(["notes", "mine"])}, servers=servers)
-        async with running(project) as served:
+        async with running(write_project(tmp_path, {"lead": Agent(["notes", "mine"])}, servers=servers)) as served:
             path = f"{served.base_url}/api/agents/lead/tools/notes/add"
             async with httpx.AsyncClient(trust_env=False, headers={"Authorization": "Bearer of-anna"}) as http:
                 answer = await http.post(path, json={"arguments": {"a": 1, "b": 1}})
@@ -348,20 +339,16 @@ async def test_a_server_that_is_away_is_named(tmp_path: Path) -> None:
     assert answer.json()["error_description"] == "The server 'gone' does not answer. Try again in a moment."
 
 
-async def test_switched_off_there_is_no_such_endpoint(tmp_path: Path) -> None:
-    async with serving(tmp_path, console_run_tools=False) as tools:
+@pytest.mark.parametrize("off", ["console_run_tools", "console"])
+async def test_switched_off_there_is_no_such_endpoint(off: str, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {off: False}
+    async with serving(tmp_path, **settings) as tools:
         answer = await tools.run("notes/add", {"a": 1, "b": 1})
         details = await tools.get("/api/agents/lead")
         assert tools.notes.recorder.calls() == []
     assert answer.status_code == 404
-    assert "console_run_tools" in answer.json()["error"]
-    assert (details["may_run"], details["may_run_tools"]) == (True, False)
-
-
-async def test_without_the_console_there_is_no_such_endpoint(tmp_path: Path) -> None:
-    async with serving(tmp_path, console=False) as tools:
-        answer = await tools.run("notes/add", {"a": 1, "b": 1})
-    assert answer.status_code == 404
+    assert off in answer.json()["error"]
+    assert off == "console" or (details["may_run"], details["may_run_tools"]) == (True, False)
 
 
 async def test_an_agent_that_is_not_up_runs_no_tool(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from pallas_gateway.telemetry import traces
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import raw_client, tool_params
 from tests.support.downstreams import stateless_downstream
-from tests.support.gateway import Agent, running, until_idle, write_project
+from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, fail, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
@@ -79,8 +79,7 @@ async def test_what_goes_wrong_below_a_call_does_not_fail_the_call(tmp_path: Pat
                 "gone": {"transport": "http", "url": f"http://127.0.0.1:{port}/mcp"},
             }
             agents = {"busy": Agent(servers=["tools", "gone"])}
-            project = write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)
-            async with running(project) as served:
+            async with running(write_project(tmp_path, agents, llm_url=llm.base_url, servers=servers)) as served:
                 assert (await ask(served.url("busy"))).text == "got over it"
     assert spans.errors.pop("tools/call fail") == "tool_error"
     assert spans.errors.keys() == {"connect gone", "tools/call fail"}
@@ -100,10 +99,7 @@ async def test_refused_requests_have_a_span_with_the_reason(version: str, tmp_pa
 
 async def test_a_client_that_goes_away_ends_every_span_of_its_call(tmp_path: Path, spans: Spans) -> None:
     gate = Gate()
-    async with (
-        scripted_llm(lambda _: hang(gate)) as llm,
-        running(write_project(tmp_path, {"slow": Agent()}, llm_url=llm.base_url)) as served,
-    ):
+    async with gateway_and_model(tmp_path, {"slow": Agent()}, lambda _: hang(gate)) as (served, _):
         calling = asyncio.create_task(ask(served.url("slow")))
         await gate.wait_for_entered()
         calling.cancel()

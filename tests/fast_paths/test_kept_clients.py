@@ -16,6 +16,7 @@ from fast_agent.mcp.auth.context import request_bearer_token
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.fast_paths import _kept, kept_anthropic_clients
 from tests.support.loaded_providers import http_of, load, make_client
+from tests.support.pairs import pairs
 
 
 class FakeClient:
@@ -49,17 +50,16 @@ class Credentials:
     value: str
 
 
-@pytest.mark.parametrize(
-    "bearer", ["of-the-caller", "back\\slash", "a\ttab", "quo'te\"s", "\u00fcml\u00e4ut", "\ud800"]
-)
-@pytest.mark.parametrize(
-    "settings_with",
-    [
-        lambda bearer: {"api_key": bearer},
-        lambda bearer: {"api_key": "", "default_headers": {"authorization": f"Bearer {bearer}"}},
-        lambda bearer: {"api_key": "", "default_headers": [("x", bearer.encode(errors="surrogatepass"))]},
-        lambda bearer: {"api_key": Credentials(bearer)},
-    ],
+@pairs(
+    {
+        "bearer": ["of-the-caller", "a\ttab", "quo'te\"s", "\ud800", "back\\slash", "\u00fcml\u00e4ut"],
+        "settings_with": [
+            lambda bearer: {"api_key": bearer},
+            lambda bearer: {"api_key": "", "default_headers": {"authorization": f"Bearer {bearer}"}},
+            lambda bearer: {"api_key": Credentials(bearer)},
+            lambda bearer: {"api_key": "", "default_headers": [("x", bearer.encode(errors="surrogatepass"))]},
+        ],
+    }
 )
 async def test_a_client_made_with_the_callers_token_is_not_kept(
     provider: Any, bearer: str, settings_with: Callable[[str], dict[str, Any]]

@@ -15,6 +15,7 @@ from pallas_gateway.calls.current import LlmTurn, RunningCall, calling
 from pallas_gateway.fast_paths._plain_messages import PlainMessages
 from pallas_gateway.fast_paths._request_templates import KEPT_TEMPLATES
 from tests.support.loaded_providers import load
+from tests.support.pairs import pairs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,21 +66,22 @@ def test_a_setting_of_an_agents_own_client_may_change() -> None:
     assert seen == ["one", "two"]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        pytest.param({}, id="nothing else"),
-        pytest.param({"headers": {"X-One": "1"}}, id="headers"),
-        pytest.param({"params": {"a": "b"}}, id="a query"),
-        pytest.param({"extra_json": {"more": True}}, id="a larger body"),
-        pytest.param({"timeout": 3.0}, id="a timeout"),
-        pytest.param({"security": {"bearer_auth": True, "admin_api_key_auth": False}}, id="other credentials"),
-        pytest.param({"json_data": None}, id="no body"),
-        pytest.param({"json_data": [1]}, id="a list"),
-        pytest.param({"method": "get", "json_data": None}, id="another method"),
-    ],
+@pairs(
+    {
+        "more": {
+            "nothing else": {},
+            "headers": {"headers": {"X-One": "1"}},
+            "a query": {"params": {"a": "b"}},
+            "a larger body": {"extra_json": {"more": True}},
+            "a timeout": {"timeout": 3.0},
+            "other credentials": {"security": {"bearer_auth": True, "admin_api_key_auth": False}},
+            "no body": {"json_data": None},
+            "a list": {"json_data": [1]},
+            "another method": {"method": "get", "json_data": None},
+        },
+        "retries_taken": [0, 1],
+    }
 )
-@pytest.mark.parametrize("retries_taken", [0, 1])
 def test_a_request_is_the_one_that_the_library_builds(client: Any, more: dict[str, Any], retries_taken: int) -> None:
     for number in range(3):
         options = FinalRequestOptions.construct(

@@ -41,7 +41,9 @@ def _uses_of(tree: ast.AST) -> Iterator[ast.Call]:
 
 def _is_clock(call: ast.Call) -> bool:
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    is_pause = name == "sleep" and not (call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0)
+    is_pause = name == "sleep" and not (
+        call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value == 0
+    )
     return name in CLOCKS or is_pause
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from functools import wraps
+from typing import Any, cast
 
 type Scope = MutableMapping[str, Any]
 type Message = MutableMapping[str, Any]
@@ -88,6 +89,17 @@ async def plain_lifespan(receive: Receive, send: Send) -> None:
     await send({"type": "lifespan.startup.complete"})
     await receive()
     await send({"type": "lifespan.shutdown.complete"})
+
+
+def http_only[**P](app: Callable[P, Awaitable[None]]) -> Callable[P, Awaitable[None]]:
+    """Decorate an app, or its `__call__`, that answers requests and has nothing to start or stop."""
+
+    @wraps(app)
+    async def answered(*given: P.args, **named: P.kwargs) -> None:
+        scope, receive, send = cast("tuple[Scope, Receive, Send]", given[-3:])
+        await (plain_lifespan(receive, send) if scope["type"] == "lifespan" else app(*given, **named))
+
+    return answered
 
 
 class AsgiClient:

@@ -40,30 +40,13 @@ READ_SECONDS = 30  # a silent call of 2026-07-28 sends no headers for 15
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
-class LogNotifications:
-    """A logging callback that remembers."""
-
-    def __init__(self) -> None:
-        self.entries: list[LoggingMessageNotificationParams] = []
-        self.changes = Changes()
-
-    async def __call__(self, params: LoggingMessageNotificationParams) -> None:
-        """Take one notification."""
-        self.entries.append(params)
-        self.changes.announce()
-
-
 @dataclass(frozen=True)
 class McpClient:
     """One SDK connection. `sdk` has everything this does not offer."""
 
     sdk: Client
-    _log: LogNotifications
-
-    @property
-    def logs(self) -> list[LoggingMessageNotificationParams]:
-        """Log notifications so far."""
-        return self._log.entries
+    logs: list[LoggingMessageNotificationParams]
+    """Log notifications so far."""
 
     @property
     def protocol_version(self) -> str:
@@ -97,15 +80,6 @@ class McpClient:
     async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> GetPromptResult:
         """Get a prompt."""
         return await self.sdk.get_prompt(name, arguments)
-
-    async def wait_for_logs(
-        self, count: int, timeout_seconds: float = WAIT_SECONDS
-    ) -> list[LoggingMessageNotificationParams]:
-        """Return the log notifications once `count` have arrived."""
-        await self._log.changes.until(
-            lambda: len(self.logs) >= count, timeout_seconds, what=f"{count} log notifications, {len(self.logs)} so far"
-        )
-        return self.logs
 
 
 class ProgressLog:
@@ -431,11 +405,15 @@ async def _sdk_client(
         http = await stack.enter_async_context(
             httpx2.AsyncClient(headers=headers, verify=tls or _no_trust(), trust_env=False, timeout=READ_SECONDS)
         )
-        log = LogNotifications()
+        logs: list[LoggingMessageNotificationParams] = []
+
+        async def keep(params: LoggingMessageNotificationParams) -> None:
+            logs.append(params)
+
         sdk = Client(
             streamable_http_client(url, http_client=http),
             mode=mode,
-            logging_callback=log,
+            logging_callback=keep,
             log_level=log_level,
             client_info=Implementation.model_validate(CLIENT_INFO),
             cache=None,
@@ -445,7 +423,7 @@ async def _sdk_client(
         except BaseExceptionGroup as group:
             raise _only_leaf(group) from None
         try:
-            yield McpClient(sdk, log)
+            yield McpClient(sdk, logs)
         except Exception as error:  # noqa: BLE001  (raised below, once the SDK's task groups have closed)
             failure = error
     if failure is not None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from .asgi import Receive, Scope, Send, end_body, plain_lifespan, read_body, respond_json, send_part, start_response
+from .asgi import Receive, Scope, Send, end_body, http_only, read_body, respond_json, send_part, start_response
 from .listener import serve_app
 from .provider_requests import to_provider
 
@@ -52,11 +52,10 @@ class PolyglotLlm:
         """What was asked below `/{place}/`."""
         return [one for one in self.asked if one.path.startswith(f"/{place}/")]
 
+    @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        elif scope["method"] == "GET":  # lists of models, and pages that clients look at first
+        if scope["method"] == "GET":  # lists of models, and pages that clients look at first
             await respond_json(send, 200, {"object": "list", "data": []})
         else:
             protocol = scope["path"].rsplit("/", 1)[-1]

@@ -23,7 +23,7 @@ from .asgi import (
     Scope,
     Send,
     headers_of,
-    plain_lifespan,
+    http_only,
     read_body,
     respond_json,
 )
@@ -262,11 +262,9 @@ async def refusing(
 ) -> AsyncGenerator[Refusing]:
     """Answer `status` to everything (401, 403, 503, a 307 with its Location…), with these words."""
 
+    @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        else:
-            await respond_json(send, status, {"error": words or f"always {status}"}, headers)
+        await respond_json(send, status, {"error": words or f"always {status}"}, headers)
 
     recorder = Recorder(app)
     async with serve_app(recorder) as listener:

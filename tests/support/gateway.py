@@ -38,6 +38,7 @@ from tests.support.api_types import checked_openai
 from tests.support.configuration import load_deployment
 from tests.support.patient_gateway import PATIENCE_SECONDS
 from tests.support.protocol_messages import checked_answers
+from tests.support.scripted_llm import echo, scripted_llm
 from tests.support.waiting import WAIT_SECONDS, eventually
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.questions.call_client import CallClient
+    from tests.support.scripted_llm import Script, ScriptedLlm, Turn
 
 
 _packages = itertools.count()
@@ -267,6 +269,23 @@ async def running(
         finally:
             stop.set()
             await asyncio.wait_for(serving, 60)
+
+
+@asynccontextmanager
+async def gateway_and_model(
+    path: Path,
+    agents: Mapping[str, Agent],
+    script: Script | Sequence[Turn] = echo,
+    *,
+    overrides: Overrides | None = None,
+    watch: bool = False,
+    **project: Any,
+) -> AsyncIterator[tuple[Running, ScriptedLlm]]:
+    """Serve `agents`, which ask a model that follows `script`; `project` is as for `write_project`."""
+    async with scripted_llm(script) as llm:
+        written = write_project(path, agents, llm_url=llm.base_url, **project)
+        async with running(written, overrides=overrides, watch=watch) as served:
+            yield served, llm
 
 
 async def _serve(reloads: Reloads, stop: asyncio.Event, ready: asyncio.Future[Gateway]) -> None:

@@ -19,7 +19,7 @@ from .asgi import (
     Send,
     end_body,
     headers_of,
-    plain_lifespan,
+    http_only,
     read_body,
     respond,
     respond_json,
@@ -321,11 +321,10 @@ class ScriptedLlm:
         """Return once no request is running."""
         await self._until(lambda: self.in_flight == 0, timeout_seconds, "an idle LLM")
 
+    @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        elif self._is_turn(scope):
+        if self._is_turn(scope):
             await self._chat(scope, receive, send)
         elif scope["method"] == "GET" and scope["path"].startswith("/v1/models"):
             self.model_list_headers.append(headers_of(scope))

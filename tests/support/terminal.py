@@ -54,6 +54,20 @@ class Terminal:
         """Type a line and send it."""
         await self.press(line, ENTER)
 
+    async def talk(self, prompt: str, *exchanges: Sequence[str]) -> None:
+        """Enter the first text of each exchange at the prompt, and wait until the others appear."""
+        for line, *shown in exchanges:
+            await self.shows(prompt)
+            await self.enter(line)
+            for text in shown:
+                await self.shows(text)
+
+    async def leave(self, prompt: str) -> None:
+        """Press Ctrl-D at the prompt, which ends the program well."""
+        await self.shows(prompt)
+        await self.press(CTRL_D)
+        assert await self.ends() == 0
+
     def kill(self) -> None:
         """End the program where it stands."""
         self._process.send_signal(signal.SIGKILL)

@@ -10,7 +10,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from .asgi import Receive, Scope, Send, headers_of, plain_lifespan, read_body, respond
+from .asgi import Receive, Scope, Send, headers_of, http_only, read_body, respond
 from .listener import serve_app
 from .waiting import WAIT_SECONDS, Changes
 
@@ -66,11 +66,9 @@ class TraceCollector:
         """Return once that many spans have come."""
         await self._changes.until(lambda: len(self.spans) >= count, timeout_seconds, what=f"{count} spans")
 
+    @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-            return
         body, headers = await read_body(receive), headers_of(scope)
         if (scope["method"], scope["path"]) != ("POST", "/v1/traces"):
             await respond(send, 404, b"", content_type="text/plain")

@@ -3,7 +3,6 @@
 import asyncio
 from typing import cast
 
-import httpx
 from opentelemetry.exporter.otlp.proto.http import Compression
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -48,9 +47,3 @@ async def test_spans_arrive_as_they_were_made() -> None:
     assert (elder.is_error, younger.is_error) == (True, False)
     assert collector.holds("younger")
     assert not collector.holds("youngest")
-
-
-async def test_what_is_no_export_is_refused() -> None:
-    async with trace_collector() as collector, httpx.AsyncClient() as http:
-        assert (await http.post(f"{collector.base_url}/v1/logs")).status_code == 404
-    assert collector.spans == []

@@ -113,25 +113,6 @@ def is_up(*gateways: Running) -> bool:
 
 
 @pytest.mark.needs("postgresql")
-async def test_of_a_thousand_calls_at_two_gateways_exactly_a_hundred_begin_in_a_minute(
-    tmp_path: Path, server: PostgreSql
-) -> None:
-    async with (
-        world_at(tmp_path, server.new_database()) as world,
-        world.gateways({"calls_per_minute": 100}) as gateways,
-    ):
-        outcomes = Counter[str]()
-        await asked_often(1000, [one.url("echo") for one in gateways], outcomes)
-        begun = await world.begun()
-    assert outcomes.keys() == {"fine", LIMITED}
-    assert outcomes["fine"] == len(begun)
-    # A machine that takes longer than a minute for all begins others later.
-    assert len([at for at in begun if at < begun[0] + 60_000]) == 100
-    assert all(later - earlier >= 60_000 for earlier, later in zip(begun, begun[100:], strict=False))
-    assert outcomes.total() == 1000
-
-
-@pytest.mark.needs("postgresql")
 async def test_while_the_database_is_stopped_no_call_fails_and_each_gateway_counts_alone(
     tmp_path: Path, server: PostgreSql, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from fast_agent.llm.provider.openai import codex_oauth, xai_oauth
 
 from pallas_gateway.repairs.logins._file import FILE
-from tests.support.asgi import plain_lifespan, read_body, respond_json
+from tests.support.asgi import http_only, read_body, respond_json
 from tests.support.calling import answer_of, ask, health
 from tests.support.listener import serve_app
 from tests.support.provider_gateways import Provider, codex_token, serving
@@ -135,10 +135,8 @@ async def test_a_refused_key_by_websocket_starts_no_login(provider: Provider, tm
 async def login_server(gate: Gate | None, patch: pytest.MonkeyPatch) -> AsyncGenerator[None]:
     """Where tokens are renewed; without a gate it refuses."""
 
+    @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-            return
         await read_body(receive)
         if gate is None:
             await respond_json(send, 400, {"error": "invalid_request"})

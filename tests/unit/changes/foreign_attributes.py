@@ -88,13 +88,10 @@ def _module_at(file: str) -> str:
 async def serve(folder: Path) -> None:
     """Serve an agent with a downstream, and answer a call."""
     from tests.support.calling import ask  # noqa: PLC0415  imports much
-    from tests.support.gateway import Agent, running, write_project  # noqa: PLC0415  likewise
-    from tests.support.scripted_llm import echo, scripted_llm  # noqa: PLC0415  likewise
+    from tests.support.gateway import Agent, gateway_and_model  # noqa: PLC0415  likewise
 
-    async with scripted_llm(echo) as llm:
-        project = write_project(folder, {"echo": Agent()}, llm_url=llm.base_url)
-        async with running(project) as served:
-            assert not (await ask(served.url("echo"), "Hello")).is_error
+    async with gateway_and_model(folder, {"echo": Agent()}) as (served, _):
+        assert not (await ask(served.url("echo"), "Hello")).is_error
 
 
 def load_each_provider() -> None:

@@ -13,7 +13,6 @@ from pallas_gateway.definitions.definition import (
     KEYS,
     definition_of,
     in_camel_case,
-    merged_patch,
     parsed,
     patched,
     settings_of,
@@ -218,30 +217,6 @@ def test_a_document_of_the_largest_size_is_accepted() -> None:
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"description": "y" * 150_000}}}
     read = parsed({"instruction": "\u00e9" * 50_000, "params": {"responseFormat": schema}})
     assert read.problems == ()
-
-
-@pytest.mark.parametrize(
-    ("target", "patch", "result"),
-    [  # of RFC 7396, appendix A
-        ({"a": "b"}, {"a": "c"}, {"a": "c"}),
-        ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
-        ({"a": "b"}, {"a": None}, {}),
-        ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
-        ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
-        ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
-        ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
-        ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
-        (["a", "b"], ["c", "d"], ["c", "d"]),
-        ({"a": "b"}, ["c"], ["c"]),
-        ({"a": "foo"}, None, None),
-        ({"a": "foo"}, "bar", "bar"),
-        ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
-        ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
-        ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
-    ],
-)
-def test_a_merge_patch_does_what_its_specification_says(target: Any, patch: Any, result: Any) -> None:
-    assert merged_patch(target, patch) == result
 
 
 @pytest.mark.parametrize(

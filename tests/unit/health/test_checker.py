@@ -18,7 +18,7 @@ from pallas_gateway.limits import HealthLimits
 from pallas_gateway.runtime.protocols import Downstream, StdioProgram
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
-from tests.support.asgi import Receive, Scope, Send, plain_lifespan, read_body, respond_json
+from tests.support.asgi import Receive, Scope, Send, http_only, read_body, respond_json
 from tests.support.listener import reserved_port, serve_app
 from tests.support.waiting import Gate, tick
 
@@ -63,10 +63,8 @@ class Checking:
 async def checking_tools(**limits: float) -> AsyncGenerator[Checking]:
     gate, metrics = Gate(), Metrics(CollectorRegistry())
 
+    @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-            return
         request = json.loads(await read_body(receive))
         await gate.enter()
         await respond_json(send, 200, {"jsonrpc": "2.0", "id": request["id"], "result": {}})

@@ -19,7 +19,7 @@ from tests.support.asgi import (
     Receive,
     Scope,
     Send,
-    plain_lifespan,
+    http_only,
     read_body,
     respond,
     send_part,
@@ -48,12 +48,10 @@ async def answering(
 ) -> AsyncGenerator[tuple[str, Recorder]]:
     """A server that answers every request alike."""
 
+    @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        else:
-            await read_body(receive)
-            await respond(send, status, body, content_type=content_type)
+        await read_body(receive)
+        await respond(send, status, body, content_type=content_type)
 
     async with served(app) as (url, recorder):
         yield url, recorder
@@ -87,10 +85,9 @@ async def test_a_session_that_was_opened_is_ended_again() -> None:
 
 @pytest.mark.parametrize("refusal", [405, 500])
 async def test_a_server_that_does_not_end_sessions_is_reachable_all_the_same(refusal: int) -> None:
+    @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        elif scope["method"] == "DELETE":
+        if scope["method"] == "DELETE":
             await respond(send, refusal, "")
         else:
             await read_body(receive)
@@ -111,10 +108,9 @@ async def test_a_server_that_hangs_at_the_end_of_a_session_is_reachable_all_the_
     caplog.set_level("DEBUG", logger="pallas.health")
     gate = Gate()
 
+    @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        elif scope["method"] == "DELETE":
+        if scope["method"] == "DELETE":
             await gate.enter()
         else:
             await read_body(receive)
@@ -170,12 +166,10 @@ async def test_a_server_of_the_modern_era_that_wants_the_callers_token_is_reacha
 async def modern_and_guarded(status: int) -> AsyncGenerator[tuple[str, Recorder]]:
     """A server that knows no `initialize`, and refuses `server/discover` to whoever brings no token."""
 
+    @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        else:
-            request = json.loads(await read_body(receive))
-            await respond(send, 400 if request["method"] == "initialize" else status, "")
+        request = json.loads(await read_body(receive))
+        await respond(send, 400 if request["method"] == "initialize" else status, "")
 
     async with served(app) as (url, recorder):
         yield url, recorder
@@ -251,10 +245,8 @@ async def test_an_answer_that_is_too_long_is_none(body: str, content_type: str) 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
 async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever(content_type: str) -> None:
+    @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-            return
         await read_body(receive)
         await start_response(send, 200, content_type=content_type)
         gone = asyncio.create_task(until_disconnect(receive))
@@ -270,13 +262,11 @@ async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever(con
 async def test_a_server_that_begins_and_never_ends_costs_no_more(content_type: str) -> None:
     gate = Gate()
 
+    @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        else:
-            await read_body(receive)
-            await start_response(send, 200, content_type=content_type)
-            await gate.enter()
+        await read_body(receive)
+        await start_response(send, 200, content_type=content_type)
+        await gate.enter()
 
     async with served(app) as (url, _):
         assert (await probed(url, probe_seconds=0.1)).error == "no answer within 0.1 s"
@@ -316,10 +306,8 @@ async def test_an_error_nobody_foresaw_is_a_result_and_its_traceback_is_in_the_l
 async def test_probes_do_not_wait_for_each_other() -> None:
     gate = Gate()
 
+    @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-            return
         request = json.loads(await read_body(receive))
         await gate.enter()
         await respond(send, 200, json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}))

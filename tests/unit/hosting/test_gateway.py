@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from pallas_gateway.hosting.gateway import http_client
-from tests.support.asgi import Receive, Scope, Send, plain_lifespan, read_body, respond
+from tests.support.asgi import Receive, Scope, Send, http_only, read_body, respond
 from tests.support.downstreams import Recorder
 from tests.support.listener import serve_app
 from tests.support.waiting import Gate
@@ -18,10 +18,8 @@ HANGING = 110
 async def test_servers_that_hang_are_not_in_the_way_of_one_that_answers() -> None:
     gate = Gate()
 
+    @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-            return
         await read_body(receive)
         if scope["path"] == "/hangs":
             await gate.enter()
@@ -37,12 +35,10 @@ async def test_servers_that_hang_are_not_in_the_way_of_one_that_answers() -> Non
 
 
 async def test_the_cookies_of_one_server_do_not_come_along_to_another() -> None:
+    @http_only
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        else:
-            await read_body(receive)
-            await respond(send, 200, "{}", headers={"Set-Cookie": "session=ours"})
+        await read_body(receive)
+        await respond(send, 200, "{}", headers={"Set-Cookie": "session=ours"})
 
     recorder = Recorder(app)
     async with serve_app(recorder) as listener, http_client() as client:
@@ -53,12 +49,10 @@ async def test_the_cookies_of_one_server_do_not_come_along_to_another() -> None:
 
 
 async def test_the_companys_proxy_is_used_but_for_hosts_of_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    @http_only
     async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        else:
-            await read_body(receive)
-            await respond(send, 200, "{}")
+        await read_body(receive)
+        await respond(send, 200, "{}")
 
     recorder = Recorder(proxy)
     async with serve_app(recorder) as listener:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from tests.support.sending import sending
 from tests.support.waiting import Changes, Gate, eventually, tick
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
 NEVER = 3600.0  # heartbeat_seconds of tests about something else
 HARPER, SCOUT = Emitter("harper", None), Emitter("scout", None)
@@ -216,6 +217,18 @@ async def test_nothing_is_sent_once_the_channel_is_closed() -> None:
     assert (len(outlet.taken), len(beats)) == (sent, beaten)
 
 
+@asynccontextmanager
+async def stuck(word: str, **options: Any) -> AsyncGenerator[tuple[Told, FakeOutlet, Gate]]:
+    """A call whose client takes nothing until the gate opens, with a word of progress on its way."""
+    gate = Gate()
+    outlet = FakeOutlet(gate)
+    call = told(outlet, **options)
+    async with sending(call):
+        call.progress(word)
+        await gate.wait_for_entered()
+        yield call, outlet, gate
+
+
 async def test_what_a_call_says_while_its_last_notifications_leave_is_not_sent() -> None:
     gate = Gate()
     outlet = FakeOutlet(gate)
@@ -277,12 +290,7 @@ async def test_an_error_of_the_channel_itself_ends_the_notifications_and_not_the
 async def test_a_stuck_client_never_holds_up_the_call_and_is_lost_after_so_many_notifications(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    gate = Gate()
-    outlet = FakeOutlet(gate)
-    call = told(outlet)
-    async with sending(call):
-        call.progress("on its way")
-        await gate.wait_for_entered()
+    async with stuck("on its way") as (call, outlet, gate):
         for number in range(MOST_EVENTS):
             call.event(said(f"chunk {number}"))
         assert not caplog.records
@@ -294,13 +302,8 @@ async def test_a_stuck_client_never_holds_up_the_call_and_is_lost_after_so_many_
 
 
 async def test_no_chunk_is_dropped_as_long_as_the_client_is_not_lost() -> None:
-    gate = Gate()
-    outlet = FakeOutlet(gate)
-    call = told(outlet)
     chunks = [f"chunk {number}" for number in range(MOST_EVENTS)]
-    async with sending(call):
-        call.progress("on its way")
-        await gate.wait_for_entered()
+    async with stuck("on its way") as (call, outlet, gate):
         for text in chunks:
             call.event(said(text))
         gate.open()
@@ -309,13 +312,8 @@ async def test_no_chunk_is_dropped_as_long_as_the_client_is_not_lost() -> None:
 
 
 async def test_live_text_before_chunks_keeps_the_backlog_within_its_limit() -> None:
-    gate = Gate()
-    outlet = FakeOutlet(gate)
-    call = told(outlet)
     chunks = [f"chunk {number}" for number in range(MOST_EVENTS - 1)]
-    async with sending(call):
-        call.progress("on its way")
-        await gate.wait_for_entered()
+    async with stuck("on its way") as (call, outlet, gate):
         for number, text in enumerate(chunks):
             call.live_text(HARPER, number, "live")
             call.event(said(text, iteration=number))
@@ -326,12 +324,8 @@ async def test_live_text_before_chunks_keeps_the_backlog_within_its_limit() -> N
 
 
 async def test_a_finished_call_waits_for_a_stuck_client_only_so_long() -> None:
-    gate = Gate()
-    outlet = FakeOutlet(gate)
-    call = told(outlet, flush_seconds=0.02)
-    async with sending(call):
-        call.progress("never taken")
-        await gate.wait_for_entered()
+    async with stuck("never taken", flush_seconds=0.02) as (_, outlet, gate):
+        pass
     await gate.wait_for_cancelled()
 
     assert outlet.taken == []
@@ -402,12 +396,7 @@ async def test_live_text_of_agents_that_speak_at_once_is_put_together_for_each()
 
 
 async def test_live_text_leaves_before_the_chunk_that_ends_its_turn() -> None:
-    gate = Gate()
-    outlet = FakeOutlet(gate)
-    call = told(outlet)
-    async with sending(call):
-        call.progress("harper step 1 (llm)")
-        await gate.wait_for_entered()
+    async with stuck("harper step 1 (llm)") as (call, outlet, gate):
         call.live_text(HARPER, 1, "It is ")
         call.live_text(HARPER, 1, "3.")
         call.event(said("It is 3."))
@@ -422,13 +411,8 @@ async def test_live_text_leaves_before_the_chunk_that_ends_its_turn() -> None:
 
 
 async def test_the_oldest_live_text_is_dropped_when_too_much_of_it_waits() -> None:
-    gate = Gate()
-    outlet = FakeOutlet(gate)
-    call = told(outlet)
     whole = "".join(f"{number} " for number in range(LONGEST_TEXT))
-    async with sending(call):
-        call.progress("on its way")
-        await gate.wait_for_entered()
+    async with stuck("on its way") as (call, outlet, gate):
         for begin in range(0, len(whole), 1000):
             call.live_text(HARPER, 1, whole[begin : begin + 1000])
         call.event(said("the whole text"))

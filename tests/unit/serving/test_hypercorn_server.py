@@ -22,7 +22,7 @@ from pallas_gateway.limits import ConnectionLimits
 from pallas_gateway.serving.http_connections.connection import Connection, Settings, install
 from pallas_gateway.serving.hypercorn_server import HypercornServer
 from pallas_gateway.serving.sockets import bind
-from tests.support.asgi import plain_lifespan, respond_json, until_disconnect
+from tests.support.asgi import http_only, respond_json, until_disconnect
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.configuration import load_deployment
 from tests.support.gateway import Agent, write_project
@@ -45,13 +45,11 @@ class Page:
     def __init__(self) -> None:
         self.gate = Gate()
 
+    @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-        else:
-            await self.gate.enter()
-            await respond_json(send, 200, {})
+        await self.gate.enter()
+        await respond_json(send, 200, {})
 
 
 @asynccontextmanager
@@ -176,11 +174,9 @@ class Endless:
     def __init__(self) -> None:
         self.has_left = asyncio.Event()
 
+    @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-            return
         await receive()
         leaving = asyncio.create_task(until_disconnect(receive))
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -198,11 +194,9 @@ class Slow:
         self.begun = asyncio.Event()
         self.gate = Gate()
 
+    @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-            return
         await send({"type": "http.response.start", "status": 200, "headers": []})
         self.begun.set()
         if scope["path"] == "/large":
@@ -219,11 +213,9 @@ class InPieces:
     def __init__(self, *pieces: bytes) -> None:
         self.pieces = pieces
 
+    @http_only
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one ASGI scope."""
-        if scope["type"] == "lifespan":
-            await plain_lifespan(receive, send)
-            return
         await send({"type": "http.response.start", "status": 200, "headers": []})
         for piece in self.pieces:
             more = piece is not self.pieces[-1]

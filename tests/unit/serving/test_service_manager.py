@@ -15,8 +15,8 @@ import pytest
 
 from pallas_gateway.serving.service_manager import ServiceManager
 from tests.support.calling import ask
-from tests.support.gateway import Agent, running, write_project
-from tests.support.scripted_llm import hang, scripted_llm
+from tests.support.gateway import Agent, gateway_and_model
+from tests.support.scripted_llm import hang
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
@@ -141,19 +141,17 @@ async def test_a_gateway_tells_when_its_agents_were_tried_and_when_it_stops_and_
     with systemd(str(tmp_path / "notify"), WATCHDOG_USEC="100000") as manager:
         for name, value in manager.environ.items():
             monkeypatch.setenv(name, value)
-        async with scripted_llm(lambda _: hang(gate)) as llm:
-            project = write_project(tmp_path / "project", agents, llm_url=llm.base_url)
-            ready = asyncio.create_task(manager.hears_of("READY=1"))  # only ten messages wait
-            async with running(project) as served:
-                await ready
-                stopping = asyncio.create_task(manager.hears_of("STOPPING=1"))
-                assert served.gateway.summary == "1 of 2 agents ready, not up: broken"
-                call = asyncio.create_task(ask(served.url("solo")))
-                await gate.wait_for_entered()
-                served.stop.set()
-                await stopping
-                await manager.hears_of("WATCHDOG=1\nSTATUS=stopping, calls still running: 1")
-                gate.open()
-                await call
+        ready = asyncio.create_task(manager.hears_of("READY=1"))  # only ten messages wait
+        async with gateway_and_model(tmp_path / "project", agents, lambda _: hang(gate)) as (served, _):
+            await ready
+            stopping = asyncio.create_task(manager.hears_of("STOPPING=1"))
+            assert served.gateway.summary == "1 of 2 agents ready, not up: broken"
+            call = asyncio.create_task(ask(served.url("solo")))
+            await gate.wait_for_entered()
+            served.stop.set()
+            await stopping
+            await manager.hears_of("WATCHDOG=1\nSTATUS=stopping, calls still running: 1")
+            gate.open()
+            await call
         manager.waiting()
         assert manager.waiting() == []
