@@ -17,6 +17,7 @@ import pytest
 from tests.e2e.fleet import WorkerManager
 from tests.support.calling import ask
 from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
+from tests.support.crowds import crowd
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import say, scripted_llm
 from tests.support.stored_agents import definition, project_of
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from tests.support.gateway import Project
     from tests.support.postgresql import PostgreSql
 
-AGENTS = [f"agent{number}" for number in range(10)]
-WRITERS = 50
+AGENTS = [f"agent{number}" for number in range(4)]
 WRITES_OF_ONE = 2
 TAKEN_UP_SECONDS = 20.0
 """For a busy machine. Each process looks once a second (definitions/watch.py), which is two seconds with a start."""
@@ -98,8 +98,10 @@ async def written(http: httpx.AsyncClient, name: str, instruction: str) -> str:
 
 
 @pytest.mark.needs("postgresql")
+@pytest.mark.whole("threads/test_definitions.py::test_of_fifty_writers_on_ten_agents_each_accepted_write_is_a_version")
+@crowd(12, 48)
 async def test_no_accepted_write_is_lost_and_every_process_soon_answers_by_the_last(
-    server: PostgreSql, tmp_path: Path
+    size: int, server: PostgreSql, tmp_path: Path
 ) -> None:
     async with replicas(tmp_path, server.new_database()) as fleet:
         for name in AGENTS:
@@ -114,9 +116,9 @@ async def test_no_accepted_write_is_lost_and_every_process_soon_answers_by_the_l
                 for turn in range(WRITES_OF_ONE):
                     accepted[name].append(await written(http, name, f"You say {number} in turn {turn}."))
 
-        await asyncio.gather(*map(write, range(WRITERS)))
+        await asyncio.gather(*map(write, range(size)))
         last = monotonic()
-        writes = WRITES_OF_ONE * WRITERS // len(AGENTS)
+        writes = WRITES_OF_ONE * size // len(AGENTS)
         expected = [(writes + 1, writes + 1)] * 4
 
         async def all_are_at_the_last() -> bool:
@@ -137,6 +139,7 @@ async def test_no_accepted_write_is_lost_and_every_process_soon_answers_by_the_l
             assert all(stored[-1] in one for one in answers)
 
 
+@pytest.mark.whole("threads/test_stored_load_times.py::test_all_processes_read_the_time_of_the_first")
 @pytest.mark.needs("postgresql")
 async def test_the_registry_is_the_same_at_every_worker_and_replica(server: PostgreSql, tmp_path: Path) -> None:
     async with replicas(tmp_path, server.new_database()) as fleet:
@@ -168,6 +171,9 @@ async def test_the_registry_is_the_same_at_every_worker_and_replica(server: Post
         assert len(await tags()) == 1
 
 
+@pytest.mark.whole(
+    "e2e/test_agents_of_workers.py::test_each_worker_reads_at_once_what_another_has_written_and_no_change_is_lost"
+)
 @pytest.mark.needs("postgresql")
 async def test_workers_that_replace_killed_ones_serve_what_was_accepted(server: PostgreSql, tmp_path: Path) -> None:
     async with replicas(tmp_path, server.new_database()) as fleet:
