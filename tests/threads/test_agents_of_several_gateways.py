@@ -8,7 +8,6 @@ import signal
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from time import monotonic
 from typing import TYPE_CHECKING, Any, override
 
 import httpx
@@ -17,7 +16,6 @@ import pytest
 from tests.e2e.fleet import WorkerManager
 from tests.support.calling import ask
 from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
-from tests.support.crowds import crowd
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import say, scripted_llm
 from tests.support.stored_agents import definition, project_of
@@ -30,10 +28,7 @@ if TYPE_CHECKING:
     from tests.support.gateway import Project
     from tests.support.postgresql import PostgreSql
 
-AGENTS = [f"agent{number}" for number in range(4)]
 WRITES_OF_ONE = 2
-TAKEN_UP_SECONDS = 20.0
-"""For a busy machine. Each process looks once a second (definitions/watch.py), which is two seconds with a start."""
 WELL_KNOWN = "/.well-known/mcp/server.json"
 API = "/api/v1/agents"
 
@@ -97,37 +92,36 @@ async def written(http: httpx.AsyncClient, name: str, instruction: str) -> str:
         assert answer.status_code == HTTPStatus.PRECONDITION_FAILED, answer.text
 
 
-@pytest.mark.needs("postgresql")
 @pytest.mark.whole("threads/test_definitions.py::test_of_fifty_writers_on_ten_agents_each_accepted_write_is_a_version")
-@crowd(12, 48)
+@pytest.mark.needs("postgresql")
+@pytest.mark.parametrize(("agents", "writers"), [(3, 12), pytest.param(10, 50, marks=pytest.mark.soak)])
 async def test_no_accepted_write_is_lost_and_every_process_soon_answers_by_the_last(
-    size: int, server: PostgreSql, tmp_path: Path
+    agents: int, writers: int, server: PostgreSql, tmp_path: Path
 ) -> None:
+    names = [f"agent{number}" for number in range(agents)]
     async with replicas(tmp_path, server.new_database()) as fleet:
-        for name in AGENTS:
+        for name in names:
             made = await fleet.workers[0].post(API, json={"name": name, **definition("first")})
             assert made.status_code == HTTPStatus.CREATED, made.text
-        accepted: dict[str, list[str]] = {name: [] for name in AGENTS}
+        accepted: dict[str, list[str]] = {name: [] for name in names}
 
         async def write(number: int) -> None:
             base_url = fleet.gateways[number % 2].base_url
-            name = AGENTS[number % len(AGENTS)]
+            name = names[number % agents]
             async with httpx.AsyncClient(base_url=base_url, trust_env=False, timeout=60) as http:
                 for turn in range(WRITES_OF_ONE):
                     accepted[name].append(await written(http, name, f"You say {number} in turn {turn}."))
 
-        await asyncio.gather(*map(write, range(size)))
-        last = monotonic()
-        writes = WRITES_OF_ONE * size // len(AGENTS)
+        await asyncio.gather(*map(write, range(writers)))
+        writes = WRITES_OF_ONE * writers // agents
         expected = [(writes + 1, writes + 1)] * 4
 
         async def all_are_at_the_last() -> bool:
-            found = [await fleet.running_versions(name) for name in AGENTS]
+            found = [await fleet.running_versions(name) for name in names]
             return all(versions == expected for versions in found)
 
-        while not await all_are_at_the_last():
-            assert monotonic() - last < TAKEN_UP_SECONDS
-        for name in AGENTS:
+        await eventually(all_are_at_the_last, what="the last versions at every process")
+        for name in names:
             versions = (await fleet.workers[0].get(f"{API}/{name}/versions")).json()["versions"]
             assert [one["version"] for one in versions] == [*range(writes + 1, 0, -1)]
             stored = [
