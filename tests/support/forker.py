@@ -18,7 +18,9 @@ import select
 import signal
 import socket
 import sys
+import tempfile
 import threading
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Never
@@ -85,7 +87,8 @@ def next_program(requests: socket.socket) -> dict[str, Any]:
             client.close()
         if requests.fileno() in ready:
             text, (connection, *descriptors), _, _ = socket.recv_fds(requests, 1 << 20, 64)
-            request, client = json.loads(text), socket.socket(fileno=connection)
+            request: dict[str, Any] = json.loads(text)
+            client = socket.socket(fileno=connection)
             held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # until the program has its own
             if (pid := os.fork()) == 0:
                 for one in (requests, client, *(other for _, other in running.values())):
@@ -120,6 +123,8 @@ def become(request: dict[str, Any], descriptors: list[int]) -> None:
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environ"])
+    tempfile.tempdir = None  # kept from the environment of this process
+    time.tzset()
     sys.path[:0] = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
     sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
     signal.signal(signal.SIGINT, signal.default_int_handler)

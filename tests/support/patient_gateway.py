@@ -13,11 +13,12 @@ import runpy
 import signal
 import socket
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 PATIENCE_SECONDS = 60.0
 FORKER = "TESTS_FORKER"
@@ -75,19 +76,18 @@ class ForkedWorker:
         self._ended.set_result(self._forked.wait())
 
 
-def fork_workers(requests: socket.socket, command: Sequence[str]) -> None:
-    """Have `command`, which starts a worker, forked instead."""
-    fork = runpy.run_path(str(Path(__file__).with_name("forked.py")))["Forked"]
+def fork_workers(fork: Callable[..., Any], command: Sequence[str]) -> None:
+    """Have what begins with `command`, which starts a worker, forked instead."""
     start = asyncio.create_subprocess_exec
 
-    async def start_or_fork(*words: str, env: Mapping[str, str], pass_fds: Sequence[int] = (), **options: Any) -> Any:
-        if words != command:
-            return await start(*words, env=env, pass_fds=pass_fds, **options)
+    async def start_or_fork(*words: str, **options: Any) -> Any:
+        if words[: len(command)] != command:
+            return await start(*words, **options)
         ours, theirs = socket.socketpair()
         with theirs:
-            descriptors = {0: theirs.fileno(), 1: 2, 2: 2, **dict(zip(pass_fds, pass_fds, strict=True))}
-            environ = {**env, PARENT: str(os.getpid())}
-            forked = fork(words[1:], Path.cwd(), environ, descriptors, requests=requests)
+            descriptors = {0: theirs.fileno(), 1: 2, 2: 2, **{one: one for one in options["pass_fds"]}}
+            environ = {**options["env"], PARENT: str(os.getpid())}
+            forked = fork(words[1:], Path.cwd(), environ, descriptors)
         return ForkedWorker(forked, (await asyncio.open_connection(sock=ours))[1])
 
     asyncio.create_subprocess_exec = start_or_fork  # type: ignore[assignment]  # what is used of it
@@ -114,7 +114,8 @@ def main() -> None:
     workers.COMMAND = command  # type: ignore[assignment]  # one word more
     if descriptor := os.environ.pop(FORKER, None):
         os.set_inheritable(int(descriptor), False)
-        fork_workers(socket.socket(fileno=int(descriptor)), command)
+        forked = runpy.run_path(str(Path(__file__).with_name("forked.py")))["Forked"]
+        fork_workers(partial(forked, requests=socket.socket(fileno=int(descriptor))), command)
     app.main()
 
 

@@ -15,7 +15,7 @@ from tests.support.commands import GATEWAY, started
 from tests.support.waiting import eventually
 
 SHOWS = """
-import gc, json, os, signal, sys, threading
+import gc, json, os, signal, sys, tempfile, threading, time
 print(json.dumps({
     "argv": sys.argv[1:],
     "directory": os.getcwd(),
@@ -28,6 +28,8 @@ print(json.dumps({
     "blocked": [*signal.pthread_sigmask(signal.SIG_BLOCK, [])],
     "signals": [str(signal.getsignal(number)).partition(" at ")[0] for number in (signal.SIGINT, signal.SIGTERM)],
     "name": __name__,
+    "folder": tempfile.gettempdir(),
+    "time zone": time.tzname,
 }))
 """
 ENDS = {
@@ -56,13 +58,18 @@ sys.stdin.read()
 def test_a_forked_program_finds_what_a_started_one_finds(tmp_path: Path) -> None:
     shown = []
     for is_real in (True, False):
-        environ = {"PYTHONPATH": f"{tmp_path}/one:{tmp_path}/two", "ONLY_HERE": "\udcff"}
+        environ = {
+            "PYTHONPATH": f"{tmp_path}/one:{tmp_path}/two",
+            "TMPDIR": str(tmp_path),
+            "TZ": "EST5",
+            "ODD": "\udcff",
+        }
         with started(["a", "b"], tmp_path, command=("-c", SHOWS), environ=environ, is_real=is_real) as program:
             ran = program.end()
         assert (ran.code, ran.err) == (0, "")
         shown.append(ran.json)
     assert shown[0] == shown[1]
-    assert shown[1]["argv"] == ["a", "b"]
+    assert (shown[1]["argv"], shown[1]["folder"], shown[1]["time zone"]) == (["a", "b"], str(tmp_path), ["EST", "EST"])
 
 
 @pytest.mark.parametrize("how", ENDS)
