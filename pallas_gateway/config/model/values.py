@@ -13,6 +13,11 @@ MAX_ICON_SRC_CHARACTERS = 255
 TOOL_NAME = re.compile(r"(?:[A-Za-z0-9_.-]|\{agent\})+")
 VERSION_RANGE = re.compile(r"[\^~<>=*|]|\s-\s|(?:^|\.)[xX](?:\.|$)")
 HEALTH_TOOL = "get_health"
+CALLER_KINDS = ("key:", "token:")
+"""Beginnings of the names of callers with a static key and with a JWT."""
+_CALLERS = (*CALLER_KINDS, "anonymous")
+WILDCARD = re.compile(r"[*?\[]")
+"""Begins the part of a glob that is no plain text."""
 SHORTEST_STATE_KEY = 32
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_LEEWAY_SECONDS = 300  # more would extend the life of every token
@@ -142,6 +147,16 @@ def _approval_glob(value: str) -> str:
     return value
 
 
+def _caller_glob(value: str) -> str:
+    """Require a pattern that some caller may match, of which there are three kinds."""
+    beginning, *pattern = WILDCARD.split(value, maxsplit=1)
+    of_kind = (value.startswith(kind) and value != kind for kind in CALLER_KINDS)
+    if not (value == "anonymous" or any(of_kind) or (pattern and any(one.startswith(beginning) for one in _CALLERS))):
+        kinds = " or ".join(f"{kind}{value}" for kind in CALLER_KINDS)
+        raise ValueError(f"'{value}' matches no caller; callers are {kinds}, and anonymous")
+    return value
+
+
 def _released_server(value: str) -> str:
     if re.search(r"[*?\[\]]", value):
         raise ValueError("must be the name of one server; patterns are for its tools")
@@ -264,6 +279,7 @@ IconSize = Annotated[Text, _fits("[0-9]+x[0-9]+|any", "'VALUE' must be like 48x4
 IconSizes = Annotated[tuple[IconSize, ...], BeforeValidator(_sizes, json_schema_input_type=str | tuple[IconSize, ...])]
 
 ApprovalGlob = Annotated[Text, AfterValidator(_approval_glob)]
+CallerGlob = Annotated[Text, AfterValidator(_caller_glob)]
 ToolGlob = Annotated[
     Text,
     _fits("[^/]+/.+", "must be a glob over `server/tool`, such as `search/*`; `local/tool` for functions of the agent"),
