@@ -180,7 +180,7 @@ def _key_names(deployment: Deployment) -> Iterator[Finding]:
         path = f"gateway.auth.tokens.{index}"
         if key.name in {other.name for other in keys[:index]}:
             yield Finding(f"{path}.name", f"'{key.name}' is used twice; give each key its own name")
-        if key.sha256 in {other.sha256 for other in keys[:index]}:
+        if not {*key.sha256}.isdisjoint(one for other in keys[:index] for one in other.sha256):
             yield Finding(f"{path}.sha256", "is the same key as another entry's; one key has one name")
 
 

@@ -19,6 +19,7 @@ _CALLERS = (*CALLER_KINDS, "anonymous")
 WILDCARD = re.compile(r"[*?\[]")
 """Begins the part of a glob that is no plain text."""
 SHORTEST_STATE_KEY = 32
+MOST_HASHES = 2  # of one static key: the new and the old one
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_LEEWAY_SECONDS = 300  # more would extend the life of every token
 MAX_HISTORY_ENTRIES = 50_000  # each is at least 3 of the 500,000 JSON values that a body may hold
@@ -237,6 +238,22 @@ def _some_and_unique(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _hashes(value: object) -> object:
+    """Return the hashes of one text or a list of two; problems are those of the whole value."""
+    texts = value if isinstance(value, list | tuple) else (value,)
+    hashes = tuple(one.strip().lower() for one in texts if isinstance(one, str))
+    if not 1 <= len(hashes) == len(texts) <= MOST_HASHES or not all(_SHA256.fullmatch(one) for one in hashes):
+        raise ValueError(_HASH)
+    return hashes
+
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+_HASH = (
+    "must be a SHA-256 hash of 64 hexadecimal digits in quotes, or a list of a new and an old one; "
+    "'pallas-gateway token new NAME' makes one"
+)
+
+
 def _sizes(value: object) -> object:
     return tuple(value.split()) if isinstance(value, str) else value
 
@@ -296,8 +313,13 @@ _GRANTS = (
     "create:agents, view:metrics, view:gateway, view:calls and cancel:calls"
 )
 Grant = Annotated[Text, _fits(GRANT, f"'VALUE' is no grant; grants are {_GRANTS}")]
-_HASH = "must be a SHA-256 hash of 64 hexadecimal digits; 'pallas-gateway token new NAME' makes one"
-Sha256 = Annotated[Text, _fits("[0-9a-fA-F]{64}", _HASH), AfterValidator(str.lower)]
+_Hash = Annotated[str, Field(pattern="^[0-9a-fA-F]{64}$")]
+Hashes = Annotated[
+    tuple[str, ...],
+    BeforeValidator(
+        _hashes, json_schema_input_type=_Hash | Annotated[tuple[_Hash, ...], Field(max_length=MOST_HASHES)]
+    ),
+]
 KeyName = Annotated[
     Text, _fits("[A-Za-z0-9][A-Za-z0-9_.@-]*", "'VALUE' may hold only letters, digits, '_', '.', '@' and '-'")
 ]
