@@ -16,6 +16,7 @@ from pallas_gateway.client.address import DEFAULT_URL
 from pallas_gateway.client.output import print_announcement, print_stop_hint, stdout_for_results_only, table_lines
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.config.loading.unknown_names import UNKNOWN_NAME, unknown_names
+from pallas_gateway.config.model.values import is_loopback
 from pallas_gateway.serving import process
 from pallas_gateway.telemetry import logs
 from pallas_gateway.urls import CONSOLE, WELL_KNOWN, for_this_machine
@@ -134,7 +135,9 @@ def announcement(gateway: Gateway) -> str:
     if configuration.deployment.gateway.openai_api:
         lines.append(f"OpenAI:     {gateway.addresses.shared_base}/v1")
     if configuration.serves_console:
-        lines.append(f"Console:    {configuration.public_base_url}{CONSOLE}")
+        is_local = is_loopback(configuration.bind_host) and configuration.deployment.gateway.public_url is None
+        base = for_this_machine(configuration) if is_local else configuration.public_base_url
+        lines.append(f"Console:    {base}{CONSOLE}")
     ready = next((one.name for one in agents if one.status.state is State.READY), None)
     if ready is not None and configuration.only_agent is None:
         lines += _commands(gateway, ready)
