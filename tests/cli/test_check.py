@@ -166,6 +166,15 @@ def test_policies_of_modules_over_servers_that_are_not_there_are_lines(run: Comm
     assert "gateway.limits.rules.0.agent: warning: no agent 'on' (did you mean 'one'?)" in ran.err
 
 
+def test_prices_of_models_that_no_agent_uses_are_warnings(run: Command, folder: Path) -> None:
+    price = {"input": 1, "output": 1}
+    project_in(folder, gateway={"prices": {"passthrough": price, "pasthrough": price}})
+    ran = run("check")
+    [line] = lines_of(ran.err)
+    assert ran.code == 0
+    assert line.endswith("gateway.prices.pasthrough: warning: no agent uses this model (did you mean 'passthrough'?)")
+
+
 def test_a_limit_on_tools_of_a_providers_own_connection_is_a_line(run: Command, folder: Path) -> None:
     limits = {"local/*": 3, "docs/*": 2}
     project_in(
