@@ -13,7 +13,6 @@ import pytest
 
 from pallas_gateway.cli import workers
 from pallas_gateway.serving.hypercorn_server import TlsError
-from pallas_gateway.workers.folders import shared_folder
 from tests.support import fake_worker
 from tests.support.commands import READY_SECONDS, Command, Program, started
 from tests.support.configuration import load_deployment
@@ -62,9 +61,6 @@ def test_the_first_that_was_ready_speaks_for_all_and_a_signal_ends_all_with_0(tm
         ran = program.end()
     assert ran.code == 0
     assert sorted(ran.err.splitlines()) == ["1 stopped", "2 stopped"]
-    assert len([*tmp_path.glob("pallas-workers-*")]) == 1
-    with shared_folder(str(tmp_path)) as (own, _):
-        assert [*tmp_path.glob("pallas-workers-*")] == [own]
     assert ran.out in ("announced by 1\n", "announced by 2\n")
 
 
@@ -168,6 +164,3 @@ def test_workers_end_when_their_parent_is_gone(tmp_path: Path) -> None:
         program.signal(signal.SIGKILL)
         ran = program.end()  # reads to the end of stderr, which the workers hold open
     assert sorted(ran.err.splitlines()) == ["1 stopped", "2 stopped"]
-    assert len([*tmp_path.glob("pallas-workers-*")]) == 1
-    with shared_folder(str(tmp_path)) as (own, _):
-        assert [*tmp_path.glob("pallas-workers-*")] == [own]
