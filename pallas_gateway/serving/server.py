@@ -178,7 +178,7 @@ async def _warn_of_prices(gateway: Gateway) -> None:
     runtimes = [agent.runtime for agent in gateway.agents.values()]
     models = [runtime.model_names for runtime in runtimes if runtime is not None]
     if len(models) == len(runtimes):
-        for one in unknown_models(gateway.configuration, frozenset().union(*models)):
+        for one in unknown_models(gateway.configuration, frozenset[str]().union(*models)):
             _log.warning(UNKNOWN_NAME, extra={"setting": one.path, "line": one.line, "problem": one.message})
 
 
