@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urljoin
+from urllib.parse import unquote, urljoin, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -102,6 +102,20 @@ class Addresses:
                 found |= dict.fromkeys(self._written(name), name)
             self._peers[names] = found
         return self._peers[names]
+
+    def absent(self) -> Mapping[str, str]:
+        """The agents that URLs under `mcp.servers` name as ones of this gateway and no file has, by server."""
+        if self.configuration.per_port:
+            return {}
+        local = {f"{base}:{self.registry_port}" for base in self._local_bases}
+        here, also = {self.configuration.public_base_url, *local}, self.configuration.deployment.gateway.allowed_hosts
+        found: dict[str, str] = {}
+        for server in self.configuration.fastagent.servers.values():
+            base, separator, name = (server.url or "").rstrip("/").removesuffix("/mcp").rpartition("/agents/")
+            is_here = separator and (base.lower() in here or urlsplit(base).hostname in also)
+            if is_here and unquote(name) not in self.configuration.file_agents:
+                found[server.name] = unquote(name)
+        return found
 
     def servers(self, agents: Iterable[str]) -> Mapping[str, str]:
         """The address of each of these agents as a server, by name; without those whose port is not known.

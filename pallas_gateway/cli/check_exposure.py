@@ -58,6 +58,10 @@ _TEXTS = {
         "no caller has a token for this server: static keys (gateway.auth.tokens) are never forwarded; configure "
         "gateway.auth.jwt, or give the server an Authorization header of its own"
     ),
+    "absent_agent": (
+        "this server has the URL of an agent of this gateway that agents.yaml does not have; correct or remove it, as "
+        "no agent of the database may take that name"
+    ),
     "handed_on": "callers' tokens for this gateway are forwarded to another server; token_exchange avoids that",
 }
 ENDING = timedelta(days=14)
@@ -100,6 +104,12 @@ def exposure_warnings(configuration: Configuration, now: datetime | None = None)
     yield from _proxied(configuration)
     yield from _closed(configuration, now or datetime.now(UTC))
     yield from _handed_on(configuration)
+    for server, agent in Addresses(configuration).absent().items():
+        at = configuration.fastagent.servers[server]
+        fields = {"server": server, "agent": agent}
+        yield ExposureWarning(
+            "absent_agent", str(configuration.fastagent.path), at.line, f"mcp.servers.{server}", fields
+        )
 
 
 def _beyond_this_machine(configuration: Configuration) -> Iterator[ExposureWarning]:

@@ -6,12 +6,13 @@ import asyncio
 import os
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from fnmatch import fnmatch
+from fnmatch import fnmatch, fnmatchcase
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING
 
 from pallas_gateway.client.output import without_controls
 from pallas_gateway.config.loading.cross_checks import TOOL_SEPARATOR
+from pallas_gateway.config.loading.tool_policies import policies
 from pallas_gateway.config.problems import Problem, did_you_mean
 from pallas_gateway.health import preflight
 from pallas_gateway.health.probe import probe
@@ -20,7 +21,7 @@ from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import end_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     import httpx
 
@@ -97,12 +98,21 @@ class Online:
                 message = f"does not answer: {result.error}{printed}"
                 self._found.problems.append(self._of_server(name, downstream.name, message))
         patterns = started.tool_filters.get(downstream.name, ())
-        if known and patterns:
-            await self._check_filters(name, started, downstream, patterns)
+        settings = self._configuration.deployment.agents[name]
+        entries = policies(settings.approve, settings.tool_limits)
+        entries = [one for one in entries if one[1].startswith(f"{downstream.name}/")]
+        if known and (patterns or entries):
+            await self._check_filters(name, started, downstream, patterns, entries)
 
     async def _check_filters(
-        self, name: str, started: StartedAgent, downstream: Downstream, patterns: tuple[str, ...]
+        self,
+        name: str,
+        started: StartedAgent,
+        downstream: Downstream,
+        patterns: tuple[str, ...],
+        entries: Sequence[tuple[str, str]],
     ) -> None:
+        """Warn of filters and entries of `approve` and `tool_limits` that match no tool."""
         server = downstream.name
         if downstream.forwards_bearer:
             message = f"the tools of '{server}' are listed for callers with a token only, so filters are not checked"
@@ -118,7 +128,12 @@ class Online:
                 message = (
                     f"'{server}{TOOL_SEPARATOR}{pattern}' matches no tool of the server{did_you_mean(pattern, tools)}"
                 )
-                self._found.problems.append(self._of_filter(name, f"{server}{TOOL_SEPARATOR}{pattern}", message))
+                self._found.warn(self._of_filter(name, f"{server}{TOOL_SEPARATOR}{pattern}", message))
+        named = [f"{server}/{tool}" for tool in sorted(tools)]
+        for place, pattern in entries:
+            if not any(fnmatchcase(tool, pattern) for tool in named):
+                message = f"'{pattern}' matches no tool of the server{did_you_mean(pattern, named)}"
+                self._found.warn(self._of_agent(name, place, message))
 
     def _providers(self, name: str, started: StartedAgent) -> Iterator[tuple[Problem, LlmProvider]]:
         """Yield the providers of the agent's models, then of those that callers may choose, each with its place."""

@@ -17,6 +17,7 @@ import typer
 from pallas_gateway.cli.check_exposure import exposure_warnings
 from pallas_gateway.client.output import stdout_for_results_only
 from pallas_gateway.config.loading.cross_checks import OF_INSTRUCTIONS
+from pallas_gateway.config.loading.unknown_names import unknown_models, unknown_names
 from pallas_gateway.config.model.agents import MAKINGS
 from pallas_gateway.config.problems import Problem, suggesting
 from pallas_gateway.errors import AgentStartError
@@ -44,14 +45,15 @@ _MAY_LACK_A_SETTING = {"start_failed", "bad_declaration"}
 class Findings:
     """Problems and warnings, in no order; a warning that concerns several agents is listed once.
 
-    `unknown_models` are undeclared models that fast-agent does not know, each with the agents that use it. `reported`
-    are the paths of problems that the loader has found.
+    `unknown_models` are undeclared models that fast-agent does not know, each with the agents that use it; `models` are
+    the names of all that started agents use. `reported` are the paths of problems that the loader has found.
     """
 
     reported: frozenset[str] = frozenset()
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     unknown_models: dict[ModelFacts, list[str]] = field(default_factory=dict)
+    models: set[str] = field(default_factory=set)
 
     def add(self, problem: Problem) -> None:
         """Add a problem, unless the loader has found one at its path."""
@@ -82,8 +84,8 @@ def inspect(
         found.warn(configuration.problem(certificates.SETTING, why))
     is_gateway_read = not any(one.path.partition(".")[0] in ("gateway", "auth") for one in known)  # else only in part
     if is_gateway_read:
-        for warning in exposure_warnings(configuration):
-            found.warn(warning.as_problem)
+        for warning in (*(one.as_problem for one in exposure_warnings(configuration)), *unknown_names(configuration)):
+            found.warn(warning)
     logging.disable(logging.CRITICAL)  # problems are printed with file and line
     try:
         with stdout_for_results_only():
@@ -181,6 +183,8 @@ async def _start_all(
         if checks is not None:
             await checks.check_unused(providers)
     found.warnings.extend(_unknown_models(configuration, found, default.model if default else None))
+    if not found.problems and not found.reported:  # else an agent may be missing, and its models with it
+        found.warnings.extend(unknown_models(configuration, found.models))
     if needs_file and configuration.fastagent.path is None:
         message = (
             "no such file in the working directory or in the folder of agents.yaml; "
@@ -220,6 +224,7 @@ async def _start(
     made_of = settings.makings[0]
     try:
         async with runtime.start(agent_spec(configuration, Addresses(configuration), name)) as started:
+            found.models |= started.model_names
             if not started.model.is_known:
                 found.unknown_models.setdefault(started.model, []).append(name)
             _warn_of_uncalled_agents(configuration, name, started, found)

@@ -15,6 +15,8 @@ from pallas_gateway.cli.project import ConfigOption, load_project
 from pallas_gateway.client.address import DEFAULT_URL
 from pallas_gateway.client.output import print_announcement, print_stop_hint, stdout_for_results_only, table_lines
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.config.loading.unknown_names import UNKNOWN_NAME, unknown_names
+from pallas_gateway.config.model.values import is_loopback
 from pallas_gateway.serving import process
 from pallas_gateway.telemetry import logs
 from pallas_gateway.urls import CONSOLE, WELL_KNOWN, for_this_machine
@@ -107,6 +109,8 @@ def _warn(configuration: Configuration) -> None:
         if ".headers." in f".{unset.path}.":
             extra = {"variable": unset.variable, "key": unset.path, "file": unset.file, "line": unset.line}
             _log.warning("downstream header variable not set", extra=extra)
+    for one in unknown_names(configuration):
+        _log.warning(UNKNOWN_NAME, extra={"setting": one.path, "line": one.line, "problem": one.message})
     from pallas_gateway.cli.check_exposure import warn_of_exposure  # noqa: PLC0415  `--help` does not load it
     from pallas_gateway.serving import certificates  # noqa: PLC0415
 
@@ -131,7 +135,9 @@ def announcement(gateway: Gateway) -> str:
     if configuration.deployment.gateway.openai_api:
         lines.append(f"OpenAI:     {gateway.addresses.shared_base}/v1")
     if configuration.serves_console:
-        lines.append(f"Console:    {configuration.public_base_url}{CONSOLE}")
+        is_local = is_loopback(configuration.bind_host) and configuration.deployment.gateway.public_url is None
+        base = for_this_machine(configuration) if is_local else configuration.public_base_url
+        lines.append(f"Console:    {base}{CONSOLE}")
     ready = next((one.name for one in agents if one.status.state is State.READY), None)
     if ready is not None and configuration.only_agent is None:
         lines += _commands(gateway, ready)

@@ -55,7 +55,7 @@ def new(
     problem(
         "Keep the key, it is not shown again. Its entry in agents.yaml:\n\n"
         f'gateway:\n  auth:\n    tokens:\n      - name: "{entry.name}"\n'
-        f'        sha256: "{entry.sha256}"\n        grants: [{", ".join(entry.grants)}]{until}'
+        f'        sha256: "{entry.sha256[0]}"\n        grants: [{", ".join(entry.grants)}]{until}'
     )
 
 

@@ -25,6 +25,7 @@ from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.serving import certificates, process
 from pallas_gateway.serving.service_manager import ServiceManager
 from pallas_gateway.serving.sockets import bind_public, wants_same_ports
+from pallas_gateway.workers.folders import shared_folder
 from pallas_gateway.workers.manager import WorkerManager
 from pallas_gateway.workers.start import Plan, Start
 
@@ -57,7 +58,7 @@ def serve_with_workers(configuration: Configuration, count: int, rereading: Rere
     place = tempfile.gettempdir()
     if len(os.fsencode(place)) > LONGEST_PLACE:
         place = "/tmp"  # noqa: S108  the folder itself is made for this process alone
-    with tempfile.TemporaryDirectory(prefix="pallas-workers-", dir=place) as folder, ExitStack() as stack:
+    with shared_folder(place) as (folder, lock), ExitStack() as stack:
         sockets = bind_public(configuration, stack)
         if not configuration.per_port:
             configuration = configuration.with_bound_port(sockets[0].getsockname()[1])
@@ -68,10 +69,11 @@ def serve_with_workers(configuration: Configuration, count: int, rereading: Rere
             listeners=tuple(listener.fileno() for listener in sockets),
             channel=-1,
             log=-1,
-            folder=Path(folder),
+            folder=folder,
             restarts=0,
             state_key=secrets.token_bytes(32),
             workers=count,
+            lock=lock,
         )
         process.run(_run(Plan(count, COMMAND, _environ, start, sockets)))
 

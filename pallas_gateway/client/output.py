@@ -24,11 +24,12 @@ CANCELLED = "cancelled"
 _BETWEEN_COLUMNS = "   "
 _log = logging.getLogger("pallas.cli")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_DIRECTIONS = re.compile(r"[\u202a-\u202e\u2066-\u2069]")
 
 
 def without_controls(text: str) -> str:
-    """Remove the control characters that a terminal obeys, such as those that move the cursor."""
-    return _CONTROLS.sub("", text.replace("\r\n", "\n"))
+    """Remove the control characters that a terminal obeys, and show those that reorder text as U+FFFD."""
+    return _DIRECTIONS.sub("\ufffd", _CONTROLS.sub("", text.replace("\r\n", "\n")))
 
 
 def fit_for(stream: TextIO, text: str) -> str:

@@ -29,9 +29,13 @@ class InvalidDefinitionError(GatewayError):
 
 
 class NameTakenError(GatewayError):
-    """Another agent has the name, or one that differs from it only in case, `_` and `-`."""
+    """Another agent has the name, or one that differs from it only in case, `_` and `-`: `taker`."""
 
     reason = "name_taken"
+
+    def __init__(self, message: str, taker: str) -> None:
+        super().__init__(message)
+        self.taker = taker
 
 
 class AgentInUseError(GatewayError):

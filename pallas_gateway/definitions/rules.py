@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.loading.cross_checks import TOOL_SEPARATOR
+from pallas_gateway.config.loading.tool_policies import of_no_server, policies
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.definitions.globs import is_contained, is_model_released, is_released
@@ -72,6 +73,12 @@ def circle(
         return []
     shown = (one if one in visible or one == name else "…" for one in way)
     return [Place(f"agents.{graph[name].index(way[1])}", f"goes in a circle: {' -> '.join(shown)}")]
+
+
+def policies_of_no_server(definition: Definition, servers: Collection[str]) -> list[Place]:
+    """Return entries of `approve` and `tool_limits` that can match no tool. Stored agents with such entries run on."""
+    entries = policies(definition.get("approve", ()), definition.get("tool_limits", ()))
+    return [Place(place, message) for place, message in of_no_server(entries, servers)]
 
 
 def effective(definition: Definition, floors: AgentsMayUseSettings) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from pallas_gateway.definitions.errors import (
 from pallas_gateway.definitions.names import taker_of, why_no_name
 from pallas_gateway.definitions.records import Place
 from pallas_gateway.telemetry.redaction import cleaned_data
+from pallas_gateway.urls import Addresses
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -331,6 +332,7 @@ class Definitions:
         around = rules.Surroundings.of(configuration, visible)
         found = rules.problems(name, definition.definition, around)
         found += rules.circle(name, definition.definition, others, visible)
+        found += rules.policies_of_no_server(definition.definition, {*around.floors.servers, *visible})
         most = around.floors.most_agents
         if name not in others and len(others) >= most:
             found.append(Place("", f"there are {len(others)} agents in the database already; {most} may be there"))
@@ -346,7 +348,10 @@ class Definitions:
         taker = taker_of(name, (*self._of_files(), *others))
         if taker is not None:
             message = f"There is an agent '{taker}' already. Names that differ only in case, '_' and '-' are the same."
-            raise NameTakenError(message)
+            raise NameTakenError(message, taker)
+        absent = taker_of(name, Addresses(self._configuration()).absent().values())
+        if absent is not None:  # agents of files would call the new agent, whoever makes it
+            raise NameTakenError(f"A server of fastagent.config.yaml has the URL of an agent '{absent}'.", absent)
 
     def _of_files(self) -> Mapping[str, Any]:
         return self._configuration().file_agents

@@ -246,7 +246,7 @@ def _about(call: Call, seconds: float) -> dict[str, Any]:
         "agent": call.agent,
         "call_id": call.call_id,
         "conversation_id": call.conversation_id,
-        "caller": call.caller.name,
+        "caller": call.caller.principal,
         "duration_seconds": round(seconds, 3),
     }
     if call.trace_id:

@@ -37,6 +37,8 @@ class RetiringAgents:
             if self._retiring.get(agent.name) is agent:  # it has not come back
                 del self._retiring[agent.name]
                 self._metrics.forget_calls(agent.name)
+                if agent.identity is not None:  # people make and delete these at will
+                    self._metrics.forget_counts(agent.name)
 
         self._tasks.spawn(retiring(), name=f"last requests of {agent.name}", report=True)
 

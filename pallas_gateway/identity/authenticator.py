@@ -53,11 +53,12 @@ class Authenticator:
         self._anonymous = Caller(ANONYMOUS_NAME, grants=Grants.of(settings.anonymous))
         # Without a bearer: a static key must not be sent to other servers.
         self._static_keys = {
-            key.sha256: _StaticKey(
+            hash_: _StaticKey(
                 Caller(key.name, grants=Grants.of(key.grants), authenticated=True, owner=f"key:{key.name}", kind="key"),
                 key.not_after,
             )
             for key in settings.tokens
+            for hash_ in key.sha256
         }
         self._verifier: JwtVerifier | None = None
         if settings.jwt:

@@ -70,6 +70,12 @@ def is_of_address(account: str) -> bool:
     return account.startswith(_OF_ADDRESS)
 
 
+def site_of(account: str) -> str | None:
+    """Return the account that stands for the site of an IPv6 address, a /48; None for all other accounts."""
+    network = account.removeprefix(_OF_ADDRESS) if is_of_address(account) else ""
+    return f"{_OF_ADDRESS}{IPv6Network(network).supernet(new_prefix=48)}" if network.endswith("/64") else None
+
+
 @lru_cache(maxsize=1024)  # each call asks several times
 def _network_of(address: str | None) -> str:
     try:

@@ -6,6 +6,7 @@ are measured by the monotonic clock, days by the wall clock.
 
 from __future__ import annotations
 
+import collections
 import logging
 from collections import OrderedDict, deque
 from math import ceil
@@ -13,6 +14,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS
+from pallas_gateway.identity.caller import site_of
 from pallas_gateway.ledger.protocol import UsedLimit
 from pallas_gateway.ledger.rules import Exceeded, tightest
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 MOST_COUNTERS = 10_000
 """Counters of one rule for keys and tokens, and as many for addresses; callers beyond them share one of each."""
+_SITES = 40
+"""Sites that fill all counters for addresses: in a table that is half full, further addresses of a site share one."""
 WINDOW_SECONDS = 60.0
 DAY_SECONDS = 86_400
 _EXAMINED = 100
@@ -162,15 +166,37 @@ class _Table:
         own: by the keys of calls.
         shared: of the callers without a counter of their own.
         counting: those with calls of the last minute, or running calls, and others that had some.
+        sites: the number of counters of each network that a provider gives to one site.
     """
 
-    __slots__ = ("_most", "counting", "own", "shared")
+    __slots__ = ("_most", "counting", "own", "shared", "sites")
 
     def __init__(self) -> None:
         self.own: OrderedDict[Key, Counter] = OrderedDict()
         self.shared = Counter()
         self.counting: set[Counter] = set()
+        self.sites: collections.Counter[str | None] = collections.Counter()
         self._most = Counter()  # the most tokens of any counter
+
+    def place_of(self, key: Key, most: int) -> Key:
+        """Return the key under which a call is counted: its own, or that of its site."""
+        account, agent = key
+        if key in self.own or len(self.own) < most // 2 or (site := site_of(account)) is None:
+            return key
+        return (site, agent) if self.sites[site] >= max(1, most // _SITES) else key
+
+    def add(self, key: Key, counter: Counter) -> Counter:
+        self.sites[site_of(key[0])] += 1
+        self.own[key] = counter
+        return counter
+
+    def drop(self, key: Key, counter: Counter) -> None:
+        """Forget the site and the calls of a counter that was removed."""
+        self.counting.discard(counter)
+        site = site_of(key[0])
+        self.sites[site] -= 1
+        if not self.sites[site]:
+            del self.sites[site]
 
     def note_tokens(self, counter: Counter, wall: float) -> None:
         """Note that tokens were charged to a counter."""
@@ -263,8 +289,9 @@ class Counters:
         now, wall = self._clock(), self._wall_clock()
         for rule, agent in self._rules.own(caller, agents):
             table = self._table(rule, account)
-            counter = table.own.get(rule.key(account, agent))
-            if counter is None and len(table.own) >= self._most:
+            key = rule.key(account, agent)
+            counter = table.own.get(key)
+            if counter is None and (len(table.own) >= self._most or table.place_of(key, self._most) != key):
                 continue  # its calls may be among the shared ones
             if counter is not None and counter.has_others:
                 continue
@@ -284,23 +311,24 @@ class Counters:
         return self._tables[rule.scope, rule.is_of_stranger(account)]
 
     def _counter(self, rule: Rule, entry: CallEntry) -> Counter:
-        table, key = self._table(rule, entry.account), rule.key(entry.account, entry.agent)
+        table = self._table(rule, entry.account)
+        key = table.place_of(rule.key(entry.account, entry.agent), self._most)
         if (known := table.own.get(key)) is not None:
             return known
         if len(table.own) >= self._most and not self._drops_empty(table):
             return table.shared
         # The earlier calls of this caller may be among the shared ones.
         if table.shared.is_empty(self._clock(), self._wall_clock()):
-            return table.own.setdefault(key, Counter())
+            return table.add(key, Counter())
         table.counting.add(copy := table.shared.copy())
-        return table.own.setdefault(key, copy)
+        return table.add(key, copy)
 
     def _drops_empty(self, table: _Table) -> bool:
         now, wall = self._clock(), self._wall_clock()
         for _ in range(min(_EXAMINED, len(table.own))):
             key, counter = table.own.popitem(last=False)
             if counter.is_empty(now, wall):
-                table.counting.discard(counter)
+                table.drop(key, counter)
                 return True
             table.own[key] = counter
         return False

@@ -51,8 +51,8 @@ class RefusedRequests:
         self._ledger = ledger
         self._lines = FewLines(clock)
 
-    def note(self, reason: str, caller: Caller, more: Mapping[str, str | None]) -> None:
+    def note(self, reason: str, caller: Caller, more: Mapping[str, str | None], action: str = "request") -> None:
         """Note the refusal of a request that is no call; `more` are other facts of the audit log."""
         if (left_out := self._lines.take(caller.account)) is not None:
             facts = {"caller": caller.principal, "address": caller.address, **more, "reason": reason}
-            self._ledger.note(Decision("request", "refused", {**facts, "left_out": left_out or None}))
+            self._ledger.note(Decision(action, "refused", {**facts, "left_out": left_out or None}))

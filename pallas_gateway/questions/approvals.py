@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unicodedata import category
 
 from pallas_gateway.calls.questions import Question
+from pallas_gateway.config.loading.tool_policies import DESTRUCTIVE
 from pallas_gateway.errors import CallRefusedError
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.questions import Answer
 
-DESTRUCTIVE = "destructive"
-"""The entry of a policy that stands for tools whose own annotations have `destructiveHint`."""
 LONGEST_ARGUMENTS = 16 * 1024
 """Characters of a tool's arguments that the caller is shown."""
 _INVISIBLE = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
@@ -96,12 +95,6 @@ class Approvals:
         if decision == "call":
             self.allowed += self.patterns if asked_under is None else tuple(asked_under)
         return None
-
-
-def may_name_tools_of(server: str, pattern: str) -> bool:
-    """Return True if an entry of a policy can match tools of a server."""
-    beginning, tools = re.split(r"[*?\[]", pattern, maxsplit=1)[0], f"{server}/"
-    return pattern == DESTRUCTIVE or tools.startswith(beginning) or beginning.startswith(tools)
 
 
 def approval_question(tool: str, arguments: Mapping[str, Any]) -> Question:

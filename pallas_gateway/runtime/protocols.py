@@ -319,6 +319,10 @@ class AgentRuntime(Protocol):
         """Facts of one of the spec's `models`."""
 
     @property
+    def model_names(self) -> frozenset[str]:
+        """The names of all models that calls may use, as prices name them: with and without their providers'."""
+
+    @property
     def downstreams(self) -> tuple[Downstream, ...]:
         """Every MCP server that the agent (or an agent inside it) uses."""
 

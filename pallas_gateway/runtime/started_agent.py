@@ -13,11 +13,12 @@ from pallas_gateway.calls import nesting
 from pallas_gateway.calls.current import RunningCall, calling
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.changes.registry import registry
+from pallas_gateway.config.loading.tool_policies import policies
 from pallas_gateway.questions.asking import NO_QUESTIONS
 from pallas_gateway.runtime import fast_agent_api, fast_agent_log
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
-from pallas_gateway.runtime.call.tool_approval import refuse_provider_managed
+from pallas_gateway.runtime.call.tool_approval import refuse_unenforceable
 from pallas_gateway.runtime.call.turn_meter import TurnMeter
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog
@@ -87,9 +88,10 @@ class StartedAgent:
         used = server_names(fast)
         self._downstreams = {name: downstream for name, downstream in downstreams.items() if name in used}
         mcp = settings_of(fast).mcp
-        servers = mcp.servers if mcp else {}
+        self._servers = servers = mcp.servers if mcp else {}
         self._configs = [data["config"] for data in fast.agents.values()]
-        self._filters = FilterReport(spec.name, self._configs, _varying(self._downstreams.values()))
+        entries = policies(spec.approve, spec.tool_limits)
+        self._filters = FilterReport(spec.name, self._configs, _varying(self._downstreams.values()), entries)
         self._log = DownstreamLog(
             spec.name, self._filters, outage_seconds=limits.outage_seconds, report=spec.on_downstream
         )
@@ -161,6 +163,12 @@ class StartedAgent:
         """The provider of each model that an agent of the module uses, with that model."""
         return providers_of(self._models_used, settings_of(self._fast))
 
+    @property
+    def model_names(self) -> frozenset[str]:
+        """The names of all models that its calls may use, with and without their providers'."""
+        used = {*self._models_used, *map(provider_and_model, self._spec.models)}
+        return frozenset(name for provider, model in used for name in (f"{provider}.{model}", model))
+
     def providers_named(self, spec: str) -> tuple[LlmProvider, ...]:
         """The provider of a model that callers may choose, with that model."""
         return providers_of([provider_and_model(spec)], settings_of(self._fast))
@@ -224,7 +232,7 @@ class StartedAgent:
         try:
             pause_child_timeouts()
             agents = session.agent_app.registered_agents().values()
-            refuse_provider_managed(agents, self._spec.approve, self._spec.tool_limits)
+            refuse_unenforceable(agents, self._spec, self._servers.keys() | self._downstreams)
             await registry().settled()
             with entered(self._outside_calls), calling(RunningCall(self._spec.name)):
                 self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)

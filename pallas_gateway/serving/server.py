@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.config.loading.unknown_names import UNKNOWN_NAME, unknown_models
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.hosting.running_calls import RunningCalls
@@ -120,6 +121,8 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             await stack.enter_async_context(gateway.hosting(with_rounds=shared is None or shared.is_first))
             tasks = await stack.enter_async_context(TaskOwner())
             tasks.spawn(_announce(gateway, service, on_ready), name="announce", report=True)
+            if shared is None or shared.is_first:
+                tasks.spawn(_warn_of_prices(gateway), name="prices", report=True)
             reloads = reloads or Reloads(lambda: configuration)
             bind_more = partial(keep_shared if shared else bind, present=listening.routes)
             ports = (entrance, listening)
@@ -167,6 +170,16 @@ async def _announce(gateway: Gateway, service: ServiceManager, on_ready: Callabl
     await gateway.wait_until_tried()
     service.ready()
     on_ready(gateway)
+
+
+async def _warn_of_prices(gateway: Gateway) -> None:
+    """Log prices of models that no agent uses, once all agents have started."""
+    await gateway.wait_until_tried()
+    runtimes = [agent.runtime for agent in gateway.agents.values()]
+    models = [runtime.model_names for runtime in runtimes if runtime is not None]
+    if len(models) == len(runtimes):
+        for one in unknown_models(gateway.configuration, frozenset[str]().union(*models)):
+            _log.warning(UNKNOWN_NAME, extra={"setting": one.path, "line": one.line, "problem": one.message})
 
 
 async def _drain(gateway: Gateway, service: ServiceManager) -> None:

@@ -78,22 +78,27 @@ OTHER = "(other)"
 
 
 class _Counter(Counter):
+    left = 0
+    """Series that were removed here, and stay in the files that workers share."""
+
     @override
     def labels(self, *values: Any, **named: Any) -> Self:
         return super().labels(*_within(self, values, named))
 
 
 class _Histogram(Histogram):
+    left = 0
+
     @override
     def labels(self, *values: Any, **named: Any) -> Self:
         return super().labels(*_within(self, values, named))
 
 
-def _within(metric: Counter | Histogram, values: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[str, ...]:
+def _within(metric: _Counter | _Histogram, values: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the label values of a series that the metric has or may begin."""
     names = metric._labelnames
     wanted = tuple(map(str, values or (named[name] for name in names)))
-    if len(metric._metrics) < MOST_SERIES or wanted in metric._metrics:
+    if len(metric._metrics) + metric.left < MOST_SERIES or wanted in metric._metrics:
         return wanted
     return tuple(OTHER if name in {"agent", "model"} else one for name, one in zip(names, wanted, strict=True))
 
@@ -108,6 +113,7 @@ class Metrics:
         self._of_all_workers = WorkersMetrics(self.registry, folder) if folder else None
         self._ports: dict[str, int] = {}
         self._keys: set[str] = set()
+        self._counts: list[_Counter | _Histogram] = []
         of_the_process = (
             (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR) if registry is None and not folder else ()
         )
@@ -302,6 +308,8 @@ class Metrics:
 
     def expect_agent(self, agent: str, instances_live: Callable[[], float]) -> None:
         """Begin the series of a hosted agent at 0; `instances_live` is called at each scrape."""
+        if self._of_all_workers is not None:
+            self._of_all_workers.hidden.discard(agent)
         if instances_live() == 0:  # otherwise earlier calls of the agent still run and are counted
             self.calls_in_flight.labels(agent).set(0)
         self.instances_live.labels(agent).set_function(instances_live)
@@ -345,6 +353,17 @@ class Metrics:
         for gauge in (self.calls_in_flight, self.instances_live, self.questions_open):
             _end(gauge, shared_as=0.0, agent=agent)  # a sum over workers, which NaN would hide
 
+    def forget_counts(self, agent: str) -> None:
+        """Remove the counters of an agent that will not come back, after its last call: names must not pile up."""
+        for metric in self._counts:
+            if "agent" in metric._labelnames:
+                before = len(metric._metrics)
+                _remove(metric, agent=agent)
+                if self._of_all_workers is not None:
+                    metric.left += before - len(metric._metrics)
+        if self._of_all_workers is not None:
+            self._of_all_workers.hidden.add(agent)
+
     def forget_health(self, agent: str) -> None:
         """End the health gauge of an agent that is no longer hosted."""
         _end(self.health_status, agent=agent)
@@ -383,10 +402,12 @@ class Metrics:
         return Gauge(name, text, labels, registry=self.registry, multiprocess_mode=across)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return _Counter(name, text, labels, registry=self.registry)
+        self._counts.append(metric := _Counter(name, text, labels, registry=self.registry))
+        return metric
 
     def _histogram(self, name: str, text: str, *labels: str, buckets: Sequence[float]) -> Histogram:
-        return _Histogram(name, text, labels, buckets=buckets, registry=self.registry)
+        self._counts.append(metric := _Histogram(name, text, labels, buckets=buckets, registry=self.registry))
+        return metric
 
 
 def _running_tasks() -> float:
@@ -400,5 +421,9 @@ def _end(gauge: Gauge, *, shared_as: float = math.nan, **labels: str) -> None:
     """Remove the series with these labels."""
     if workers_metrics.joined() is not None:  # shared values cannot be removed
         workers_metrics.mark_gone(gauge, labels, shared_as)
-    with warnings.catch_warnings(action="ignore"):  # the library warns at each call
-        gauge.remove_by_labels(labels)
+    _remove(gauge, **labels)
+
+
+def _remove(metric: Counter | Gauge | Histogram, **labels: str) -> None:
+    with warnings.catch_warnings(action="ignore"):  # the library warns at each call where values are shared
+        metric.remove_by_labels(labels)

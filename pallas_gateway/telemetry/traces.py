@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.context import attach, detach, get_current
-from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode, get_current_span, set_span_in_context
+from opentelemetry.trace import Link, NoOpTracer, SpanKind, StatusCode, get_current_span, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, MutableMapping
+    from collections.abc import Iterator, Mapping, MutableMapping, Sequence
     from contextlib import AbstractContextManager
 
     from opentelemetry.context import Context
@@ -81,17 +81,20 @@ def keep_content_out() -> None:
 def call(
     agent: str, headers: Mapping[str, str], *, mcp_method: str | None = "tools/call"
 ) -> AbstractContextManager[Span]:
-    """The span of one call: current inside the block, a child of the request's `traceparent`.
+    """The span of one call: current inside the block, a child of the span in which the request was made.
 
-    Without that header its parent is the current span, which the MCP SDK takes from the request's `_meta`.
-    `mcp_method` is None for a call that did not come over MCP.
+    That is the current span, which the MCP SDK takes from the request's `_meta`, with a link to the `traceparent` of
+    the HTTP request (MCP's semantic conventions); else the latter. `mcp_method` is None for a call that did not come
+    over MCP.
     """
-    remote = _w3c.extract(headers)
-    parent = remote if get_current_span(remote).get_span_context().is_valid else None
+    remote, has_parent = _w3c.extract(headers), get_current_span().get_span_context().is_valid
+    carrier = get_current_span(remote).get_span_context()
+    parent = remote if carrier.is_valid and not has_parent else None
+    links = [Link(carrier)] if carrier.is_valid and has_parent else []
     attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": agent}
     if mcp_method is not None:
         attributes["mcp.method.name"] = mcp_method
-    return _span(f"invoke_agent {agent}", attributes, kind=SpanKind.SERVER, parent=parent)
+    return _span(f"invoke_agent {agent}", attributes, kind=SpanKind.SERVER, parent=parent, links=links)
 
 
 def record_result(span: Span, facts: Mapping[str, Any] | None, *, failed: bool) -> None:
@@ -209,9 +212,11 @@ def _end(span: Span, error: str | None) -> None:
 
 
 @contextmanager
-def _span(name: str, attributes: Attributes, *, kind: SpanKind, parent: Context | None = None) -> Iterator[Span]:
+def _span(
+    name: str, attributes: Attributes, *, kind: SpanKind, parent: Context | None = None, links: Sequence[Link] = ()
+) -> Iterator[Span]:
     # Not by `start_as_current_span`, whose nested context managers a call that waits would hold.
-    span = _tracer.start_span(name, context=parent, kind=kind, attributes=dict(attributes))
+    span = _tracer.start_span(name, context=parent, kind=kind, attributes=dict(attributes), links=links)
     token = attach(set_span_in_context(span))
     try:
         yield span

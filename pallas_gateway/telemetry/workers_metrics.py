@@ -73,6 +73,8 @@ class WorkersMetrics:
         self._own = own
         self._folder = folder
         self._computed: list[Gauge] = []
+        self.hidden: set[str] = set()
+        """Agents whose series are not shown, because shared series cannot be removed."""
         self._hosted: Gauge | None = None
         self._of_hosted: set[str] = set()
         self._process = _ProcessMirror(own)
@@ -103,7 +105,8 @@ class WorkersMetrics:
         hosted = {one.labels["agent"]: one.labels["port"] for one in present}
         for family in self._own.collect():
             samples = by_name.get(family.name, family.samples)
-            family.samples = [sample for sample in samples if not math.isnan(sample.value)]
+            seen = (sample for sample in samples if sample.labels.get("agent") not in self.hidden)
+            family.samples = [sample for sample in seen if not math.isnan(sample.value)]
             if family.name in self._of_hosted:
                 shown = [sample for sample in family.samples if sample.labels["agent"] in hosted]
                 family.samples = [one for one in shown if one.labels.get("port") in {None, hosted[one.labels["agent"]]}]

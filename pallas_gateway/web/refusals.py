@@ -62,7 +62,7 @@ def record(
     `facts` are for the audit log: the `agent`, the `grant` that is missing, the `call_id`.
     """
     client = str((scope.get("client") or ("unknown",))[0])
-    gateway.refusals.record(reason, why, client=client, caller=caller.name if caller else None)
+    gateway.refusals.record(reason, why, client=client, caller=caller.principal if caller else None)
     gateway.refused_requests.note(reason, caller or Caller(address=client), facts)
 
 

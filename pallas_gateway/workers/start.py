@@ -45,6 +45,7 @@ class Start:
         state_key: seals the states of open questions where `gateway.state_keys` has none; the same for all workers.
         restarts: ended workers that no worker has counted yet.
         process: the worker's name in what clients return to it.
+        lock: descriptor that says, while any process has it, that the folder is in use.
     """
 
     configuration: Configuration
@@ -58,11 +59,13 @@ class Start:
     state_key: bytes | None = field(default=None, repr=False)
     process: str = ""
     workers: int = 1
+    lock: int = -1
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """All descriptors that the worker inherits."""
-        return (*self.listeners, self.channel, self.log)
+        lock = (self.lock,) if self.lock >= 0 else ()
+        return (*self.listeners, self.channel, self.log, *lock)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,12 @@ type Announced = Callable[[Gateway], list[str]]
 REGISTRY = "/.well-known/mcp/server.json"
 
 
-def gateway_of(*, up: Mapping[str, bool], overrides: Overrides | None = None, **settings: Any) -> Gateway:
+def gateway_of(
+    *, up: Mapping[str, bool], overrides: Overrides | None = None, name_of_host: str = "localhost", **settings: Any
+) -> Gateway:
     agents = {name: {"module": name, "port": port} for port, name in enumerate(up, start=24201)}
     Path("agents.yaml").write_text(
-        yaml.safe_dump({"name": "test", "agents": agents, "gateway": settings}, sort_keys=False)
+        yaml.safe_dump({"name": "test", "host": name_of_host, "agents": agents, "gateway": settings}, sort_keys=False)
     )
     configuration = load_deployment(Path("agents.yaml"), environ={}, overrides=overrides or Overrides())
     gateway = Gateway(configuration, Addresses(configuration), MemoryRuntime({}))
@@ -51,6 +53,20 @@ def test_all_agents_up_are_a_table_a_registry_and_a_command(lines: Announced) ->
         "Talk:       pallas-gateway chat jarvis",
         "Try:        pallas-gateway call jarvis 'Hello'",
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "base"),
+    [
+        ({}, "http://localhost:24200"),
+        ({"host": "0.0.0.0", "console": True}, "http://box.example.com:24200"),  # noqa: S104  read, never bound
+        ({"public_url": "https://agents.example.com"}, "https://agents.example.com"),
+    ],
+)
+def test_the_address_of_the_console_opens(lines: Announced, settings: Mapping[str, Any], base: str) -> None:
+    assert f"Console:    {base}/console/" in lines(
+        gateway_of(up={"a": True}, name_of_host="box.example.com", **settings)
+    )
 
 
 def test_the_command_names_an_agent_that_is_up(lines: Announced) -> None:

@@ -127,7 +127,7 @@ def test_every_module_that_would_not_start_is_a_line(run: Command, folder: Path)
 
 
 def test_entries_of_approve_that_name_tools_of_a_providers_own_connection_are_lines(run: Command, folder: Path) -> None:
-    approve = ["files/*", "docs/*", "destructive"]
+    approve = ["local/*", "docs/*", "destructive"]
     project = project_in(
         folder,
         {"user": Agent(["docs"], model="responses.gpt-4.1", settings={"approve": approve})},
@@ -144,8 +144,39 @@ def test_entries_of_approve_that_name_tools_of_a_providers_own_connection_are_li
     assert "'docs/*' may name tools of the server 'docs', which the model's provider runs" in ran.err
 
 
+def test_policies_of_modules_over_servers_that_are_not_there_are_lines(run: Command, folder: Path) -> None:
+    settings = {"approve": ["note/remove_*", "notes/x"], "tool_limits": {"nots/*": 3, "*/y": 1}}
+    project = project_in(
+        folder,
+        {"one": Agent(["notes"], settings=settings)},
+        servers={"notes": {"url": "https://notes.example/mcp"}},
+        gateway={"limits": {"rules": [{"agent": "on", "calls_at_once": 1}]}},
+    )
+    ran = run("check")
+
+    said = "is of no server or agent of this project (did you mean 'notes'?)"
+    line = line_of_module(project, "one")
+    assert (
+        ran.code,
+        [text.split(": ", 1)[1] for text in lines_of(ran.err) if f":{line + 2}" in text or "nots" in text],
+    ) == (
+        2,
+        [f"agents.one.approve.0: 'note/remove_*' {said}", f"agents.one.tool_limits.nots/*: 'nots/*' {said}"],
+    )
+    assert "gateway.limits.rules.0.agent: warning: no agent 'on' (did you mean 'one'?)" in ran.err
+
+
+def test_prices_of_models_that_no_agent_uses_are_warnings(run: Command, folder: Path) -> None:
+    price = {"input": 1, "output": 1}
+    project_in(folder, gateway={"prices": {"passthrough": price, "pasthrough": price}})
+    ran = run("check")
+    [line] = lines_of(ran.err)
+    assert ran.code == 0
+    assert line.endswith("gateway.prices.pasthrough: warning: no agent uses this model (did you mean 'passthrough'?)")
+
+
 def test_a_limit_on_tools_of_a_providers_own_connection_is_a_line(run: Command, folder: Path) -> None:
-    limits = {"files/*": 3, "docs/*": 2}
+    limits = {"local/*": 3, "docs/*": 2}
     project_in(
         folder,
         {"user": Agent(["docs"], model="responses.gpt-4.1", settings={"tool_limits": limits})},

@@ -115,8 +115,9 @@ async def test_servers_that_do_not_answer_and_filters_that_match_nothing_are_pro
     first, second = (line_of(project, "agents.yaml", f"- {tool}") for tool in ("tools__ad", "library__zzz"))
     assert sorted(ran.err.splitlines()) == sorted(
         [
-            f"agents.yaml:{first}: agents.one.tools.0: 'tools__ad' matches no tool of the server (did you mean 'add'?)",
-            f"agents.yaml:{second}: agents.one.tools.2: 'library__zzz' matches no tool of the server",
+            f"agents.yaml:{first}: agents.one.tools.0: warning: 'tools__ad' matches no tool of the server "
+            "(did you mean 'add'?)",
+            f"agents.yaml:{second}: agents.one.tools.2: warning: 'library__zzz' matches no tool of the server",
             at("absent") + "command 'no-such-command' not found",
             at("broken") + "HTTP 503 Service Unavailable",
             at("dead") + "connection refused",
@@ -132,8 +133,26 @@ async def test_a_filter_of_a_module_is_told_at_its_module(tmp_path: Path, checke
         ran = await checked(project)
     line = line_of(project, "agents.yaml", "module:")
     assert (ran.code, ran.err) == (
-        2,
-        f"agents.yaml:{line}: agents.one.module: 'tools__zzz' matches no tool of the server\n",
+        0,
+        f"agents.yaml:{line}: agents.one.module: warning: 'tools__zzz' matches no tool of the server\n",
+    )
+
+
+async def test_policies_that_match_no_tool_of_their_server_are_warnings(tmp_path: Path, checked: Check) -> None:
+    policies = {"approve": ["tools/ad", "tools/e*", "*/delete_*"], "tool_limits": {"tools/zzz": 3, "tools/add": 1}}
+    async with stateless_downstream() as tools:
+        agent = Agent(servers=["tools"], settings=policies)
+        project = write_project(tmp_path, {"one": agent}, servers={"tools": {"url": tools.url}})
+        ran = await checked(project)
+    first, second = (line_of(project, "agents.yaml", text) for text in ("- tools/ad", "tools/zzz"))
+    assert (ran.code, ran.err.splitlines()) == (
+        0,
+        [
+            f"agents.yaml:{first}: agents.one.approve.0: warning: 'tools/ad' matches no tool of the server "
+            "(did you mean 'tools/add'?)",
+            f"agents.yaml:{second}: agents.one.tool_limits.tools/zzz: warning: 'tools/zzz' matches no tool of the "
+            "server (did you mean 'tools/add'?)",
+        ],
     )
 
 

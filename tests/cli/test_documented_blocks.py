@@ -32,7 +32,7 @@ KEYS = re.findall(r"^(\w+)=…", pages()["docs/operate/providers.md"], re.MULTIL
 """Of the providers."""
 RUN_BY = {
     ("README.md", "python"): ("tests/e2e/test_readme.py", 3),
-    ("docs/develop/README.md", "diff"): ("tests/deploy/test_worked_examples.py", 8),
+    ("docs/develop/README.md", "diff"): ("tests/deploy/test_worked_examples.py", 9),
     ("docs/operate/company.md", "yaml"): ("tests/cli/test_company_document.py", 5),
     ("docs/operate/deploy.md", "ini"): ("tests/deploy/test_deploy_document.py", 1),
     ("docs/operate/deploy.md", "nginx"): ("tests/deploy/test_deploy_document.py", 3),
@@ -183,8 +183,11 @@ async def main():
 
 
 def named_servers(agent: dict[str, Any]) -> set[str]:
+    """The servers of an agent, with those of its policies."""
     servers = agent.get("servers", agent.get("mcpServers", ()))
-    return {one if isinstance(one, str) else one["name"] for one in servers}
+    policies = (*agent.get("approve", ()), *agent.get("tool_limits", ()))
+    of_policies = {one.partition("/")[0] for one in policies if "/" in one and one[0] != "*"} - {"local"}
+    return {one if isinstance(one, str) else one["name"] for one in servers} | of_policies
 
 
 def engine_of(servers: set[str]) -> dict[str, Any]:

@@ -282,6 +282,21 @@ def test_an_unset_variable_in_a_downstream_header_is_warned_about(
     ]
 
 
+def test_names_that_are_not_known_are_warned_about(run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "__stderr__", stderr := io.StringIO())
+    gateway = {"limits": {"rules": [{"agent": "ecko", "calls_at_once": 1}]}, "audit_log": "nowhere/audit.log"}
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        write_project(folder / "project", {"echo": Agent()}, gateway=gateway)
+        monkeypatch.chdir(folder / "project")
+        run("serve", "--port", taken.getsockname()[1])
+    warnings = [line for line in stderr.getvalue().splitlines() if "name in the configuration is not known" in line]
+    assert ["WARNING" in line and line.split("setting=")[1].split()[0] for line in warnings] == [
+        "gateway.limits.rules.0.agent",
+        "gateway.audit_log",
+    ]
+    assert "did you mean 'echo'?" in warnings[0]
+
+
 def test_only_servers_that_get_the_callers_own_token_are_warned_about(
     run: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,14 @@ async def test_each_agent_is_a_link_with_its_state_and_reason(served: Running, p
     await expect(broken.get_by_text("no key")).to_be_visible()
 
 
+async def test_an_agent_may_have_a_name_that_every_object_has(tmp_path: Path, pages: Pages) -> None:
+    async with running(write_project(tmp_path, {"constructor": Agent()})) as served:
+        page = await pages.open(served.base_url)
+        card = page.get_by_role("listitem").filter(has=page.get_by_role("link", name="Constructor", exact=True))
+        await expect(card.get_by_text("ok", exact=True)).to_be_visible()
+        await expect(card.get_by_text("Last call")).to_have_count(0)
+
+
 @pytest.mark.needs("console-tools")
 async def test_the_agents_are_accessible_and_fit_a_narrow_screen(served: Running, pages: Pages) -> None:
     page = await pages.open(served.base_url, narrow=True)

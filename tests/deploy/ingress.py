@@ -57,8 +57,13 @@ def place(folder: Path) -> Generator[Place]:
 
 
 @asynccontextmanager
-async def nginx(at: Place, gateways: Sequence[int], *, longest_silence: str = LONGEST_SILENCE) -> AsyncGenerator[None]:
-    """The shipped configuration in front of the gateways on these ports; long silences are `SCALE` times shorter."""
+async def nginx(
+    at: Place, gateways: Sequence[int], *, longest_silence: str = LONGEST_SILENCE, opens_all: bool = False
+) -> AsyncGenerator[None]:
+    """The shipped configuration in front of the gateways on these ports; long silences are `SCALE` times shorter.
+
+    With `opens_all`, the paths are open that it has as comments.
+    """
     folder = at.folder
     servers = "".join(f"server {HOST}:{port} max_fails=0;" for port in gateways)
     site = adapted(
@@ -71,6 +76,7 @@ async def nginx(at: Place, gateways: Sequence[int], *, longest_silence: str = LO
             "agents.example.com": "localhost",
             "/etc/nginx/pallas": str(folder),
             "1h;": f"{longest_silence};",
+            **({"    # location": "    location"} if opens_all else {}),
         },
     )
     (folder / "site.conf").write_text(site)

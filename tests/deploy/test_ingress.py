@@ -8,6 +8,7 @@ import http.client
 import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -153,6 +154,20 @@ async def test_the_open_paths_answer_with_public_urls_and_no_other_does(ingress:
         assert "error" in (await stage.get("/.well-known/oauth-protected-resource/agents/solo/mcp")).json()
         assert (await stage.get("/")).status_code == 404
         assert (await stage.get("/docs")).status_code == 404
+
+
+@pytest.mark.whole
+@pytest.mark.needs("nginx")
+async def test_the_paths_that_nginx_has_as_comments_lead_to_the_gateway(tmp_path: Path) -> None:
+    opened = {"openai_api": True, "console": True}
+    async with behind(partial(nginx, opens_all=True), tmp_path, **opened) as stage:
+        answer = await ask(f"{stage.at.url}/mcp", "hi", tool="agent-solo", tls=stage.at.tls)
+        assert (answer.text, answer.is_error) == ("heard: hi", False)
+        assert (await stage.get("/v1/models")).json()["data"][0]["id"] == "solo"
+        assert (await stage.get("/api/gateway")).status_code == 200
+        assert "text/html" in (await stage.get("/console/")).headers["content-type"]
+        for path in ("/metrics", "/", "/docs/"):
+            assert (path, (await stage.get(path)).status_code) == (path, 404)
 
 
 @pytest.mark.whole

@@ -11,6 +11,7 @@ import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.definitions.service import Editor
+from pallas_gateway.ledger.refused_requests import MOST_OF_CLIENT
 from tests.support.agents_api import DECLARED, INSTRUCTION, POEM, agents_api, agents_api_of, project_of
 from tests.support.gateway import running
 from tests.support.listener import reserved_port
@@ -523,6 +524,19 @@ async def test_changes_and_refusals_are_in_the_audit_log(tmp_path: Path) -> None
         ("delete_agent", "accepted", "key:deleter-of-all", "delete:agents", 5, None, None, "delete"),
     ]
     assert INSTRUCTION not in (tmp_path / "audit.jsonl").read_text()
+
+
+async def test_refused_changes_have_few_lines_in_the_audit_log_and_no_names_of_clients(tmp_path: Path) -> None:
+    async with agents_api(tmp_path, audit_log="audit.jsonl") as api:
+        for _ in range(MOST_OF_CLIENT + 2):
+            assert (await api.ask("POST", json={"name": "name-of-client", "instruction": 5})).status_code == 422
+        assert (await api.ask("POST", key="creator", json={"name": "ECHO", **POEM})).status_code == 409
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    refused = [
+        (one.get("agent"), one["reason"], one.get("left_out")) for one in lines if one["action"] == "create_agent"
+    ]
+    assert refused == [(None, "invalid_definition", None)] * MOST_OF_CLIENT + [("echo", "name_taken", 2)]
+    assert "name-of-client" not in (tmp_path / "audit.jsonl").read_text()
 
 
 async def test_while_the_database_is_away_agents_are_listed_and_changes_are_refused(tmp_path: Path) -> None:

@@ -177,6 +177,8 @@ async def test_tool_filters_that_match_nothing_are_a_warning_at_start_and_degrad
             "model": "passthrough",
             "servers": ["n"],
             "tools": ["n__wether", "n__*"],
+            "approve": ["n/wether", "n/ne*", "*/delete_*"],
+            "tool_limits": {"n/nws": 1},
         }
         project.edit(lambda document: document["agents"].update(declared=declared))
         async with running(project) as served:
@@ -184,16 +186,23 @@ async def test_tool_filters_that_match_nothing_are_a_warning_at_start_and_degrad
                 await until_judged(served, name)
                 found = await health(served.url(name))
                 assert found["status"] == "degraded"
-                assert found["message"] == "Tools: 'n__wether' matches no tool (did you mean 'n__weather'?)"
+                policies = (
+                    ", approve: 'n/wether' matches no tool (did you mean 'n/weather'?)"
+                    ", tool_limits: 'n/nws' matches no tool (did you mean 'n/news'?)"
+                )
+                filtered = "Tools: 'n__wether' matches no tool (did you mean 'n__weather'?)"
+                assert found["message"] == filtered + (policies if name == "declared" else "")
                 assert served.metric("pallas_agent_health_status", agent=name) == 0.5
             await ask(served.url("coded"))
             said = [vars(record) for record in caplog.records if record.getMessage() == "tool filter matches no tool"]
             assert sorted((record["agent"], record["filter"], record["levelname"]) for record in said) == [
                 ("coded", "n__wether", "WARNING"),
+                ("declared", "approve: n/wether", "WARNING"),
                 ("declared", "n__wether", "WARNING"),
+                ("declared", "tool_limits: n/nws", "WARNING"),
             ]
 
-            await one.change(wether=ChangingTool(), news=ChangingTool())
+            await one.change(wether=ChangingTool(), nws=ChangingTool(), news=ChangingTool())
             await until_judged(served, "coded", well=True)
             assert (await health(served.url("coded")))["status"] == "ok"
 

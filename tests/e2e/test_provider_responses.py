@@ -50,7 +50,7 @@ async def test_a_handshake_with_a_wrong_key_is_not(tmp_path: Path) -> None:
 
 
 async def test_a_server_that_the_provider_manages_is_named_in_the_request_and_not_connected_to(tmp_path: Path) -> None:
-    agents = {"solo": Agent(["docs"], model=RESPONSES.model, settings={"approve": ["files/*"]})}
+    agents = {"solo": Agent(["docs"], model=RESPONSES.model, settings={"approve": ["local/*"]})}
     servers = {"docs": {"url": "https://docs.example/mcp", "management": "provider"}}
     async with scripted_provider(RESPONSES.dialect, lambda _: say("Done.")) as llm:
         config = {"responses": {"api_key": KEY, "base_url": f"{llm.base_url}/v1"}}

@@ -188,8 +188,11 @@ async def test_the_trace_of_a_requests_meta_is_joined(tmp_path: Path, spans: Spa
     """As MCP clients with OpenTelemetry send it (SEP-414), of stdio origin for instance."""
     params = {**tool_params("send_message", {"message": "hi"}), "_meta": {"traceparent": TRACEPARENT}}
     async with running(write_project(tmp_path, {"echo": Agent()})) as served, raw_client(served.url("echo")) as client:
+        client.http.headers["traceparent"] = f"00-{'a' * 32}-{'b' * 16}-01"
         await client.request("tools/call", params)
-    assert spans.named("invoke_agent echo").context.trace_id == int(TRACEPARENT.split("-")[1], 16)
+    span = spans.named("invoke_agent echo")
+    assert span.context.trace_id == int(TRACEPARENT.split("-")[1], 16)
+    assert [link.context.trace_id for link in span.links] == [int("a" * 32, 16)]
 
 
 @pytest.mark.parametrize("version", EACH_VERSION)

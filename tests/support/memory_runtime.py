@@ -224,6 +224,11 @@ class MemoryAgentRuntime:
         return replace(self.agent.model, name=spec)
 
     @property
+    def model_names(self) -> frozenset[str]:
+        """As the agent says."""
+        return frozenset({self.agent.model.name})
+
+    @property
     def provider(self) -> LlmProvider | None:
         """As the agent says."""
         return self.agent.provider

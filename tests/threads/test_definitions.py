@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import select
 
+from pallas_gateway.config.loading.downstream_servers import DownstreamServer
 from pallas_gateway.database import tables
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.definitions.errors import (
@@ -64,6 +66,16 @@ async def test_an_agent_is_stored_as_its_owner_has_written_it(database_url: str)
         for name in ("other", "a\0b", "a\ud800", "..", "", "x" * 100_000):
             with pytest.raises(AgentNotFoundError):
                 await made.find(name)
+
+
+async def test_policies_over_servers_that_are_not_released_are_problems(database_url: str) -> None:
+    policies = {"approve": ["notes/x", "secret/*", "*/y", "desk/z"], "tool_limits": {"note/*": 1}}
+    async with definitions(database_url) as made:
+        said = "is of no server or agent of this project"
+        assert [(one.path, one.message) for one in await refusal(made.create("helper", with_(**policies), ANN))] == [
+            ("approve.1", f"'secret/*' {said}"),
+            ("tool_limits.note/*", f"'note/*' {said} (did you mean 'notes'?)"),
+        ]
 
 
 async def test_each_change_is_a_version_with_its_editor_and_earlier_ones_are_restored(database_url: str) -> None:
@@ -185,6 +197,17 @@ async def test_a_taken_name_is_refused(database_url: str, name: str) -> None:
         await made.create("helper", SIMPLE, ANN)
         with pytest.raises(NameTakenError):
             await made.create(name, SIMPLE, ANN)
+
+
+async def test_a_name_that_a_server_of_files_leads_to_is_taken(database_url: str) -> None:
+    present = configured()
+    servers = dict(present.fastagent.servers)
+    servers["ghost"] = DownstreamServer("ghost", "http", url="http://localhost:24200/agents/ghost/mcp")
+    configuration = replace(present, fastagent=replace(present.fastagent, servers=servers))
+    async with definitions(database_url, configuration) as made:
+        with pytest.raises(NameTakenError, match="has the URL of an agent 'ghost'"):
+            await made.create("GHOST", SIMPLE, ANN)
+        await made.create("guest", SIMPLE, ANN)
 
 
 async def test_an_agent_that_others_name_is_not_deleted(database_url: str) -> None:

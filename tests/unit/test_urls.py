@@ -53,6 +53,29 @@ def test_a_port_that_was_free_to_choose_is_the_one_that_was_bound() -> None:
     assert one.peers(["search"])["http://localhost:43210/agents/search/mcp"] == "search"
 
 
+@pytest.mark.parametrize(
+    ("url", "absent"),
+    [
+        ("http://localhost:24200/agents/ghost/mcp", "ghost"),
+        ("http://127.0.0.1:24200/agents/Gh%6fst/mcp/", "Ghost"),
+        ("https://agents.example.com/pallas/agents/ghost/mcp", "ghost"),
+        ("http://gateway.internal:8080/agents/ghost/mcp", "ghost"),
+        ("http://localhost:24200/agents/search/mcp", None),
+        ("http://localhost:24200/mcp", None),
+        ("http://localhost:9/agents/ghost/mcp", None),
+        ("https://elsewhere.example.com/agents/ghost/mcp", None),
+    ],
+)
+@pytest.mark.parametrize("per_port", [False, True])
+def test_urls_of_servers_that_are_agents_of_this_gateway_which_no_file_has(
+    url: str, absent: str | None, *, per_port: bool
+) -> None:
+    Path("fastagent.config.yaml").write_text(yaml.safe_dump({"mcp": {"servers": {"one": {"url": url}}}}))
+    public, hosts = "https://agents.example.com/pallas", ["gateway.internal"]
+    found = addresses(per_port=per_port, public_url=public, allowed_hosts=hosts).absent()
+    assert found == ({} if absent is None or per_port else {"one": absent})
+
+
 def test_addresses_of_peers_are_made_once_for_all_agents() -> None:
     one = addresses()
     assert one.peers(["search"]) is one.peers(["search"])

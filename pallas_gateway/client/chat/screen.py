@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
 from pallas_gateway.calls.assistant_stream import CHUNK, DELTA
+from pallas_gateway.client.chat.line_breaks import LineBreaks
 from pallas_gateway.client.output import fit_for, without_controls
 from pallas_gateway.client.progress_view import tool_name, tree_lines
 from pallas_gateway.telemetry.redaction import cleaned_data
@@ -28,6 +30,7 @@ class Screen:
         self._out = sys.stdout
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
         self.is_live = self._out.isatty()
+        self._breaks = LineBreaks(lambda: get_terminal_size().columns - 1)
         self._has_status = False
         self._held: list[dict[str, Any]] | None = None
         self.begin()
@@ -119,6 +122,7 @@ class Screen:
         self._clear_status()
         if self._in_line:
             self._in_line = False
+            self._breaks.begin()
             self._out.write("\n")
             self._out.flush()
 
@@ -129,7 +133,7 @@ class Screen:
             self.end_line()
             self._speaker, self.shown = speaker, ""
         if more := without_controls(text.removeprefix(self.shown)):
-            self._out.write(more)
+            self._out.write(self._breaks.take(more))
             self._out.flush()
             self._in_line = not more.endswith("\n")
         self.shown = text

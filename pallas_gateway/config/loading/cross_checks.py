@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from pallas_gateway.config.model.agents import MAKINGS, AgentSettings
 from pallas_gateway.config.model.deployment import Deployment
-from pallas_gateway.config.model.values import GRANT, HEALTH_TOOL
+from pallas_gateway.config.model.values import HEALTH_TOOL
 from pallas_gateway.config.problems import did_you_mean
 
 AGENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
@@ -51,7 +51,6 @@ def broken_rules(deployment: Deployment, only_agent: str | None) -> Iterator[Fin
     yield from _audit_log(deployment)
     yield from _sign_in(deployment)
     yield from _key_names(deployment)
-    yield from _granted_agents(deployment)
     yield from _makings(deployment)
     yield from _allowed_tools(deployment)
     yield from _unknown_peers(deployment)
@@ -181,21 +180,8 @@ def _key_names(deployment: Deployment) -> Iterator[Finding]:
         path = f"gateway.auth.tokens.{index}"
         if key.name in {other.name for other in keys[:index]}:
             yield Finding(f"{path}.name", f"'{key.name}' is used twice; give each key its own name")
-        if key.sha256 in {other.sha256 for other in keys[:index]}:
+        if not {*key.sha256}.isdisjoint(one for other in keys[:index] for one in other.sha256):
             yield Finding(f"{path}.sha256", "is the same key as another entry's; one key has one name")
-
-
-def _granted_agents(deployment: Deployment) -> Iterator[Finding]:
-    auth = deployment.gateway.auth
-    if auth is None or deployment.gateway.database is not None:  # the agent may be one of the database
-        return
-    granted = {f"gateway.auth.tokens.{index}.grants": key.grants for index, key in enumerate(auth.tokens)}
-    for path, grants in {**granted, "gateway.auth.anonymous": auth.anonymous}.items():
-        for index, grant in enumerate(grants):
-            match = GRANT.fullmatch(grant)
-            agent = match["agent"] if match else None
-            if agent is not None and agent not in deployment.agents:
-                yield Finding(f"{path}.{index}", f"no agent '{agent}'{did_you_mean(agent, deployment.agents)}")
 
 
 def _makings(deployment: Deployment) -> Iterator[Finding]:

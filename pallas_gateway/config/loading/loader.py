@@ -11,8 +11,9 @@ from pydantic_core import ErrorDetails
 
 from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.cross_checks import broken_rules
-from pallas_gateway.config.loading.error_messages import located, mended, validated
+from pallas_gateway.config.loading.error_messages import located, mended, validated, without, wrong_places
 from pallas_gateway.config.loading.fastagent_file import read_fastagent_file
+from pallas_gateway.config.loading.tool_policies import of_no_server, policies
 from pallas_gateway.config.model.deployment import Deployment
 from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
 from pallas_gateway.config.yaml.source import FREE_PREFIX, Document, parse_document, read_document
@@ -93,15 +94,26 @@ def check_deployment(text: str, path: Path, *, environ: Mapping[str, str]) -> No
 def _loaded(document: Document, path: Path, environ: Mapping[str, str], overrides: Overrides) -> Loaded:
     data = _overridden(document.data, overrides)
     deployment, errors = validated(Deployment, data)
-    shown = deployment or validated(Deployment, mended(data, errors))[0]
+    shown = deployment or _valid_part(data, errors)
     problems = document.problems or _all_problems(document, errors, shown, overrides)
     named = path.parent / shown.fastagent_config if shown and shown.fastagent_config else None
     fastagent, more = read_fastagent_file(named, environ, folder=path.parent)
     if shown and not more:
-        problems = [*problems, *_released_servers(document, shown, fastagent.servers)]
+        problems = [*problems, *_unknown_servers(document, shown, fastagent.servers)]
     lines = MappingProxyType(document.lines)
     readable = Configuration(shown, path, lines, fastagent, overrides.agent) if shown else None
     return Loaded(readable, (*_in_reading_order(problems), *_in_reading_order(more)))
+
+
+def _valid_part(data: object, errors: Sequence[ErrorDetails]) -> Deployment | None:
+    """Return the deployment without wrong values, or sections whose other values need them; None if nothing is left."""
+    part = mended(data, errors)
+    while True:
+        deployment, errors = validated(Deployment, part)
+        less = without(part, wrong_places(errors))
+        if deployment is not None or less == part:
+            return deployment
+        part = less
 
 
 def _as_mapping(document: Document) -> Document:
@@ -184,7 +196,14 @@ def _database_problems(document: Document, deployment: Deployment) -> Iterator[P
         yield document.problem(f"gateway.{named}", message)
 
 
-def _released_servers(document: Document, deployment: Deployment, servers: Collection[str]) -> Iterator[Problem]:
+def _unknown_servers(document: Document, deployment: Deployment, servers: Collection[str]) -> Iterator[Problem]:
+    """Yield servers that do not exist; those of modules and cards, which may declare some, are known at the start."""
+    known = {*servers, *deployment.agents}
+    for agent, settings in deployment.agents.items():
+        if settings.is_instructed:
+            for place, message in of_no_server(policies(settings.approve, settings.tool_limits), known):
+                path = f"agents.{agent}.{place.partition('.')[0]}"
+                yield Problem(document.file, document.line_of(f"agents.{agent}.{place}"), path, message)
     for name in deployment.gateway.agents_may_use.servers:
         if name not in servers:
             message = f"no server '{name}' under mcp.servers of fastagent.config.yaml{did_you_mean(name, servers)}"

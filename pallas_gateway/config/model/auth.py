@@ -11,11 +11,11 @@ from pallas_gateway.config.model.values import (
     AuthorizationUrl,
     Flag,
     Grant,
+    Hashes,
     KeyName,
     Leeway,
     NotAfter,
     Scope,
-    Sha256,
     Text,
     Texts,
 )
@@ -27,8 +27,9 @@ class StaticKeySettings(Section):
     name: KeyName
     """The holder: the caller's name in logs."""
 
-    sha256: Sha256
-    """SHA-256 of the key, in hexadecimal digits; the key itself is not stored."""
+    sha256: Hashes
+    """SHA-256 of the key, in hexadecimal digits; the key itself is not stored. While the key is rotated, a list of \
+the new and the old one."""
 
     grants: tuple[Grant, ...] = ()
     """Grants of the caller that sends it: `view:agents`, `run:agents` (which includes viewing) and \

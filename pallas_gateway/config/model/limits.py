@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from pallas_gateway.config.model.section import Section
-from pallas_gateway.config.model.values import Count, Flag, KeyName, Price, Text
+from pallas_gateway.config.model.values import CallerGlob, Count, Flag, KeyName, Price, Text
 
 
 class RuleSettings(Section):
@@ -17,7 +17,7 @@ class RuleSettings(Section):
     name: KeyName | None = None
     """Name of the rule in refusals, metrics and the audit log. Default: `rule-1`, `rule-2` … by its place."""
 
-    caller: Text = "*"
+    caller: CallerGlob = "*"
     """Glob over `key:NAME` (a static key), `token:NAME` (a JWT) and `anonymous`."""
 
     agent: Text = "*"

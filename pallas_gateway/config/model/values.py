@@ -13,7 +13,13 @@ MAX_ICON_SRC_CHARACTERS = 255
 TOOL_NAME = re.compile(r"(?:[A-Za-z0-9_.-]|\{agent\})+")
 VERSION_RANGE = re.compile(r"[\^~<>=*|]|\s-\s|(?:^|\.)[xX](?:\.|$)")
 HEALTH_TOOL = "get_health"
+CALLER_KINDS = ("key:", "token:")
+"""Beginnings of the names of callers with a static key and with a JWT."""
+_CALLERS = (*CALLER_KINDS, "anonymous")
+WILDCARD = re.compile(r"[*?\[]")
+"""Begins the part of a glob that is no plain text."""
 SHORTEST_STATE_KEY = 32
+MOST_HASHES = 2  # of one static key: the new and the old one
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_LEEWAY_SECONDS = 300  # more would extend the life of every token
 MAX_HISTORY_ENTRIES = 50_000  # each is at least 3 of the 500,000 JSON values that a body may hold
@@ -142,6 +148,16 @@ def _approval_glob(value: str) -> str:
     return value
 
 
+def _caller_glob(value: str) -> str:
+    """Require a pattern that some caller may match, of which there are three kinds."""
+    beginning, *pattern = WILDCARD.split(value, maxsplit=1)
+    of_kind = (value.startswith(kind) and value != kind for kind in CALLER_KINDS)
+    if not (value == "anonymous" or any(of_kind) or (pattern and any(one.startswith(beginning) for one in _CALLERS))):
+        kinds = " or ".join(f"{kind}{value}" for kind in CALLER_KINDS)
+        raise ValueError(f"'{value}' matches no caller; callers are {kinds}, and anonymous")
+    return value
+
+
 def _released_server(value: str) -> str:
     if re.search(r"[*?\[\]]", value):
         raise ValueError("must be the name of one server; patterns are for its tools")
@@ -222,6 +238,22 @@ def _some_and_unique(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _hashes(value: object) -> object:
+    """Return the hashes of one text or a list of two; problems are those of the whole value."""
+    texts = value if isinstance(value, list | tuple) else (value,)
+    hashes = tuple(one.strip().lower() for one in texts if isinstance(one, str))
+    if not 1 <= len(hashes) == len(texts) <= MOST_HASHES or not all(_SHA256.fullmatch(one) for one in hashes):
+        raise ValueError(_HASH)
+    return hashes
+
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+_HASH = (
+    "must be a SHA-256 hash of 64 hexadecimal digits in quotes, or a list of a new and an old one; "
+    "'pallas-gateway token new NAME' makes one"
+)
+
+
 def _sizes(value: object) -> object:
     return tuple(value.split()) if isinstance(value, str) else value
 
@@ -264,6 +296,7 @@ IconSize = Annotated[Text, _fits("[0-9]+x[0-9]+|any", "'VALUE' must be like 48x4
 IconSizes = Annotated[tuple[IconSize, ...], BeforeValidator(_sizes, json_schema_input_type=str | tuple[IconSize, ...])]
 
 ApprovalGlob = Annotated[Text, AfterValidator(_approval_glob)]
+CallerGlob = Annotated[Text, AfterValidator(_caller_glob)]
 ToolGlob = Annotated[
     Text,
     _fits("[^/]+/.+", "must be a glob over `server/tool`, such as `search/*`; `local/tool` for functions of the agent"),
@@ -280,8 +313,7 @@ _GRANTS = (
     "create:agents, view:metrics, view:gateway, view:calls and cancel:calls"
 )
 Grant = Annotated[Text, _fits(GRANT, f"'VALUE' is no grant; grants are {_GRANTS}")]
-_HASH = "must be a SHA-256 hash of 64 hexadecimal digits; 'pallas-gateway token new NAME' makes one"
-Sha256 = Annotated[Text, _fits("[0-9a-fA-F]{64}", _HASH), AfterValidator(str.lower)]
+Hashes = Annotated[tuple[str, ...], BeforeValidator(_hashes, json_schema_input_type=str | tuple[str, ...])]
 KeyName = Annotated[
     Text, _fits("[A-Za-z0-9][A-Za-z0-9_.@-]*", "'VALUE' may hold only letters, digits, '_', '.', '@' and '-'")
 ]

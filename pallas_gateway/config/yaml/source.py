@@ -13,6 +13,7 @@ from pallas_gateway.config.yaml.expansion import SCALAR_ERRORS, expand
 
 FREE_PREFIX = "x-"  # keys that belong to the operator: anchors to merge from, notes for other tools
 MERGE_TAG = "tag:yaml.org,2002:merge"
+MOST_COPIES = 100_000  # of values, by aliases
 TEXT_TAG = "tag:yaml.org,2002:str"
 
 
@@ -121,7 +122,7 @@ _PLAINLY = (
     ("'\\t'", "a tab stands where YAML allows only spaces; indent with spaces"),
     ("<block end>", "this line begins in another column than the lines that it belongs with; indent all of them alike"),
     ("could not find expected ':'", "a key has no colon after it; write 'key: value'"),
-    ("that cannot start any token", "a value that begins with this character stands in quotes"),
+    ("that cannot start any token", "put the value in quotes, because it begins with this character"),
     ("unexpected end of stream", "a quote is not closed"),
     ("<stream end>", "a bracket or brace is not closed"),
 )
@@ -139,7 +140,7 @@ def _of_a_colon(lines: list[str], column: int) -> str:
     """The reason why no colon may stand at a column of the last of these lines."""
     *before, here = lines
     if ": " in here[:column]:
-        return "a value with ': ' in it stands in quotes"
+        return "put the value in quotes, because it contains ': '"
     used = [number for number, line in enumerate(before, start=1) if line.strip() and not line.lstrip().startswith("#")]
     if used and ": " not in before[used[-1] - 1]:
         return f"line {used[-1]} has no ': ' after its key"
@@ -154,15 +155,27 @@ class _Builder:
         self.environ = environ
         self.free_prefix = free_prefix
         self.constructor = SafeConstructor()
+        self._built: set[Node] = set()
+        self._copies = 0
 
     def build(self, node: Node, path: str, around: tuple[Node, ...]) -> object:
         if node in around:
             raise yaml.MarkedYAMLError(problem="an alias stands inside its own anchor", problem_mark=node.start_mark)
+        self._count(node)
         if isinstance(node, MappingNode):
             return self._mapping(node, path, (*around, node))
         if isinstance(node, SequenceNode):
             return self._sequence(node, path, (*around, node))
         return self._scalar(node, path)
+
+    def _count(self, node: Node) -> None:
+        """Limit the copies that aliases make: aliases of aliases grow exponentially."""
+        self._copies += node in self._built
+        self._built.add(node)
+        if self._copies > MOST_COPIES:
+            raise yaml.MarkedYAMLError(
+                problem=f"aliases repeat more than {MOST_COPIES:,} values", problem_mark=node.start_mark
+            )
 
     def _mapping(self, node: MappingNode, path: str, around: tuple[Node, ...]) -> dict[str, object]:
         data: dict[str, object] = {}
@@ -213,6 +226,7 @@ class _Builder:
         for source in merged:
             if not isinstance(source, MappingNode) or source in around:
                 raise yaml.MarkedYAMLError(problem="'<<' can only merge other mappings", problem_mark=source.start_mark)
+            self._count(source)
             pairs = self._pairs(source, path, (*around, source)) | pairs
         return pairs
 

@@ -10,26 +10,28 @@ from typing import TYPE_CHECKING, Any
 from fast_agent.constants import HUMAN_INPUT_TOOL_NAME
 
 from pallas_gateway.calls.tool_limits import NO_TOOL_LIMITS
+from pallas_gateway.config.loading.tool_policies import LOCAL, may_name_tools_of, of_no_server, policies
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.questions.approvals import approval_question, may_name_tools_of
+from pallas_gateway.questions.approvals import approval_question
 from pallas_gateway.runtime.call.journal import ask_in_tool
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-LOCAL = "local"
-"""The server in the names of an agent's own functions."""
+    from pallas_gateway.runtime.protocols import AgentSpec
 
 
-def refuse_provider_managed(agents: Iterable[Any], approve: Collection[str], tool_limits: Collection[str]) -> None:
-    """Refuse policies that name tools which the provider of a model runs (`management: provider`).
+def refuse_unenforceable(agents: Iterable[Any], spec: AgentSpec, known: Collection[str]) -> None:
+    """Refuse policies that name tools which the provider of a model runs (`management: provider`), or no server.
+
+    `known` are the servers of a module or card, which may declare some itself; for other agents, the loader has found
+    such entries, and agents of the database keep what they were stored with.
 
     Raises:
-        AgentStartError: `bad_approval`, with each entry of `approve` and `tool_limits` that names such tools.
+        AgentStartError: `bad_approval`, with each of these entries of `approve` and `tool_limits`.
     """
-    entries = [(f"approve.{index}", pattern) for index, pattern in enumerate(approve)]
-    entries += [(f"tool_limits.{pattern}", pattern) for pattern in tool_limits]
+    entries = policies(spec.approve, spec.tool_limits)
     servers = sorted({name for agent in agents for name in getattr(agent, "_provider_managed_server_keys", ())})
     places = [
         (
@@ -41,6 +43,8 @@ def refuse_provider_managed(agents: Iterable[Any], approve: Collection[str], too
         for server in servers
         if may_name_tools_of(server, pattern)
     ]
+    if spec.declared is None or spec.declared.card is not None:
+        places += of_no_server(entries, known)
     if places:
         raise AgentStartError("; ".join(why for _, why in places), reason="bad_approval", places=places)
 

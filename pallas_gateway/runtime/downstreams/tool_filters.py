@@ -1,4 +1,4 @@
-"""Filters of tools: a filtered tool is not run, and a filter that matches no tool is reported.
+"""Filters of tools: a filtered tool is not run, and a filter or policy that matches no tool is reported.
 
 fast-agent only leaves filtered tools out of the list. A model may still name one, which it guessed or read in a text.
 """
@@ -6,7 +6,7 @@ fast-agent only leaves filtered tools out of the list. A model may still name on
 from __future__ import annotations
 
 import logging
-from fnmatch import fnmatch
+from fnmatch import fnmatch, fnmatchcase
 from typing import TYPE_CHECKING
 
 from fast_agent.constants import HUMAN_INPUT_TOOL_NAME
@@ -56,37 +56,56 @@ def may_use(configs: Iterable[AgentConfig], server: str, tool: str) -> bool:
 
 
 class FilterReport:
-    """The filters of a hosted agent that match no tool, known once all servers that they are for have been listed.
+    """The filters and policies of a hosted agent that match no tool, known once all their servers have been listed.
+
+    A policy for one server is checked. One for several (`*/delete_*`) is a precaution, which need not match a tool now.
 
     Attributes:
         look_further: starts listing the tools that a server offers to callers that can be asked; returns False if it
             cannot. A filter that matches no tool for other callers is not reported before.
     """
 
-    def __init__(self, agent: str, configs: Iterable[AgentConfig], varying: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        agent: str,
+        configs: Iterable[AgentConfig],
+        varying: Collection[str] = (),
+        policies: Iterable[tuple[str, str]] = (),
+    ) -> None:
         """Set the filters to check.
 
         Args:
             agent: the hosted agent.
             configs: of its agents.
             varying: servers whose tools may differ between callers, so that their filters cannot be checked.
+            policies: entries of `approve` and `tool_limits`, each with its place in the agent's settings.
         """
         self._agent = agent
         self._varying = varying
         self._servers: dict[str, set[str]] = {}  # servers of each filter, by the filter as a name of tools
+        self._policies: list[tuple[str, str, str]] = []  # of one server: the key, the pattern, the server
+        policies = list(policies)
         for config in configs:
+            for server in config.servers:
+                found = ((place.partition(".")[0], pattern, server) for place, pattern in policies)
+                self._policies += (
+                    one for one in found if one[1].startswith(f"{server}/") and one not in self._policies
+                )
             for prefix, patterns in (config.tools or {}).items():
                 servers = {server for server in config.servers if get_server_name(f"{server}{SEP}") == prefix}
                 for pattern in set(patterns) - {"*"}:
                     self._servers.setdefault(f"{prefix}{SEP}{pattern}", set()).update(servers)
         self.look_further: Callable[[str], bool] = lambda _: False
         self._tools: dict[str, dict[frozenset[Mode], list[str]]] = {}
+        self._real_names: dict[str, set[str]] = {}
         self._unmatched: dict[str, str] = {}
 
     def on_listed(self, server: str, tools: Iterable[str], modes: Collection[Mode] = ()) -> None:
         """Set the tools of `server` for callers that can be asked in `modes`; log each filter that matches none."""
         if server in self._varying:
             return
+        tools = list(tools)
+        self._real_names.setdefault(server, set()).update(f"{server}/{tool}" for tool in tools)
         names = [create_namespaced_name(server, tool) for tool in tools]
         self._tools.setdefault(server, {})[frozenset(modes)] = names
         before, self._unmatched = self._unmatched, dict(self._find())
@@ -96,7 +115,7 @@ class FilterReport:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """A clause for each filter that matches no tool."""
+        """A clause for each filter, and each policy, that matches no tool."""
         return tuple(self._unmatched.values())
 
     def _find(self) -> Iterator[tuple[str, str]]:
@@ -107,6 +126,12 @@ class FilterReport:
                     continue
                 if not any(self._is_open(server) for server in sorted(servers)):
                     yield name, f"'{name}' matches no tool{did_you_mean(name, tools)}"
+
+        for key, pattern, server in self._policies:
+            tools = sorted(self._real_names.get(server, ()))
+            is_matched = server not in self._tools or any(fnmatchcase(tool, pattern) for tool in tools)
+            if not is_matched and not self._is_open(server):
+                yield f"{key}: {pattern}", f"{key}: '{pattern}' matches no tool{did_you_mean(pattern, tools)}"
 
     def _is_open(self, server: str) -> bool:
         """True if the server is being listed for callers that can be asked, for the first time."""

@@ -26,6 +26,7 @@ from pallas_gateway.definitions.errors import (
     AgentInUseError,
     AgentNotFoundError,
     InvalidDefinitionError,
+    NameTakenError,
     VersionConflictError,
 )
 from pallas_gateway.definitions.records import Place
@@ -183,7 +184,7 @@ class AgentsApi(Api):
         body = requests.without_shown_only(await self._body(request))
         name, source = body.pop("name", None), body.pop("copyOf", None)
         create = partial(self._definitions.create, name, body)
-        with self._noting_refusals(caller, "create_agent", name, options):
+        with self._noting_refusals(caller, "create_agent", None, options):
             requests.take_own(body, caller)
             if source is not None:
                 await self._refuse_copy(request, caller, source)
@@ -421,14 +422,14 @@ class AgentsApi(Api):
         _log.info("agent changed", extra={**facts, "change": action, "version": stored.version})
 
     @contextmanager
-    def _noting_refusals(self, caller: Caller, action: str, name: object, options: Options) -> Iterator[None]:
-        """Write refused changes to the audit log, but for those that were only checked."""
+    def _noting_refusals(self, caller: Caller, action: str, name: str | None, options: Options) -> Iterator[None]:
+        """Write refused changes to the audit log, but for those that were only checked; `name` is of a known agent."""
         try:
             yield
         except GatewayError as error:
-            facts = {"caller": caller.principal, "address": caller.address, "agent": str(name)}
             if not options.dry_run:
-                self._gateway.running.ledger.note(Decision(action, "refused", {**facts, "reason": error.reason}))
+                known = error.taker if isinstance(error, NameTakenError) else name
+                self._gateway.refused_requests.note(error.reason, caller, {"agent": known}, action)
             raise
 
 

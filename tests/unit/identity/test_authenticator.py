@@ -42,7 +42,9 @@ UNKNOWN = RSAKey.generate_key(2048, {"kid": "unknown"})
 PUBLIC = {"keys": [key.as_dict(private=False) for key in (RSA, EC, ED)]}
 JWT = {"issuer": ISSUER, "jwks_uri": JWKS, "audience": "pallas"}
 SETTINGS: dict[str, Any] = {
-    "tokens": [{"name": "ci", "sha256": hash_of("pgw_ci"), "grants": ["run:agents:echo"]}],
+    "tokens": [
+        {"name": "ci", "sha256": [hash_of("pgw_new").upper(), hash_of("pgw_ci")], "grants": ["run:agents:echo"]}
+    ],
     "jwt": JWT,
     "anonymous": ["view:agents"],
 }
@@ -92,8 +94,9 @@ async def test_without_a_token_one_is_anonymous(gate: Authenticator) -> None:
     assert await identify(gate, None) == Caller("anonymous", grants=Grants.of(["view:agents"]))
 
 
-async def test_a_static_key_has_its_name_and_grants_and_is_never_to_be_handed_on(gate: Authenticator) -> None:
-    caller = await identify(gate, "pgw_ci")
+@pytest.mark.parametrize("key", ["pgw_ci", "pgw_new"])
+async def test_a_static_key_has_its_name_and_grants_and_is_never_to_be_handed_on(gate: Authenticator, key: str) -> None:
+    caller = await identify(gate, key)
     assert caller == Caller("ci", None, Grants.of(["run:agents:echo"]), authenticated=True, owner="key:ci", kind="key")
 
 

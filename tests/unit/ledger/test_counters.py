@@ -210,6 +210,26 @@ def test_addresses_take_no_places_of_callers_with_a_key() -> None:
     assert counted.ratios() == {"rule-1": 15 / 9}
 
 
+def test_one_site_does_not_take_the_counters_of_all_addresses() -> None:
+    clock = Clock()
+    counted = counters(clock, {"calls_per_minute": 2}, most=80)
+
+    def calls(network: str) -> bool:
+        """Call from a network; return True if that is allowed."""
+        return refusal(counted, replace(entry("anonymous"), account=f"anonymous:{network}")) is None
+
+    site = [calls(f"2001:db8:0:{number:x}::/64") for number in range(400)]
+    assert site == [True] * 42 + [False] * 358  # half of all, and two calls from the counter of the site
+    others = [calls(f"2001:db8:{number:x}::/64") for number in range(1, 21)]
+    others += [calls(f"192.0.2.{number}") for number in range(10)]
+    assert all(others)
+    assert calls("2001:db8:0:1::/64")  # it has a counter
+    own = [*counted.used("anonymous", "anonymous:2001:db8:0:ff::/64", ["echo"])]
+    assert own == []  # it would show the calls of others
+    clock.move(61)
+    assert calls("2001:db8:0:ff::/64")
+
+
 def test_a_caller_that_shares_a_counter_does_not_see_it() -> None:
     clock = Clock()
     counted = counters(clock, {"caller": "key:*", "calls_per_minute": 9}, most=1)

@@ -209,6 +209,22 @@ def test_agents_and_models_beyond_a_number_of_series_are_counted_together(monkey
     assert value("pallas_send_message_duration_seconds_count", agent="(other)") == 2
 
 
+def test_an_agent_that_people_have_deleted_leaves_no_series() -> None:
+    metrics = Metrics(CollectorRegistry())
+    metrics.expect_agent("echo", lambda: 0.0)
+    before = generate_latest(metrics.registry)
+    metrics.set_agent("poet", 1)
+    metrics.expect_agent("poet", lambda: 0.0)
+    metrics.expect_model("poet", "m", is_priced=True)
+    metrics.expect_downstream("poet", "notes")
+    metrics.count_operation("poet", "notes", "tool", ok=True, seconds=1)
+    metrics.caller_tokens.labels("ci", "poet").inc()
+    metrics.forget_agent("poet")
+    metrics.forget_calls("poet")
+    metrics.forget_counts("poet")
+    assert generate_latest(metrics.registry) == before
+
+
 def test_two_gateways_count_apart() -> None:
     one, another = Metrics(CollectorRegistry()), Metrics(CollectorRegistry())
     one.send_message.labels("echo", "ok").inc()

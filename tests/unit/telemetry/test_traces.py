@@ -46,9 +46,9 @@ def test_unwanted_traces_are_off_inside_the_block_too() -> None:
         assert not traces.are_on()
 
 
-def test_a_requests_header_wins_over_its_meta() -> None:
+def test_a_requests_meta_wins_over_its_header() -> None:
     other = f"00-{'a' * 32}-{'b' * 16}-00"
-    with traces.call("outer", {"traceparent": other}), traces.call("inner", {"traceparent": TRACEPARENT}):
+    with traces.call("outer", {"traceparent": TRACEPARENT}), traces.call("inner", {"traceparent": other}):
         assert traces.trace_id() == TRACE_ID
 
 

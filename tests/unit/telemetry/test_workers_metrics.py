@@ -140,6 +140,17 @@ def test_an_agent_that_is_gone_is_hidden_and_what_others_measure_stays_out(worke
     assert "of_an_agent_module" not in told.text
 
 
+def test_counters_of_an_agent_that_people_have_deleted_are_hidden_until_it_comes_back(workers: list[Worker]) -> None:
+    one, other = workers
+    for worker in workers:
+        worker.does('metrics.send_message.labels("echo", "ok").inc(); metrics.forget_counts("echo")')
+        worker.does("print(len(metrics.send_message._metrics), metrics.send_message.left)")
+        assert not worker.exposes().has_sample("pallas_send_message_total")
+    assert one.does("print(len(metrics.send_message._metrics), metrics.send_message.left)") == "0 2\n"
+    other.does('metrics.expect_agent("echo", lambda: live)')
+    assert other.exposes().value("pallas_send_message_total", agent="echo", outcome="ok") == 2
+
+
 def test_a_server_or_a_port_that_is_gone_is_not_told_of(workers: list[Worker]) -> None:
     one, other = workers
     for worker in workers:

@@ -111,6 +111,15 @@ function initialOf(kind, value) {
 }
 
 /**
+ * Return a value of an object that others have written; undefined for names that every object has, such as `constructor`.
+ * @param {Record<string, any>} object
+ * @param {string} name
+ */
+export function own(object, name) {
+  return Object.hasOwn(object, name) ? object[name] : undefined;
+}
+
+/**
  * Return the content of a form as it was filled in, and by field what does not fit.
  * @param {Field[]} fields
  * @param {Record<string, any>} raw by field: a text, a boolean, a choice, or a list of choices
@@ -122,7 +131,7 @@ export function read(fields, raw) {
   /** @type {[string, string][]} */
   const errors = [];
   for (const field of fields) {
-    const given = raw[field.name];
+    const given = own(raw, field.name);
     if (isEmpty(field, given)) {
       if (field.required) errors.push([field.name, 'This field is required.']);
       continue;

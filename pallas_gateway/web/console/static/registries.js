@@ -15,7 +15,7 @@ const KEY = 'pallas.registries';
 /** @type {import('./vendor/preact-signals.js').Signal<Registry[]>} */
 export const registries = signal(stored().map((url) => ({ url, token: '' })));
 /** Why the agents of a registry are not shown, by its URL. */
-export const registryProblems = signal(/** @type {Record<string, string>} */ ({}));
+export const registryProblems = signal(/** @type {Map<string, string>} */ (new Map()));
 
 /**
  * Add a registry, or replace its token.
@@ -79,7 +79,7 @@ async function checkPolicy(url) {
  * @param {string} why
  */
 function note(url, why) {
-  registryProblems.value = { ...registryProblems.value, [url]: why };
+  registryProblems.value = new Map(registryProblems.value).set(url, why);
 }
 
 function store() {

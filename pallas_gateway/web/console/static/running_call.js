@@ -1,5 +1,6 @@
 /** A call over MCP: its requests, the answers to its questions, and its end when the page stops it or is closed. */
 
+import { own } from './forms.js';
 import { signal } from './html.js';
 import { McpError, callTool, endCall } from './mcp.js';
 import { isEnded, limitOf } from './outcome.js';
@@ -60,7 +61,7 @@ export class RunningCall extends ShownCall {
    */
   answer(question, answer) {
     super.answer(question, answer);
-    this._answers[question.id] = answer;
+    this._answers.set(question.id, answer);
     this._wake();
   }
 
@@ -86,16 +87,16 @@ export class RunningCall extends ShownCall {
   async _withAnswers(send) {
     for (;;) {
       await this._anAnswer();
-      const inputResponses = this._answers;
+      const inputResponses = Object.fromEntries(this._answers);
       const requestState = this._state;
-      this._answers = {};
+      this._answers = new Map();
       try {
         return await send({ inputResponses, requestState });
       } catch (error) {
         const isUnfit = error instanceof McpError && error.code === INVALID_PARAMS && error.message.startsWith('inputResponses');
         const refused = isUnfit || (error instanceof McpError && error.status === UNAUTHORIZED); // another token may be accepted
         if (!refused) throw error;
-        for (const question of this.questions.value.filter((/** @type {Question} */ one) => one.id in inputResponses)) {
+        for (const question of this.questions.value.filter((/** @type {Question} */ one) => Object.hasOwn(inputResponses, one.id))) {
           question.sent.value = false;
           question.error.value = /** @type {Error} */ (error).message;
         }
@@ -105,7 +106,7 @@ export class RunningCall extends ShownCall {
   }
 
   async _anAnswer() {
-    while (Object.keys(this._answers).length === 0) {
+    while (this._answers.size === 0) {
       if (this._controller.signal.aborted) throw new Error('stopped');
       await new Promise((resolve) => {
         this._wake = () => resolve(undefined);
@@ -123,9 +124,9 @@ export class RunningCall extends ShownCall {
   _ask(requests, origins) {
     const before = new Map(this.questions.value.map((/** @type {Question} */ one) => [one.id, one]));
     // One that was answered and is asked again, because its answer did not fit, takes another answer.
-    for (const [id, question] of before) question.sent.value = id in this._answers;
+    for (const [id, question] of before) question.sent.value = this._answers.has(id);
     this.questions.value = Object.entries(requests).map(
-      ([id, request]) => before.get(id) ?? { id, params: request?.params ?? {}, origin: origins[id], error: signal(''), sent: signal(false) },
+      ([id, request]) => before.get(id) ?? { id, params: request?.params ?? {}, origin: own(origins, id), error: signal(''), sent: signal(false) },
     );
     this._mark();
   }
@@ -141,8 +142,8 @@ export class RunningCall extends ShownCall {
     };
   }
 
-  /** @type {Record<string, any>} */
-  _answers = {};
+  /** @type {Map<string, any>} */
+  _answers = new Map();
   _wake = () => {};
   /** @type {string | null} */
   _state = null;

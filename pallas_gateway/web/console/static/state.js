@@ -35,7 +35,7 @@ export const agents = signal(null);
 /** @type {import('./vendor/preact-signals.js').Signal<import('./mcp.js').McpError | null>} why there is no list */
 export const registryError = signal(null);
 /** By agent id. */
-export const health = signal(/** @type {Record<string, Health>} */ ({}));
+export const health = signal(/** @type {Map<string, Health>} */ (new Map()));
 /** True if the caller may make agents. */
 export const mayCreate = signal(false);
 /** True if the caller may list calls. */
@@ -81,7 +81,7 @@ export async function refusalOf(value) {
 /** Return the refusal of the latest round for want of a token, or for a wrong one; null if there is none. */
 export function tokenRefusal() {
   const own = (agents.value ?? []).filter(({ registry }) => registry === '');
-  const problems = [registryError.value, ...own.map(({ id }) => health.value[id]?.problem)];
+  const problems = [registryError.value, ...own.map(({ id }) => health.value.get(id)?.problem)];
   return problems.find((problem) => problem?.status === 401) ?? null;
 }
 
@@ -116,7 +116,7 @@ export function setToken(value, { keep = false, of = null } = {}) {
     if (token.value !== value) caller.value += 1;
     useToken(value, of);
     agents.value = null;
-    health.value = {};
+    health.value = new Map();
     registryError.value = null;
     mayCreate.value = false;
     mayListCalls.value = false;
@@ -200,7 +200,7 @@ export function agentById(id) {
  * @returns {Status}
  */
 export function statusOf(id) {
-  const known = health.value[id];
+  const known = health.value.get(id);
   if (!known?.answer || known.problem || isOutdated(id)) return 'unknown';
   const { agent, status } = known.answer;
   if (agent?.state === 'pending' || agent?.state === 'starting') return 'starting';
@@ -214,7 +214,7 @@ export function statusOf(id) {
  * @returns {string}
  */
 export function reasonOf(id) {
-  const known = health.value[id];
+  const known = health.value.get(id);
   if (isOutdated(id)) return '';
   return known?.problem?.message ?? known?.answer?.message ?? '';
 }
@@ -226,7 +226,7 @@ export function reasonOf(id) {
  * @returns {any[]}
  */
 export function downstreamsOf(id) {
-  const rows = health.value[id]?.answer?.downstream;
+  const rows = health.value.get(id)?.answer?.downstream;
   if (!Array.isArray(rows)) return [];
   return statusOf(id) === 'unknown' ? rows.map((row) => ({ ...row, status: 'unknown', error: null })) : rows;
 }
@@ -356,7 +356,7 @@ function forgetOthers() {
   const kept = (agents.value ?? []).filter(({ registry }) => urls.has(registry));
   const ids = new Set(kept.map(({ id }) => id));
   agents.value = kept;
-  health.value = Object.fromEntries(Object.entries(health.value).filter(([id]) => ids.has(id)));
+  health.value = new Map([...health.value].filter(([id]) => ids.has(id)));
 }
 
 /** @type {ReturnType<typeof setTimeout> | undefined} */
@@ -366,7 +366,7 @@ let again;
 function scheduleNext() {
   clearTimeout(again);
   const own = (agents.value ?? []).filter(({ registry }) => registry === '');
-  if (isLost.value || own.some(({ id }) => isUnreachable(health.value[id]?.problem))) {
+  if (isLost.value || own.some(({ id }) => isUnreachable(health.value.get(id)?.problem))) {
     const pause = pauses.next();
     nextAttempt.value = Date.now() + pause;
     again = setTimeout(() => whenShown().then(refresh), pause);
@@ -399,10 +399,10 @@ export async function checkAgent(agent, current = () => true) {
   try {
     known = { answer: await getHealth(agent.url, { token: tokenFor(agent) }), at: new Date(), problem: null };
   } catch (error) {
-    const before = health.value[agent.id] ?? { answer: null, at: null };
+    const before = health.value.get(agent.id) ?? { answer: null, at: null };
     known = { ...before, problem: /** @type {any} */ (error) };
   }
-  if (current()) health.value = { ...health.value, [agent.id]: known };
+  if (current()) health.value = new Map(health.value).set(agent.id, known);
 }
 
 /** Begin the rounds. */

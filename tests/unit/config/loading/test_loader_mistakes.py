@@ -73,7 +73,7 @@ MISTAKES = [
     Mistake(
         "a colon in a value",
         "name: demo\nagents:\n  one:\n    description: Answers: questions\n",
-        ["agents.yaml:4: not valid YAML: a value with ': ' in it stands in quotes"],
+        ["agents.yaml:4: not valid YAML: put the value in quotes, because it contains ': '"],
     ),
     Mistake(
         "a key that is indented too far",
@@ -112,7 +112,7 @@ MISTAKES = [
     Mistake(
         "a value that begins with a sign",
         "name: @demo\n",
-        ["agents.yaml:1: not valid YAML: a value that begins with this character stands in quotes"],
+        ["agents.yaml:1: not valid YAML: put the value in quotes, because it begins with this character"],
     ),
     Mistake(
         "two letters that are swapped",
@@ -129,6 +129,17 @@ MISTAKES = [
         "an alias in its own anchor",
         "name: demo\nagents: &a\n  jarvis: *a\n",
         ["agents.yaml:2: not valid YAML: an alias stands inside its own anchor"],
+    ),
+    *(
+        Mistake(
+            f"aliases that grow exponentially in {what}",
+            f"name: demo\nagents:\n  a0: &a0 {first}\n"
+            + "".join(
+                f"  a{level}: &a{level} {outer.format(', '.join([f'*a{level - 1}'] * 10))}\n" for level in range(1, 9)
+            ),
+            [f"agents.yaml:{line}: not valid YAML: aliases repeat more than 100,000 values"],
+        )
+        for what, first, outer, line in (("lists", "[x]", "[{}]", 4), ("merges", "{b: x}", "{{<<: [{}]}}", 3))
     ),
     Mistake(
         "a merge of text", ONE + "    <<: text\n", ["agents.yaml:5: not valid YAML: '<<' can only merge other mappings"]
@@ -535,13 +546,21 @@ MISTAKES = [
         ],
     ),
     # Authentication
-    Mistake(
-        "a key instead of its hash",
-        GATEWAY + "  auth:\n    tokens:\n      - {name: ci, sha256: pgw_secret}\n",
-        [
-            "agents.yaml:8: gateway.auth.tokens.0.sha256: must be a SHA-256 hash of 64 hexadecimal digits; "
-            "'pallas-gateway token new NAME' makes one"
-        ],
+    *(
+        Mistake(
+            f"{what} instead of a hash",
+            GATEWAY + f"  auth:\n    tokens:\n      - {{name: ci, sha256: {value}}}\n",
+            [
+                "agents.yaml:8: gateway.auth.tokens.0.sha256: must be a SHA-256 hash of 64 hexadecimal digits in "
+                "quotes, or a list of a new and an old one; 'pallas-gateway token new NAME' makes one"
+            ],
+        )
+        for what, value in {
+            "a key": "pgw_secret",
+            "a number": "1" * 64,
+            "three": str(["a" * 64] * 3),
+            "none": "[]",
+        }.items()
     ),
     *(
         Mistake(
@@ -568,9 +587,42 @@ MISTAKES = [
         ],
     ),
     Mistake(
-        "a grant for an agent that is not there",
-        GATEWAY + f"  auth:\n    tokens:\n      - {{name: ci, sha256: {'a' * 64}, grants: [run:agents:jarvs]}}\n",
-        ["agents.yaml:8: gateway.auth.tokens.0.grants.0: no agent 'jarvs' (did you mean 'jarvis'?)"],
+        "policies over servers that are not there",
+        DECLARED
+        + "    approve: [files/x, '*/delete_*', destructive, local/x, jarvi/*]\n    tool_limits: {fil*/x: 1}\n",
+        [
+            "agents.yaml:5: agents.jarvis.approve: 'files/x' is of no server or agent of this project",
+            "agents.yaml:5: agents.jarvis.approve: 'jarvi/*' is of no server or agent of this project (did you mean "
+            "'jarvis'?)",
+            "agents.yaml:6: agents.jarvis.tool_limits: 'fil*/x' is of no server or agent of this project",
+        ],
+    ),
+    *(
+        Mistake(
+            f"the caller of a limit: {caller}",
+            GATEWAY + f"  limits:\n    rules: [{{caller: '{caller}', calls_at_once: 1}}]\n",
+            [
+                f"agents.yaml:7: gateway.limits.rules.0.caller: '{caller}' matches no caller; callers are "
+                f"key:{caller} or token:{caller}, and anonymous"
+            ],
+        )
+        for caller in ("team-a", "key", "key:", "Key:a", "bo*", "anonymou", "anonymous-*")
+    ),
+    Mistake(
+        "wrong values without which their sections cannot be read, and another one",
+        ONE
+        + "    agents: [nobody]\n"
+        + "gateway:\n  prices: {a: {input: 1}}\n  auth: {jwt: {issuer: 3}}\n"
+        + "  agents_may_use: {servers: {a: {tools: 3}}}\n",
+        [
+            "agents.yaml:5: agents.jarvis.agents: no agent 'nobody'",
+            "agents.yaml:7: gateway.prices.a.output: is required",
+            "agents.yaml:8: gateway.auth.jwt.issuer: must be text; put a number, a date or true/false in quotes",
+            "agents.yaml:8: gateway.auth.jwt.jwks_uri: is required",
+            "agents.yaml:9: gateway.agents_may_use.servers.a.tools: must be a list",
+            "agents.yaml:9: gateway.agents_may_use: requires 'gateway.database', the database in which these agents "
+            "are",
+        ],
     ),
     Mistake(
         "two keys of one name, and one key with two names",

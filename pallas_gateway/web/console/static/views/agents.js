@@ -11,7 +11,7 @@ import { registries } from '../registries.js';
 const Registries = signal(null);
 
 /** When the last call of each agent ended that the caller may see, by the agent's name. */
-export const lastCalls = signal(/** @type {Record<string, {text: string, at: Date}>} */ ({}));
+export const lastCalls = signal(/** @type {Map<string, {text: string, at: Date}>} */ (new Map()));
 
 /** @type {Record<string, number>} states that need a person come first */
 const RANKS = { error: -2, degraded: -1 };
@@ -103,9 +103,9 @@ function roundText() {
 
 /** @param {{agent: Agent}} props */
 function Row({ agent }) {
-  const known = health.value[agent.id];
+  const known = health.value.get(agent.id);
   const [status, reason] = [statusOf(agent.id), reasonOf(agent.id)];
-  const last = agent.registry === '' ? lastCalls.value[slug(agent.name)] : undefined;
+  const last = agent.registry === '' ? lastCalls.value.get(slug(agent.name)) : undefined;
   return html`
     <li class="agent">
       <${Mark} agent=${agent} large />

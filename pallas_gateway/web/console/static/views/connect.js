@@ -16,7 +16,7 @@ const ALL_NAME = 'pallas';
 /** @type {import('../vendor/preact-signals.js').Signal<Client[]>} */
 const clients = signal([]);
 /** The message tool of each agent, as its server lists it. */
-const tools = signal(/** @type {Record<string, string>} */ ({}));
+const tools = signal(/** @type {Map<string, string>} */ (new Map()));
 
 export function Connect() {
   const chosen = useSignal(/** @type {string | null} */ (null));
@@ -79,7 +79,7 @@ function targetOf(agent) {
     name: agent.name,
     url: agent.publicUrl,
     base: baseOf(agent),
-    tool: tools.value[agent.id] ?? 'send_message',
+    tool: tools.value.get(agent.id) ?? 'send_message',
     needsToken: agent.needsToken,
   };
 }
@@ -110,7 +110,7 @@ async function loadClients() {
 async function loadTool(agent) {
   try {
     const listed = await request(agent.url, 'tools/list', {}, { token: tokenFor(agent) });
-    tools.value = { ...tools.value, [agent.id]: listed.tools[0].name };
+    tools.value = new Map(tools.value).set(agent.id, listed.tools[0].name);
   } catch {
     // The default name stays.
   }

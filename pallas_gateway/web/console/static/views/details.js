@@ -27,7 +27,7 @@ export function Details({ agent }) {
   const inside = useLoaded(agent, (token) =>
     getJson(`${agent.registry || '..'}/api/agents/${encodeURIComponent(agent.name)}`, { token }),
   );
-  const known = health.value[agent.id]?.answer;
+  const known = health.value.get(agent.id)?.answer;
   const rows = downstreamsOf(agent.id);
   const reason = reasonOf(agent.id);
   return html`

@@ -1,5 +1,6 @@
 /** The fields of a form that a JSON schema describes. */
 
+import { own } from '../forms.js';
 import { html, useId } from '../html.js';
 
 /**
@@ -11,7 +12,7 @@ import { html, useId } from '../html.js';
  * @param {{fields: Field[], values: any, errors: Record<string, string>}} props
  */
 export function Fields({ fields, values, errors }) {
-  return fields.map((field) => html`<${OneField} key=${field.name} field=${field} values=${values} error=${errors[field.name] ?? ''} />`);
+  return fields.map((field) => html`<${OneField} key=${field.name} field=${field} values=${values} error=${own(errors, field.name) ?? ''} />`);
 }
 
 /**
@@ -25,7 +26,7 @@ export function initialValues(fields) {
 /** @param {{field: Field, values: any, error: string}} props */
 function OneField({ field, values, error }) {
   const id = useId();
-  const value = values.value[field.name];
+  const value = own(values.value, field.name);
   const set = (/** @type {any} */ next) => (values.value = { ...values.value, [field.name]: next });
   const about = `${id}-about`;
   const common = {

@@ -250,8 +250,7 @@ function Asleep() {
  * @param {import('../call_list.js').EndedCall[]} ended the last one first
  */
 function showLast(ended) {
-  /** @type {Record<string, {text: string, at: Date}>} */
-  const last = {};
-  for (const { agent, endedAt } of ended) last[slug(agent)] ??= { text: ago(Date.now() - Date.parse(endedAt)), at: new Date(endedAt) };
-  lastCalls.value = last;
+  lastCalls.value = new Map(
+    ended.toReversed().map(({ agent, endedAt }) => [slug(agent), { text: ago(Date.now() - Date.parse(endedAt)), at: new Date(endedAt) }]),
+  );
 }

@@ -45,7 +45,7 @@ export function Registries() {
 /** @param {{url: string, onRemove: () => void}} props */
 function Entry({ url, onRemove }) {
   const count = (agents.value ?? []).filter((agent) => agent.registry === url).length;
-  const problem = registryProblems.value[url];
+  const problem = registryProblems.value.get(url);
   return html`
     <li>
       <code>${url}</code> <span class="hint">${problem ? '' : `${count} agent${count === 1 ? '' : 's'}`}</span>
