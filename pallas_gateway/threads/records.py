@@ -188,6 +188,12 @@ class ThreadNotFoundError(GatewayError):
     reason = "not_found"
 
 
+class AgentDeletedError(GatewayError):
+    """The agent of a new thread has been deleted; processes that have not noticed yet still host it."""
+
+    reason = "not_found"
+
+
 class ThreadBusyError(GatewayError):
     """Another call of the thread is still running; it may be tried again."""
 

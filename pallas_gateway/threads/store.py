@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, delete, exists, func, insert, or_, select, tuple_, update
 
-from pallas_gateway.database.tables import ID_CHARACTERS, feedback, now, steps, threads, turns
+from pallas_gateway.database.tables import ID_CHARACTERS, agents, feedback, now, steps, threads, turns
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads.question_store import forget_questions, has_checkpoint, unanswered, used_checkpoint
 from pallas_gateway.threads.quota import ROW_BYTES, Quota
@@ -17,6 +17,7 @@ from pallas_gateway.threads.records import (
     ABANDONED,
     ABANDONED_SENTENCE,
     CANCELLED,
+    AgentDeletedError,
     History,
     Lease,
     NotLatestTurnError,
@@ -95,6 +96,8 @@ class Store:
     async def create(
         self, connection: AsyncConnection, owner: str, agent: str, title: str | None = None, *, agent_id: str = ""
     ) -> ThreadRecord:
+        """Create a thread without turns; `AgentDeletedError` if its agent was deleted."""
+        await refuse_deleted_agent(connection, agent_id)
         await self._quota.refuse_beyond(connection, owner, ROW_BYTES)
         values = {"id": secrets.token_hex(ID_CHARACTERS // 2), "owner": owner, "agent": agent, "title": title}
         values["agent_id"] = agent_id
@@ -219,7 +222,8 @@ class Store:
     async def begin_thread(
         self, connection: AsyncConnection, thread: NewThread, question: Message, call_id: str
     ) -> Lease:
-        """Create a thread with its first turn, pending, and its lease, in one transaction."""
+        """Create a thread with its first turn, pending, and its lease, in one transaction; raises as `create`."""
+        await refuse_deleted_agent(connection, thread.agent_id)
         size = 2 * ROW_BYTES + Size.of(question).bytes
         await self._quota.refuse_beyond(connection, thread.owner, size)
         lease = Lease(thread.id, 1, secrets.token_hex(16))
@@ -415,6 +419,16 @@ async def refuse_deleted(connection: AsyncConnection, thread_id: str) -> None:
     """Raise `ThreadNotFoundError` unless the thread exists."""
     if (await connection.execute(select(threads.c.id).where(threads.c.id == thread_id))).one_or_none() is None:
         raise ThreadNotFoundError(f"no thread '{thread_id}'")
+
+
+async def refuse_deleted_agent(connection: AsyncConnection, agent_id: str) -> None:
+    """Raise `AgentDeletedError` if an agent of the database was deleted; it is not deleted before the transaction ends.
+
+    So who deletes the agent's threads after the agent finds all of them.
+    """
+    wanted = select(agents.c.deleted_at).where(agents.c.id == agent_id).with_for_update(read=True)
+    if agent_id and await connection.scalar(wanted) is not None:
+        raise AgentDeletedError("The agent of this thread has been deleted.")
 
 
 def is_free() -> ColumnElement[bool]:

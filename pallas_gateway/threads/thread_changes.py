@@ -22,7 +22,7 @@ from pallas_gateway.threads.records import (
     storable,
     thread_of,
 )
-from pallas_gateway.threads.store import FREED, SHOWN, is_free, refuse_deleted
+from pallas_gateway.threads.store import FREED, SHOWN, is_free, refuse_deleted, refuse_deleted_agent
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, Update
@@ -105,6 +105,7 @@ class ThreadChanges:
         """Copy a thread with its turns up to number `last` to a new thread of its owner.
 
         Raises:
+            AgentDeletedError: its agent was deleted.
             ThreadBusyError: one of these turns is being answered.
             ThreadNotFoundError: it was deleted meanwhile.
             ThreadTooLargeError: these turns are too large.
@@ -121,6 +122,7 @@ class ThreadChanges:
             row = (await sql.execute(found)).one_or_none()
             if row is None:
                 raise ThreadNotFoundError(f"no thread '{thread_id}'")
+            await refuse_deleted_agent(sql, row.agent_id)
             size = await self._checked_size(sql, wanted)
             await self._quota.refuse_beyond(sql, row.owner, size)
             values = {**row._mapping, "turns": min(last, row.turns), "bytes": size}
