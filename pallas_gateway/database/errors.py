@@ -14,6 +14,12 @@ class DatabaseUnavailableError(GatewayError):
         super().__init__("The conversations' database cannot be used now; try again in a moment.")
 
 
+class DatabaseBusyError(DatabaseUnavailableError):
+    """One transaction failed, which says nothing about the database: it took too long, or broke a rule of a table."""
+
+    reason = "busy"
+
+
 class DatabaseSchemaError(GatewayError):
     """The database's tables are newer than this version of the gateway, or older and not to be upgraded by it."""
 

@@ -269,7 +269,7 @@ class Definitions:
         """Delete the threads of deleted agents by `drop`, which is given an id; what it cannot delete stays noted."""
         for id_ in await self._read(store.with_threads_to_drop):
             await drop(id_)
-            await self._database.connections.write(partial(store.note_dropped, id_=id_))
+            await self._database.connections.write(partial(store.note_dropped, id_=id_), share="services")
 
     async def _changed(self, change: _Change, *, dry_run: bool) -> StoredAgent:
         """Make a change; one that builds on the present version does so again if that has changed meanwhile."""
@@ -388,7 +388,7 @@ class Definitions:
 
     async def _read[T](self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         self._database.refuse_unless_open()
-        return await self._database.connections.read(work)
+        return await self._database.connections.read(work, share="services")
 
     async def _written[T](self, work: Callable[[AsyncConnection], Awaitable[T]], *, dry_run: bool) -> T:
         self._database.refuse_unless_open()
@@ -402,7 +402,7 @@ class Definitions:
 
         try:
             async with self._writing:  # many changes at once would leave no moment for the writers of threads
-                result = await self._database.connections.write(counted)
+                result = await self._database.connections.write(counted, share="services")
         except _UndoneError as undone:
             return cast("T", undone.result)
         self.on_change()

@@ -93,6 +93,7 @@ def test_a_file_of_four_lines_gets_every_documented_default() -> None:
         "allowed_hosts": (),
         "allowed_origins": (),
         "max_body_bytes": 33554432,
+        "max_message_bytes": 1048576,
         "max_history_entries": 10000,
         "max_in_flight": 256,
         "queue_seconds": 5,
