@@ -7,6 +7,7 @@ knows. Within it, the rules about other agents are checked again, while no other
 from __future__ import annotations
 
 import asyncio
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -167,6 +168,7 @@ class Definitions:
         known = await self._read(store.sub_agents)
         found = [Place("name", why)] if why is not None else []
         found += await self._problems(str(name), definition, editor, (), known)
+        found += await self._read(lambda sql: self._without_place(sql, editor.owner))
         if isinstance(name, str) and why is None:
             self._refuse_taken(name, known)
         self._refuse(found)
@@ -174,7 +176,8 @@ class Definitions:
         async def written_(sql: AsyncConnection) -> StoredAgent:
             others = await store.sub_agents(sql)
             self._refuse_taken(str(name), others)
-            self._refuse(self._rules(str(name), definition, editor, (), others))
+            found = self._rules(str(name), definition, editor, (), others)
+            self._refuse([*found, *await self._without_place(sql, editor.owner)])
             return await store.add(sql, str(name), _new(editor, definition.definition))
 
         return await self._written(written_, dry_run=dry_run)
@@ -293,6 +296,8 @@ class Definitions:
         before = present.definition.get("agents", ())
         self._refuse(self._rules(change.name, definition, change.editor, before, others))
         owner = change.editor.gives_to or Owner(owner=present.owner, name=present.owner_name)
+        if owner.owner != present.owner:
+            self._refuse(await self._without_place(sql, owner.owner, path="owner"))
         is_same = definition.definition == present.definition and owner.owner == present.owner
         if is_same and not change.always:
             raise _UndoneError(present)
@@ -331,12 +336,23 @@ class Definitions:
         around = rules.Surroundings.of(configuration, visible)
         found = rules.problems(name, definition.definition, around)
         found += rules.circle(name, definition.definition, others, visible)
-        most = around.floors.most_agents
-        if name not in others and len(others) >= most:
-            found.append(Place("", f"there are {len(others)} agents in the database already; {most} may be there"))
         placed = [definition.place(one.path, one.message) for one in found]
         given = {place.path for place in definition.problems}
         return [*definition.problems, *(place for place in placed if place.path not in given)]
+
+    async def _without_place(self, sql: AsyncConnection, owner: str, *, path: str = "") -> list[Place]:
+        """Return the problems of one more agent of an owner; with a `path` it is one that is there already."""
+        gateway = self._configuration().deployment.gateway
+        most, of_owner = gateway.agents_may_use.most_agents, gateway.agents_may_use.most_agents_per_owner
+        if of_owner is None:
+            of_owner = most if gateway.auth is None else math.ceil(most / 4)
+        owners = [*(await store.owners(sql)).values()]
+        found = []
+        if len(owners) >= most and not path:
+            found.append(Place(path, f"there are {len(owners)} agents in the database already; {most} may be there"))
+        if (own := owners.count(owner)) >= of_owner:
+            found.append(Place(path, f"{own} agents have this owner already; {of_owner} may (most_agents_per_owner)"))
+        return found
 
     def _refuse(self, problems: Sequence[Place]) -> None:
         if problems:

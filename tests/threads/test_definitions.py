@@ -406,6 +406,23 @@ async def test_no_more_agents_are_made_at_once_than_there_may_be(database_url: s
         assert (await one.patch((await one.snapshot()).agents[0].name, {"title": "T"}, ANN, expected=1)).version == 2
 
 
+async def test_one_owner_has_a_part_of_the_places_also_of_agents_that_it_is_given(database_url: str) -> None:
+    auth = {"tokens": [{"name": "ann", "sha256": "0" * 64, "grants": ["create:agents"]}]}
+    released = {**RELEASED, "most_agents": 5}
+    async with definitions(database_url, configured(released, auth=auth)) as made:  # two, a quarter
+        first = await made.create("one", SIMPLE, ANN)
+        await made.create("two", SIMPLE, ANN)
+        of_ann = Place("", "2 agents have this owner already; 2 may (most_agents_per_owner)")
+        assert await refusal(made.create("three", SIMPLE, ANN)) == [of_ann]
+        assert await refusal(made.create("three", SIMPLE, ANN, dry_run=True)) == [of_ann]
+        of_bob = await made.create("three", SIMPLE, BOB)
+        given = editor("bob", gives_to=Owner(owner="key:ann", name="ann"))
+        assert await refusal(made.patch(of_bob.name, {}, given, expected=1)) == [Place("owner", of_ann.message)]
+        assert (await made.patch(first.name, {"title": "T"}, ANN, expected=1)).version == 2
+    async with definitions(database_url, configured({**released, "most_agents_per_owner": 3}, auth=auth)) as more:
+        assert (await more.create("four", SIMPLE, ANN)).name == "four"
+
+
 async def test_of_writers_that_make_the_same_name_at_once_one_succeeds(database_url: str) -> None:
     async with definitions(database_url) as one, definitions(database_url) as two:
         outcomes = await asyncio.gather(
@@ -436,7 +453,7 @@ async def test_no_thread_is_begun_with_an_agent_that_was_deleted(database_url: s
         agent = await one.definitions.create("helper", SIMPLE, ANN)
         kept = await two.threads.store.create("me", agent.name, agent_id=agent.id)
         new = NewThread("me", agent.name, agent.id)
-        await one.definitions.remove(agent.name, ANN, expected=1)
+        await one.definitions.remove(agent.name, ANN, expected=1, drops_threads=True)
         for begun in (
             two.threads.store.create("me", agent.name, agent_id=agent.id),
             two.threads.store.begin_thread(new, Message("user", "hello"), "call"),
