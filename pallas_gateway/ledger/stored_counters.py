@@ -378,7 +378,7 @@ class _Transaction:
     def _decide(self, request: _Request, counted: Sequence[tuple[Rule, StoredCounter]], at: float) -> _Answer:
         if request.tokens is not None:
             return _Answer(*charged(counted, request.tokens, at))
-        over = limits_without_room(counted, at, at, is_nested=request.entry.parent is not None)
+        over = limits_without_room(counted, at, at, request.entry)
         refused = tightest(over)
         if refused is not None or request.entry.parent is not None:
             return _Answer(refused, over)
