@@ -241,13 +241,13 @@ class Database:
 
 
 @asynccontextmanager
-async def _entered(lock: asyncio.Lock | asyncio.Semaphore, latest: float) -> AsyncIterator[None]:
+async def _entered(places: asyncio.Semaphore, latest: float) -> AsyncIterator[None]:
     async with asyncio.timeout_at(latest):
-        await lock.acquire()
+        await places.acquire()
     try:
         yield
     finally:
-        lock.release()
+        places.release()
 
 
 async def tried_again[T](transaction: Callable[[], Awaitable[T]]) -> T:

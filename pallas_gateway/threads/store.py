@@ -122,9 +122,8 @@ class Store:
     async def threads_of(self, owner: str, agent: tuple[str, str], wanted: WantedThreads) -> ThreadPage:
         """The owner's threads with an agent, by its name and id, the one last changed first."""
         name, id_ = agent
-        return await self._page(
-            and_(threads.c.owner == owner, threads.c.agent == name, threads.c.agent_id == id_), wanted
-        )
+        its = and_(threads.c.owner == owner, threads.c.agent == name, threads.c.agent_id == id_)
+        return await self._page(its, wanted)
 
     async def threads_except(
         self, owner: str, hidden: Collection[tuple[str, str]], wanted: WantedThreads
