@@ -5,6 +5,7 @@ A definition is judged when it is stored, and again whenever the configuration c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.loading.downstream_servers import DownstreamServer
     from pallas_gateway.config.model.agents_may_use import AgentsMayUseSettings
+    from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.definitions.records import Definition
 
 BOUNDS = ("max_iterations", "call_timeout_seconds", "max_tokens_per_call")
@@ -62,6 +64,22 @@ def problems(name: str, definition: Definition, around: Surroundings) -> list[Pl
         *_sub_agents(name, definition, around),
         *_bounds(definition, around),
     ]
+
+
+def without_place(owners: Sequence[str], owner: str, settings: GatewaySettings, path: str) -> list[Place]:
+    """Return the problems of one more agent of an owner; with a `path` it is one that is there already.
+
+    `owners` are those of all agents.
+    """
+    most, of_owner = settings.agents_may_use.most_agents, settings.agents_may_use.most_agents_per_owner
+    if of_owner is None:
+        of_owner = most if settings.auth is None else math.ceil(most / 4)
+    found = []
+    if len(owners) >= most and not path:
+        found.append(Place(path, f"there are {len(owners)} agents in the database already; {most} may be there"))
+    if (own := owners.count(owner)) >= of_owner:
+        found.append(Place(path, f"{own} agents have this owner already; {of_owner} may (most_agents_per_owner)"))
+    return found
 
 
 def circle(

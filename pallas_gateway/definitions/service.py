@@ -7,7 +7,6 @@ knows. Within it, the rules about other agents are checked again, while no other
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -297,7 +296,7 @@ class Definitions:
         self._refuse(self._rules(change.name, definition, change.editor, before, others))
         owner = change.editor.gives_to or Owner(owner=present.owner, name=present.owner_name)
         if owner.owner != present.owner:
-            self._refuse(await self._without_place(sql, owner.owner, path="owner"))
+            self._refuse(await self._without_place(sql, owner.owner, "owner"))
         is_same = definition.definition == present.definition and owner.owner == present.owner
         if is_same and not change.always:
             raise _UndoneError(present)
@@ -340,19 +339,9 @@ class Definitions:
         given = {place.path for place in definition.problems}
         return [*definition.problems, *(place for place in placed if place.path not in given)]
 
-    async def _without_place(self, sql: AsyncConnection, owner: str, *, path: str = "") -> list[Place]:
-        """Return the problems of one more agent of an owner; with a `path` it is one that is there already."""
-        gateway = self._configuration().deployment.gateway
-        most, of_owner = gateway.agents_may_use.most_agents, gateway.agents_may_use.most_agents_per_owner
-        if of_owner is None:
-            of_owner = most if gateway.auth is None else math.ceil(most / 4)
-        owners = [*(await store.owners(sql)).values()]
-        found = []
-        if len(owners) >= most and not path:
-            found.append(Place(path, f"there are {len(owners)} agents in the database already; {most} may be there"))
-        if (own := owners.count(owner)) >= of_owner:
-            found.append(Place(path, f"{own} agents have this owner already; {of_owner} may (most_agents_per_owner)"))
-        return found
+    async def _without_place(self, sql: AsyncConnection, owner: str, path: str = "") -> list[Place]:
+        settings = self._configuration().deployment.gateway
+        return rules.without_place([*(await store.owners(sql)).values()], owner, settings, path)
 
     def _refuse(self, problems: Sequence[Place]) -> None:
         if problems:
