@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, delete, select
 from sqlalchemy.dialects.postgresql import insert
 
-from pallas_gateway.database.connections import tried_again
+from pallas_gateway.database.connections import OPERATION_SECONDS, tried_again
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.tables import now, used_states
 from pallas_gateway.questions.used_states import StatesUnavailableError, UsedStates
@@ -95,10 +95,10 @@ class StoredStates:
             used_by = select(used_states.c.process).where(used_states.c.ticket == ticket)
             return (await sql.execute(used_by)).scalar_one_or_none() == self._process
 
-        return await self._write(written, seconds=self._use_seconds)
+        return await self._write(written, self._use_seconds)
 
-    async def _write[T](self, work: Work[T], **options: float) -> T:
-        return await tried_again(lambda: self._database.write(work, share="services", **options))
+    async def _write[T](self, work: Work[T], seconds: float = OPERATION_SECONDS) -> T:
+        return await tried_again(lambda: self._database.write(work, seconds=seconds, share="services"))
 
     async def _taken_back(self, using: asyncio.Task[bool], ticket: str) -> None:
         await asyncio.wait({using})

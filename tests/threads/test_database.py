@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from pallas_gateway.database.connections import Share
     from pallas_gateway.hosting.stored_services import StoredServices
     from tests.support.postgresql import PostgreSql
 
@@ -103,7 +104,8 @@ async def test_what_waits_too_long_fails_alone_and_other_shares_go_on(
                 await database.write(lambda sql: sql.execute(renamed), seconds=0)
         assert database.is_up
         assert database.is_late
-        for share in ("calls", "services", "long"):
+        others: tuple[Share, ...] = ("calls", "services", "long")
+        for share in others:
             await database.read(lambda sql: sql.execute(text("SELECT 1")), share=share)
         await database.try_out()
         assert not database.is_late
@@ -128,7 +130,7 @@ async def test_a_transaction_that_breaks_a_rule_of_a_table_fails_alone(
 
 
 async def test_a_database_that_stands_still_is_unavailable_once_a_try_takes_too_long(server: PostgreSql) -> None:
-    limits = {"try_again_seconds": 0.05, "try_seconds": 0.05}
+    limits: dict[str, Any] = {"try_again_seconds": 0.05, "try_seconds": 0.05}
     async with services_at(server.new_database(), **limits) as stored:
         database = stored.database.connections
         with server.hanging():

@@ -306,8 +306,8 @@ async def test_rows_that_no_longer_count_are_removed(database_url: str) -> None:
 
 async def test_no_call_stays_without_its_counter_when_time_passes_between_the_statements(database_url: str) -> None:
     def let_pass(sql: Connection, milliseconds: int) -> None:
-        for column in (tables.counted_calls.c.began_at, tables.counters.c.touched_at):
-            sql.execute(update(column.table).values({column: column - milliseconds}))
+        for table, name in ((tables.counted_calls, "began_at"), (tables.counters, "touched_at")):
+            sql.execute(update(table).values({name: table.c[name] - milliseconds}))
 
     async with replicas(database_url, 1, {"calls_per_minute": 5}) as (one,):
         await one.begin(entry())

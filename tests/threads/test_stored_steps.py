@@ -232,7 +232,7 @@ async def pages_of(threads: Threads, search: str, *, limit: int = 10) -> list[li
 
 @pytest.mark.parametrize("limits", [{"searched_bytes": 3000}, {"search_seconds": 0}])
 async def test_a_page_of_a_search_ends_within_a_long_thread_and_the_next_goes_on_there(
-    database_url: str, monkeypatch: pytest.MonkeyPatch, limits: dict[str, float]
+    database_url: str, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(searching, "WINDOW", 10)  # each turn is read alone
     monkeypatch.setattr(searching, "ROWS", 3)
