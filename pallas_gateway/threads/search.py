@@ -54,7 +54,7 @@ class Search:
     async def page(self, its: Select[Any]) -> ThreadPage:
         """Return those of the threads `its`, in their order, whose title, messages or answers have the text."""
         while True:
-            rows = deque((await self._sql.execute(_rows_behind(its, self._after).limit(ROWS))).all())
+            rows: deque[AnyRow] = deque((await self._sql.execute(_rows_behind(its, self._after).limit(ROWS))).all())
             is_last = len(rows) < ROWS
             while rows:
                 if self._is_over(rows[0]):
