@@ -106,9 +106,10 @@ class DatabaseLimits:
     Attributes:
         first_try_seconds: A start waits so long for the database; agents do not need it.
         try_again_seconds: Pause between further tries.
+        try_seconds: A try of an open database may take so long.
         busy_seconds: A writer waits so long for another one of the same SQLite file.
-        count_seconds: Longest wait for one transaction that counts calls, by kind of database; after that the database
-            is not asked until it has been tried out. Writers of SQLite have no queue: with several busy processes, one
+        count_seconds: Longest wait for one transaction that counts calls, by kind of database; after that it counts no
+            calls until it has been tried out. Writers of SQLite have no queue: with several busy processes, one
             of them may wait for seconds.
         use_seconds: A request waits so long for one attempt to use the state of its call.
         expired_seconds: What calls of killed processes have left is deleted so long after it expired,
@@ -117,6 +118,7 @@ class DatabaseLimits:
 
     first_try_seconds: float = 10.0
     try_again_seconds: float = 3.0
+    try_seconds: float = 15.0
     busy_seconds: float = 10.0
     count_seconds: Mapping[str, float] = field(default_factory=lambda: {"postgresql": 1.5, "sqlite": 5.0})
     use_seconds: float = 3.0
@@ -136,7 +138,9 @@ class ThreadLimits:
         step_bytes: Most bytes that are kept of each result of a tool, and of the arguments of each call.
         removed_threads: Threads without changes that one statement deletes.
         searched_threads: Threads that one search reads at most; the next page goes on behind them.
-        searched_bytes: The same for their bytes, of which the last thread may have more.
+        searched_bytes: The same for the bytes of their texts, of which the last turn may have more.
+        search_seconds: After this time no further turn is read.
+        long_work_seconds: A search or copy waits so long for others of its owner.
     """
 
     copied_bytes: int = 64 * 1024 * 1024
@@ -146,7 +150,9 @@ class ThreadLimits:
     step_bytes: int = 16 * 1024
     removed_threads: int = 100
     searched_threads: int = 1000
-    searched_bytes: int = 128 * 1024 * 1024
+    searched_bytes: int = 16 * 1024 * 1024
+    search_seconds: float = 5.0
+    long_work_seconds: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

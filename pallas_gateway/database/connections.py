@@ -2,9 +2,10 @@
 
 SQLite is for one machine, PostgreSQL for any number of replicas.
 
-Transactions are short: none is open while an agent works, so a few connections serve any number of calls. Each runs in
-a task of its own and is never cancelled: a cancelled statement may leave a closed connection with an open transaction,
-which blocks every other writer of SQLite.
+Transactions are short: none is open while an agent works, so a few connections serve any number of calls. What may take
+long has a share of them, so that calls and other callers do not wait for it. Each transaction runs in a task of its own
+and is never cancelled: a cancelled statement may leave a closed connection with an open transaction, which blocks every
+other writer of SQLite.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import secrets
 import sqlite3
 import time
-from contextlib import asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,17 +24,19 @@ from urllib.parse import unquote
 
 import asyncpg
 from sqlalchemy import URL, delete, event, insert
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.util import await_only
 
-from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.database.errors import DatabaseBusyError, DatabaseUnavailableError
 from pallas_gateway.database.tables import ID_CHARACTERS, now, threads
 from pallas_gateway.tasks import TaskOwner, completed
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from typing import Literal
 
     from prometheus_client import Gauge
     from sqlalchemy import Connection, QueuePool
@@ -41,9 +44,13 @@ if TYPE_CHECKING:
 
     from pallas_gateway.identity.secret import Secret
 
+    type Share = Literal["calls", "services", "threads", "long"]
     type Work[T] = Callable[[AsyncConnection], Awaitable[T]]
 
-CONNECTIONS = 10  # of one process
+SHARES: Mapping[Share, int] = {"calls": 2, "services": 2, "threads": 4, "long": 2}
+"""Connections of one process, by their use: decisions about calls; states, agents and upkeep; threads; searches in
+threads and copies of them."""
+CONNECTIONS = sum(SHARES.values())
 CONNECT_SECONDS = 5.0
 OPERATION_SECONDS = 15.0
 """A caller's longest wait for one transaction, with the wait for a connection. The transaction itself is bounded by the
@@ -53,10 +60,10 @@ _TRY_AGAIN_SECONDS = (0.2, 1.0, 3.0)  # pauses between attempts of a transaction
 TRIED_BYTES = 64 * 1024  # a full disk still takes small changes
 LONGEST_REASON = 300
 _LOCKED_SECONDS = 0.01  # pause between attempts to change a file of SQLite that another process changes
-LOWER = "pallas_lower"
-"""The function of SQLite that also makes letters other than ASCII lower case."""
 _SQLITE = "sqlite:///"
 _WRITES = {"pallas_writes": True}
+_REFUSED = (IntegrityError, DataError)
+_CONFLICTS = "40"  # the class of PostgreSQL's states for transactions that it has undone, such as one of a deadlock
 _FAILURES = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 _log = logging.getLogger("pallas.threads")
 
@@ -65,7 +72,8 @@ class Database:
     """The engine; logs changes of its availability.
 
     It is unavailable from a failed transaction to the next successful `try_out`: reads may succeed while writes fail,
-    and small writes while larger ones do.
+    and small writes while larger ones do. A transaction that takes too long, or that breaks a rule of a table, fails
+    alone; after the former the database should be tried out.
     """
 
     def __init__(
@@ -92,9 +100,16 @@ class Database:
         self._engine = _sqlite_engine(file, busy_seconds) if file else _postgresql(url.reveal(), statement_seconds)
         self._up = up.labels(self.kind) if up is not None else None
         self._set_up(True)
+        self.is_late = False
+        """A transaction took too long since the latest successful `try_out`."""
+        self.tries = 0
+        """Number of successful `try_out`."""
         self._transactions = TaskOwner()
         self._pool = cast("QueuePool", self._engine.pool)
-        self._writer = _Turns() if self.kind == "sqlite" else nullcontext()
+        self._shares = {share: asyncio.Semaphore(number) for share, number in SHARES.items()}
+        # Writers of SQLite follow each other in the order in which they came: SQLite lets them try again and again, and
+        # so many of one kind would keep those of another waiting.
+        self._writer = asyncio.Semaphore(1 if self.kind == "sqlite" else CONNECTIONS)
         self._line = asyncio.Lock()  # of those that wait for an idle connection
         self._one_less = asyncio.Event()
 
@@ -108,24 +123,29 @@ class Database:
         await self._transactions.__aexit__()
         await self._engine.dispose()
 
-    async def write[T](self, work: Work[T], *, seconds: float = OPERATION_SECONDS) -> T:
+    async def write[T](
+        self, work: Work[T], *, seconds: float = OPERATION_SECONDS, share: Share = "threads", is_trial: bool = False
+    ) -> T:
         """Run `work` in a transaction that may write, to its end even if the caller is cancelled.
 
+        With `is_trial`, every failure is one of the database.
+
         Raises:
-            DatabaseUnavailableError: the database cannot be reached, refused a statement, or did not answer within
-                `seconds`; in the last case the transaction may still be committed.
+            DatabaseBusyError: it broke a rule of a table, or had not ended after `seconds`, with the wait for a
+                connection; it may still be committed if it had begun.
+            DatabaseUnavailableError: the database cannot be reached, or refused a statement.
         """
-        return await self._completed(self._written(work), seconds)
+        return await self._completed(partial(self._written, work), seconds, share, is_trial=is_trial)
 
-    async def read[T](self, work: Work[T]) -> T:
+    async def read[T](self, work: Work[T], *, share: Share = "threads") -> T:
         """Run `work` in a transaction that only reads; otherwise as `write`."""
-        return await self._completed(self._found(work), OPERATION_SECONDS)
+        return await self._completed(partial(self._found, work), OPERATION_SECONDS, share)
 
-    async def try_out(self) -> None:
+    async def try_out(self, *, seconds: float = OPERATION_SECONDS) -> None:
         """Write and delete a row of the size of a message; the database is available if this succeeds.
 
         Raises:
-            DatabaseUnavailableError: as `write`.
+            DatabaseUnavailableError: it does not.
         """
         id_, title = secrets.token_hex(ID_CHARACTERS // 2), secrets.token_hex(TRIED_BYTES // 2)
         row = {"id": id_, "title": title, "owner": "", "agent": "", "turns": 0}
@@ -134,18 +154,20 @@ class Database:
             await sql.execute(insert(threads).values(**row, created_at=now(), updated_at=now()))
             await sql.execute(delete(threads).where(threads.c.id == id_))
 
-        await self.write(tried)
+        await self.write(tried, seconds=seconds, share="services", is_trial=True)
+        self.is_late = False
+        self.tries += 1
         if not self.is_up:
             self._set_up(True)
             _log.info("threads database available again")
 
-    async def _written[T](self, work: Work[T]) -> T:
-        async with self._writer, self._connected() as connection:
+    async def _written[T](self, work: Work[T], latest: float) -> T:
+        async with _entered(self._writer, latest), self._connected() as connection:
             await connection.execution_options(**_WRITES)
             async with connection.begin():
                 return await work(connection)
 
-    async def _found[T](self, work: Work[T]) -> T:
+    async def _found[T](self, work: Work[T], _: float) -> T:
         async with self._connected() as connection:
             return await work(connection)
 
@@ -182,19 +204,35 @@ class Database:
                     await self._one_less.wait()
                 await self._started(connection)
 
-    async def _completed[T](self, transaction: Coroutine[Any, Any, T], seconds: float) -> T:
-        try:
-            result = await completed(self._transactions.spawn(transaction, name="transaction"), seconds=seconds)
-        except _FAILURES as error:
-            self._note(error)
-            raise DatabaseUnavailableError from None  # the libraries' errors may quote the URL
-        return result
+    async def _completed[T](
+        self, transaction: Callable[[float], Awaitable[T]], seconds: float, share: Share, *, is_trial: bool = False
+    ) -> T:
+        latest = asyncio.get_running_loop().time() + seconds
 
-    def _note(self, error: BaseException) -> None:
+        async def shared() -> T:
+            async with _entered(self._shares[share], latest):
+                return await transaction(latest)
+
+        try:
+            return await completed(self._transactions.spawn(shared(), name="transaction"), seconds=seconds)
+        except _FAILURES as error:
+            raise self._noted(error, is_trial=is_trial) from None  # the libraries' errors may quote the URL
+
+    def _noted(self, error: BaseException, *, is_trial: bool) -> DatabaseUnavailableError:
         self.why_down = reason_of(error)
+        extra = {"why": self.why_down}
+        if not is_trial and _is_late(error):
+            if not self.is_late:
+                _log.warning("threads database late", extra=extra)
+            self.is_late = True
+            return DatabaseBusyError()
+        if not is_trial and _is_refused(error):
+            _log.warning("transaction refused", extra=extra)
+            return DatabaseBusyError()
         if self.is_up:
             self._set_up(False)
-            _log.error("threads database unavailable", extra={"why": self.why_down})
+            _log.error("threads database unavailable", extra=extra)
+        return DatabaseUnavailableError()
 
     def _set_up(self, is_up: bool) -> None:
         self.is_up = is_up
@@ -202,21 +240,14 @@ class Database:
             self._up.set(is_up)
 
 
-class _Turns:
-    """Lets the writers of this process into SQLite one after the other, in the order in which they came.
-
-    SQLite lets them try again and again instead, and so many of one kind would keep those of another waiting.
-    """
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-
-    async def __aenter__(self) -> None:
-        async with asyncio.timeout(OPERATION_SECONDS):
-            await self._lock.acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._lock.release()
+@asynccontextmanager
+async def _entered(places: asyncio.Semaphore, latest: float) -> AsyncIterator[None]:
+    async with asyncio.timeout_at(latest):
+        await places.acquire()
+    try:
+        yield
+    finally:
+        places.release()
 
 
 async def tried_again[T](transaction: Callable[[], Awaitable[T]]) -> T:
@@ -231,6 +262,17 @@ async def tried_again[T](transaction: Callable[[], Awaitable[T]]) -> T:
         except DatabaseUnavailableError:
             await asyncio.sleep(seconds)
     return await transaction()
+
+
+def _is_late(error: BaseException) -> bool:
+    """Return True for a time-out: of the transaction, a connection, a statement, or a lock of SQLite."""
+    code: int = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0)
+    return isinstance(error, (TimeoutError, PoolTimeoutError)) or code & 0xFF == sqlite3.SQLITE_BUSY
+
+
+def _is_refused(error: BaseException) -> bool:
+    state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
+    return isinstance(error, _REFUSED) or state.startswith(_CONFLICTS)
 
 
 def reason_of(error: BaseException) -> str:
@@ -304,15 +346,10 @@ class _DatabaseFile:
 
 def _prepare_sqlite(busy_seconds: float, connection: DBAPIConnection, _: object) -> None:
     cursor = connection.cursor()
-    connection.create_function(LOWER, 1, _lower, deterministic=True)
     _use_write_ahead_log(cursor, busy_seconds)
     for setting in ("synchronous = NORMAL", "foreign_keys = ON"):
         cursor.execute(f"PRAGMA {setting}")
     cursor.close()
-
-
-def _lower(text: str | None) -> str | None:
-    return text.lower() if text is not None else None
 
 
 def _use_write_ahead_log(cursor: DBAPICursor, busy_seconds: float) -> None:
@@ -341,7 +378,10 @@ def _begin_sqlite(connection: Connection) -> None:
 def _postgresql(url: str, statement_seconds: float) -> AsyncEngine:
     async def connect() -> Any:
         # The URL unchanged, so that it means the same as for PostgreSQL's own clients (`sslmode`, sockets).
-        connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, command_timeout=statement_seconds)
+        try:
+            connection = await asyncpg.connect(url, timeout=CONNECT_SECONDS, command_timeout=statement_seconds)
+        except TimeoutError:
+            raise ConnectionError(f"no connection within {CONNECT_SECONDS:g} s") from None
         # A machine that is lost within a transaction must not keep its locks until TCP notices.
         await connection.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
         return connection

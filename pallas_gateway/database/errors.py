@@ -9,9 +9,17 @@ class DatabaseUnavailableError(GatewayError):
     """The database cannot be used now; an operator must repair it, callers may try again."""
 
     reason = "threads_unavailable"
+    sentence = "The conversations' database cannot be used now; try again in a moment."
 
     def __init__(self) -> None:
-        super().__init__("The conversations' database cannot be used now; try again in a moment.")
+        super().__init__(self.sentence)
+
+
+class DatabaseBusyError(DatabaseUnavailableError):
+    """One transaction failed, which says nothing about the database: it took too long, or broke a rule of a table."""
+
+    reason = "busy"
+    sentence = "The database is busy; try again in a moment."
 
 
 class DatabaseSchemaError(GatewayError):

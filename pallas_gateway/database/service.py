@@ -112,14 +112,14 @@ class GatewayDatabase:
             raise DatabaseUnavailableError
 
     async def _keep(self) -> None:
-        """Open the database if it is not open, try it out while it is unavailable, and remove what has expired."""
+        """Open the database, try it out while it is unavailable or late, else remove what has expired."""
         while True:
             await asyncio.sleep(self._limits.try_again_seconds)
             try:
                 if not self._is_open:
                     await self._open(OPERATION_SECONDS)
-                elif not self.connections.is_up:
-                    await self.connections.try_out()
+                elif self.connections.is_late or not self.connections.is_up:
+                    await self.connections.try_out(seconds=self._limits.try_seconds)
                 else:
                     await self._look_after_parts()
             except DatabaseUnavailableError:
@@ -139,6 +139,6 @@ class GatewayDatabase:
         self._cleaned_at = now
 
     async def _open(self, seconds: float) -> None:
-        await self.connections.write(lambda connection: connection.run_sync(self._prepare), seconds=seconds)
+        await self.connections.write(lambda sql: sql.run_sync(self._prepare), seconds=seconds, is_trial=True)
         self._is_open = True
         await self.connections.try_out()  # it may be a standby, or full

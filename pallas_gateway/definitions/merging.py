@@ -80,7 +80,7 @@ def merged(configuration: Configuration, snapshot: Snapshot, known: Known | None
 
 def _refused(configuration: Configuration, stored: Mapping[str, StoredAgent], known: Known) -> dict[str, str]:
     """Return why agents may not run: their own reasons, else a sub-agent that may not run."""
-    around = rules.Surroundings.of(configuration, {*configuration.deployment.agents, *stored}, suggests=False)
+    around = rules.Surroundings.of(configuration, {*configuration.deployment.agents, *stored}, is_stored=True)
     named = {name: tuple(one.definition.get("agents", ())) for name, one in stored.items()}
     reasons = {name: _why_refused(configuration, one, known.parsed(one), around, named) for name, one in stored.items()}
     refused = {name: why for name, why in reasons.items() if why is not None}

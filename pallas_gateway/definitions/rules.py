@@ -5,6 +5,7 @@ A definition is judged when it is stored, and again whenever the configuration c
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.loading.downstream_servers import DownstreamServer
     from pallas_gateway.config.model.agents_may_use import AgentsMayUseSettings
+    from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.definitions.records import Definition
 
 BOUNDS = ("max_iterations", "call_timeout_seconds", "max_tokens_per_call")
@@ -36,21 +38,22 @@ class Surroundings:
         servers: under `mcp.servers`.
         agents: that can be sub-agents, of files and of the database. An editor's: those that it may run, and those
             that the agent has already; others are unknown to it.
-        suggests: name a similar agent for one that does not exist. Not where all who may view the agent read it: some
-            of them may not see the other one.
+        is_stored: the definition is stored already, and is judged by a configuration. Defaults of upper bounds do not
+            hold for it. No similar agent is named for one that does not exist: all who may view the agent read the
+            problems, and some of them may not see the other one.
     """
 
     floors: AgentsMayUseSettings
     default_model: str | None
     servers: Mapping[str, DownstreamServer]
     agents: Collection[str]
-    suggests: bool = True
+    is_stored: bool = False
 
     @classmethod
-    def of(cls, configuration: Configuration, agents: Collection[str], *, suggests: bool = True) -> Surroundings:
+    def of(cls, configuration: Configuration, agents: Collection[str], *, is_stored: bool = False) -> Surroundings:
         fastagent = configuration.fastagent
         floors = configuration.deployment.gateway.agents_may_use
-        return cls(floors, fastagent.default_model, fastagent.servers, agents, suggests)
+        return cls(floors, fastagent.default_model, fastagent.servers, agents, is_stored)
 
 
 def problems(name: str, definition: Definition, around: Surroundings) -> list[Place]:
@@ -60,8 +63,24 @@ def problems(name: str, definition: Definition, around: Surroundings) -> list[Pl
         *_servers(definition, around),
         *_tools(definition, around),
         *_sub_agents(name, definition, around),
-        *_bounds(definition, around.floors),
+        *_bounds(definition, around),
     ]
+
+
+def without_place(owners: Sequence[str], owner: str, settings: GatewaySettings, path: str) -> list[Place]:
+    """Return the problems of one more agent of an owner; with a `path` it is one that is there already.
+
+    `owners` are those of all agents.
+    """
+    most, of_owner = settings.agents_may_use.most_agents, settings.agents_may_use.most_agents_per_owner
+    if of_owner is None:
+        of_owner = most if settings.auth is None else math.ceil(most / 4)
+    found = []
+    if len(owners) >= most and not path:
+        found.append(Place(path, f"there are {len(owners)} agents in the database already; {most} may be there"))
+    if (own := owners.count(owner)) >= of_owner:
+        found.append(Place(path, f"{own} agents have this owner already; {of_owner} may (most_agents_per_owner)"))
+    return found
 
 
 def circle(
@@ -85,7 +104,7 @@ def effective(definition: Definition, floors: AgentsMayUseSettings) -> dict[str,
     """Return a valid definition with what the floors add: explicit tools, approvals, bounds in place of defaults."""
     servers = definition.get("servers", ())
     released = [f"{one}{TOOL_SEPARATOR}{glob}" for one in servers for glob in floors.servers[one].tools]
-    bounds = {key: _within(key, bound) for key in BOUNDS if (bound := getattr(floors.most, key)) is not None}
+    bounds = {key: _within(key, bound) for key, bound in _upper_bounds(floors, with_defaults=False)}
     approve = [*dict.fromkeys((*definition.get("approve", ()), *floors.approve))]
     return {"tools": released, **bounds, **definition, "approve": approve}
 
@@ -145,7 +164,7 @@ def _sub_agents(name: str, definition: Definition, around: Surroundings) -> Iter
         if one in named[:index]:
             yield Place(path, f"'{one}' stands twice")
         elif one not in around.agents and one != name:
-            yield Place(path, f"no agent '{one}'{did_you_mean(one, around.agents if around.suggests else ())}")
+            yield Place(path, f"no agent '{one}'{did_you_mean(one, () if around.is_stored else around.agents)}")
         elif not is_released(one, around.floors.agents):
             yield Place(path, _unreleased(f"agent '{one}'", "sub-agents", around.floors.agents))
         elif "." in one or TOOL_SEPARATOR in one:
@@ -154,11 +173,16 @@ def _sub_agents(name: str, definition: Definition, around: Surroundings) -> Iter
             yield Place(path, f"'{one}' is the name of a server too, which would be called instead")
 
 
-def _bounds(definition: Definition, floors: AgentsMayUseSettings) -> Iterator[Place]:
-    for key in BOUNDS:
-        bound = getattr(floors.most, key)
-        if bound is not None and definition.get(key, 0) > bound:
+def _bounds(definition: Definition, around: Surroundings) -> Iterator[Place]:
+    for key, bound in _upper_bounds(around.floors, with_defaults=not around.is_stored):
+        if definition.get(key, 0) > bound:
             yield Place(key, f"must be at most {bound:g}")
+
+
+def _upper_bounds(floors: AgentsMayUseSettings, *, with_defaults: bool) -> Iterator[tuple[str, float]]:
+    for key in BOUNDS if with_defaults else [key for key in BOUNDS if key in floors.most.model_fields_set]:
+        if (bound := getattr(floors.most, key)) is not None:
+            yield key, bound
 
 
 def _circle_of(name: str, graph: Mapping[str, Sequence[str]]) -> list[str]:

@@ -168,6 +168,7 @@ class Definitions:
         known = await self._read(store.sub_agents)
         found = [Place("name", why)] if why is not None else []
         found += await self._problems(str(name), definition, editor, (), known)
+        found += await self._read(lambda sql: self._without_place(sql, editor.owner))
         if isinstance(name, str) and why is None:
             self._refuse_taken(name, known)
         self._refuse(found)
@@ -175,7 +176,8 @@ class Definitions:
         async def written_(sql: AsyncConnection) -> StoredAgent:
             others = await store.sub_agents(sql)
             self._refuse_taken(str(name), others)
-            self._refuse(self._rules(str(name), definition, editor, (), others))
+            found = self._rules(str(name), definition, editor, (), others)
+            self._refuse([*found, *await self._without_place(sql, editor.owner)])
             return await store.add(sql, str(name), _new(editor, definition.definition))
 
         return await self._written(written_, dry_run=dry_run)
@@ -270,7 +272,7 @@ class Definitions:
         """Delete the threads of deleted agents by `drop`, which is given an id; what it cannot delete stays noted."""
         for id_ in await self._read(store.with_threads_to_drop):
             await drop(id_)
-            await self._database.connections.write(partial(store.note_dropped, id_=id_))
+            await self._database.connections.write(partial(store.note_dropped, id_=id_), share="services")
 
     async def _changed(self, change: _Change, *, dry_run: bool) -> StoredAgent:
         """Make a change; one that builds on the present version does so again if that has changed meanwhile."""
@@ -294,6 +296,8 @@ class Definitions:
         before = present.definition.get("agents", ())
         self._refuse(self._rules(change.name, definition, change.editor, before, others))
         owner = change.editor.gives_to or Owner(owner=present.owner, name=present.owner_name)
+        if owner.owner != present.owner:
+            self._refuse(await self._without_place(sql, owner.owner, "owner"))
         is_same = definition.definition == present.definition and owner.owner == present.owner
         if is_same and not change.always:
             raise _UndoneError(present)
@@ -333,12 +337,13 @@ class Definitions:
         found = rules.problems(name, definition.definition, around)
         found += rules.circle(name, definition.definition, others, visible)
         found += rules.policies_of_no_server(definition.definition, {*around.floors.servers, *visible})
-        most = around.floors.most_agents
-        if name not in others and len(others) >= most:
-            found.append(Place("", f"there are {len(others)} agents in the database already; {most} may be there"))
         placed = [definition.place(one.path, one.message) for one in found]
         given = {place.path for place in definition.problems}
         return [*definition.problems, *(place for place in placed if place.path not in given)]
+
+    async def _without_place(self, sql: AsyncConnection, owner: str, path: str = "") -> list[Place]:
+        settings = self._configuration().deployment.gateway
+        return rules.without_place([*(await store.owners(sql)).values()], owner, settings, path)
 
     def _refuse(self, problems: Sequence[Place]) -> None:
         if problems:
@@ -393,7 +398,7 @@ class Definitions:
 
     async def _read[T](self, work: Callable[[AsyncConnection], Awaitable[T]]) -> T:
         self._database.refuse_unless_open()
-        return await self._database.connections.read(work)
+        return await self._database.connections.read(work, share="services")
 
     async def _written[T](self, work: Callable[[AsyncConnection], Awaitable[T]], *, dry_run: bool) -> T:
         self._database.refuse_unless_open()
@@ -407,7 +412,7 @@ class Definitions:
 
         try:
             async with self._writing:  # many changes at once would leave no moment for the writers of threads
-                result = await self._database.connections.write(counted)
+                result = await self._database.connections.write(counted, share="services")
         except _UndoneError as undone:
             return cast("T", undone.result)
         self.on_change()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 KEPT_VERSIONS = 100
 """The newest versions of an agent, which are kept: a version may have 256 KB, and owners make any number."""
+NOTED_MILLISECONDS = 60_000
 _IS_LIVING = agents.c.deleted_at.is_(None)
 _COLUMNS = tuple(agents.c[key] for key in ("id", "name", "owner", "owner_name", "version", "created_at", "updated_at"))
 _PRESENT = (
@@ -130,7 +131,12 @@ async def with_threads_to_drop(sql: AsyncConnection) -> Sequence[str]:
 
 
 async def note_dropped(sql: AsyncConnection, id_: str) -> None:
-    await sql.execute(update(agents).where(agents.c.id == id_).values(drops_threads=False))
+    """Forget that the threads of an agent are to be deleted, a minute after it was deleted.
+
+    Until then older releases at the same database, which still host it, may begin further ones.
+    """
+    is_known = agents.c.deleted_at < now() - NOTED_MILLISECONDS
+    await sql.execute(update(agents).where(agents.c.id == id_, is_known).values(drops_threads=False))
 
 
 async def _with_version(sql: AsyncConnection, id_: str, new: NewVersion) -> StoredAgent:

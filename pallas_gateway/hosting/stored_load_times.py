@@ -35,4 +35,5 @@ class StoredLoadTimes:
             )
             return int((await sql.execute(select(loaded.c.loaded_at).where(loaded.c.digest == digest))).scalar_one())
 
-        return datetime.fromtimestamp(await self._database.connections.write(noted) / 1000, UTC)
+        moment = await self._database.connections.write(noted, share="services")
+        return datetime.fromtimestamp(moment / 1000, UTC)

@@ -57,8 +57,10 @@ class AuditedLedger:
         try:
             permit = await self._ledger.begin(entry)
         except CallLimitedError as error:
-            self.note(Decision("call", "refused", {**about, "rule": error.rule, "reason": "limited"}))
+            self.note(Decision(entry.action, "refused", {**about, "rule": error.rule, "reason": "limited"}))
             raise
+        if entry.action != "call":
+            return permit
         try:
             await self._audit.admit({"action": "call", "outcome": "allowed", **about})
         except asyncio.CancelledError:  # while it waited for the disk: its line is written
@@ -73,7 +75,8 @@ class AuditedLedger:
         if not self._audit.is_on:
             return
         facts = decision.facts
-        if (decision.action, decision.outcome) == ("call", "refused") and facts.get("caller") == ANONYMOUS_NAME:
+        is_refused = decision.action in {"call", "search", "copy"} and decision.outcome == "refused"
+        if is_refused and facts.get("caller") == ANONYMOUS_NAME:
             if (left_out := self._strangers.take(Caller(address=facts.get("address")).account)) is None:
                 return
             facts = {**facts, "left_out": left_out or None}

@@ -292,12 +292,14 @@ async def clean(sql: AsyncConnection, seconds: float) -> None:
         text(f"SELECT pg_try_advisory_xact_lock({_CLEANING})")
     ):
         return
-    latest = now() - int(seconds * 1000)
-    await sql.execute(delete(counted_calls).where(counted_calls.c.began_at < latest - _MINUTE))
+    # One moment, and the calls last: a call that stayed without its counter would have the number of a later one.
+    latest = (await sql.execute(select(now()))).scalar_one() - int(seconds * 1000) - _MINUTE
     has_lease = exists().where(call_leases.c.counter == counters.c.id)
+    has_call = exists().where(counted_calls.c.counter == counters.c.id, counted_calls.c.began_at >= latest)
     has_tokens = and_(counters.c.tokens > 0, counters.c.day >= now() // (DAY_SECONDS * 1000))
-    idle = select(counters.c.id).where(counters.c.touched_at < latest - _MINUTE, ~has_lease, ~has_tokens)
+    idle = select(counters.c.id).where(counters.c.touched_at < latest, ~has_lease, ~has_call, ~has_tokens)
     await sql.execute(delete(counters).where(counters.c.id.in_(idle.with_for_update(skip_locked=True))))
+    await sql.execute(delete(counted_calls).where(counted_calls.c.began_at < latest))
 
 
 async def clean_processes(sql: AsyncConnection, seconds: float) -> None:

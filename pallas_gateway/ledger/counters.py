@@ -260,7 +260,7 @@ class Counters:
             return lease
         now, wall, is_nested = self._clock(), self._wall_clock(), entry.parent is not None
         counted = [(rule, self._counter(rule, entry)) for rule in self._rules.matching(entry.caller, entry.agent)]
-        exceeded = limits_without_room(counted, now, wall, is_nested=is_nested)
+        exceeded = limits_without_room(counted, now, wall, entry)
         if (refused := tightest(exceeded)) is not None:
             raise refused.error()
         for one in exceeded:
@@ -335,11 +335,16 @@ class Counters:
 
 
 def limits_without_room(
-    counted: Sequence[tuple[Rule, Counting]], now: float, wall: float, *, is_nested: bool
+    counted: Sequence[tuple[Rule, Counting]], now: float, wall: float, entry: CallEntry
 ) -> list[Exceeded]:
-    """Return the limits that leave no room for a call; for a nested one, which is not counted, those of tokens."""
-    exceeded = [one for rule, counter in counted for one in _used_up(rule, counter, wall)]
-    if not is_nested:
+    """Return the limits that leave no room for a call.
+
+    For a nested one, which is not counted, those of tokens; for a search or a copy, which uses none, the others.
+    """
+    exceeded: list[Exceeded] = []
+    if entry.action == "call":
+        exceeded += [one for rule, counter in counted for one in _used_up(rule, counter, wall)]
+    if entry.parent is None:
         exceeded += [one for rule, counter in counted for one in _without_room(rule, counter, now)]
     return exceeded
 

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.telemetry.audit_state import AuditState
 
+type Action = Literal["call", "search", "copy"]
 type Outcome = Literal["ok", "error", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
 class CallEntry:
-    """A call at its admission. All values are plain, because they are sent to another process.
+    """A call at its admission, or a search in threads or a copy of one, which count as a call.
+
+    All values are plain, because they are sent to another process.
 
     Attributes:
         caller: `key:NAME`, `token:NAME` or `anonymous`.
@@ -30,6 +33,7 @@ class CallEntry:
         parent: the id of the call that makes this one; such a call counts no call.
         grant: that has allowed the call; None without `auth`.
         is_decided: the limits were decided in the database; its begin counts nothing and is not refused by a rule.
+        action: of its line in the audit log, which has of others than calls only refused ones.
     """
 
     call_id: str
@@ -41,6 +45,7 @@ class CallEntry:
     parent: str | None = None
     grant: str | None = None
     is_decided: bool = False
+    action: Action = "call"
 
     @classmethod
     def of(cls, call: Call) -> CallEntry:

@@ -19,7 +19,7 @@ from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING
 
-from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.database.errors import DatabaseBusyError, DatabaseUnavailableError
 from pallas_gateway.database.leases import RENEWALS
 from pallas_gateway.ledger import counter_rows
 from pallas_gateway.ledger.counters import MOST_COUNTERS, charged, limits_without_room, report, used_limits
@@ -110,6 +110,8 @@ class StoredCounters:
         self._unanswered: list[_Request] = []
         """Those of the present transaction."""
         self._renew_at = -math.inf
+        self._late_at = -1
+        """Number of tries of the database when a transaction took too long; it counts again after the next one."""
         self._has_leases = False
         self._rules: Rules | None = None
         self._measured: Mapping[str, float] = {}
@@ -124,11 +126,12 @@ class StoredCounters:
         await self._tasks.__aexit__()
         if self._has_leases and self.is_available:
             with suppress(DatabaseUnavailableError):
-                await self._database.write(partial(counter_rows.forget_process, process=self._process))
+                gone = partial(counter_rows.forget_process, process=self._process)
+                await self._database.write(gone, share="services")
 
     @property
     def is_available(self) -> bool:
-        return self._is_open() and self._database.is_up
+        return self._is_open() and self._database.is_up and self._database.tries > self._late_at
 
     async def begin(self, rules: Sequence[Rule], entry: CallEntry) -> int | None:
         """Count a call, and return its lease, if a rule requires one. A nested call is only decided.
@@ -195,7 +198,7 @@ class StoredCounters:
         if not self.is_available:
             raise DatabaseUnavailableError
         ids = {counter_rows.id_of(rule, account, agent): (rule, agent) for rule, agent in rules}
-        used, wall = await self._database.read(partial(counter_rows.used_of, ids=[*ids]))
+        used, wall = await self._database.read(partial(counter_rows.used_of, ids=[*ids]), share="services")
         nothing = counter_rows.Used(0, None, 0, 0)
         found = ((rule, agent, used.get(id_, nothing)) for id_, (rule, agent) in ids.items())
         return [
@@ -214,14 +217,14 @@ class StoredCounters:
         if (rules := self._rules) is None or now < self._measure_at:
             return
         self._measure_at = now + MEASURE_SECONDS
-        used = await self._database.read(counter_rows.most_used)
+        used = await self._database.read(counter_rows.most_used, share="services")
         if rules is self._rules:
             self._measured = {rule.name: counter_rows.ratio(rule, used) for rule in rules.all}
 
     async def remove_expired(self, seconds: float) -> None:
         """Delete what no longer counts, `seconds` after that."""
         for work in (counter_rows.clean, counter_rows.clean_processes):
-            await self._database.write(partial(work, seconds=seconds))
+            await self._database.write(partial(work, seconds=seconds), share="services")
 
     async def _answer(self, request: _Request) -> _Answer:
         if not self.is_available:
@@ -278,11 +281,13 @@ class StoredCounters:
         if renews:
             transaction.renewal = _Renewal(self._lease_seconds, dict(self._held))
         try:
-            while await self._database.write(transaction.run, seconds=latest - clock()):
+            while await self._database.write(transaction.run, seconds=latest - clock(), share="calls"):
                 added = partial(counter_rows.add, wanted=transaction.missing, most=self._most)
-                transaction.shared |= await self._database.write(added, seconds=latest - clock())
-        except DatabaseUnavailableError:
+                transaction.shared |= await self._database.write(added, seconds=latest - clock(), share="calls")
+        except DatabaseUnavailableError as error:
             transaction.is_given_up = True
+            if isinstance(error, DatabaseBusyError) and self._database.is_late:
+                self._late_at = self._database.tries
             raise
         if renews:
             self._renew_at = began + self._lease_seconds / RENEWALS
@@ -373,7 +378,7 @@ class _Transaction:
     def _decide(self, request: _Request, counted: Sequence[tuple[Rule, StoredCounter]], at: float) -> _Answer:
         if request.tokens is not None:
             return _Answer(*charged(counted, request.tokens, at))
-        over = limits_without_room(counted, at, at, is_nested=request.entry.parent is not None)
+        over = limits_without_room(counted, at, at, request.entry)
         refused = tightest(over)
         if refused is not None or request.entry.parent is not None:
             return _Answer(refused, over)

@@ -105,7 +105,8 @@ class StoredLedger:
         return _StoredPermit(self, entry, self.counters.hold(rules, entry), inner, is_charged=is_charged)
 
     def _note(self, entry: CallEntry, refused: CallLimitedError) -> None:
-        self.inner.note(Decision("call", "refused", {**entry.facts, "rule": refused.rule, "reason": refused.reason}))
+        facts = {**entry.facts, "rule": refused.rule, "reason": refused.reason}
+        self.inner.note(Decision(entry.action, "refused", facts))
 
 
 class _StoredPermit(Permit):

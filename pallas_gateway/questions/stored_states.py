@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, delete, select
 from sqlalchemy.dialects.postgresql import insert
 
-from pallas_gateway.database.connections import tried_again
+from pallas_gateway.database.connections import OPERATION_SECONDS, tried_again
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.tables import now, used_states
 from pallas_gateway.questions.used_states import StatesUnavailableError, UsedStates
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.database.connections import Database
+    from pallas_gateway.database.connections import Database, Work
 
 
 class StoredStates:
@@ -74,13 +74,13 @@ class StoredStates:
         """Accept the state again; if the database is away for some seconds, only at this process."""
         mine = and_(used_states.c.ticket == ticket, used_states.c.process == self._process)
         with suppress(DatabaseUnavailableError):
-            await tried_again(lambda: self._database.write(lambda sql: sql.execute(delete(used_states).where(mine))))
+            await self._write(lambda sql: sql.execute(delete(used_states).where(mine)))
         self._here.give_back(ticket)
 
     async def remove_expired(self, seconds: float) -> None:
         """Delete states `seconds` after they have expired, because clocks of replicas differ."""
         expired = delete(used_states).where(used_states.c.valid_until < now() - int(seconds * 1000))
-        await self._database.write(lambda sql: sql.execute(expired))
+        await self._database.write(lambda sql: sql.execute(expired), share="services")
 
     async def _stored(self, ticket: str, seconds: float) -> bool:
         """Add the row of a state; return whether it is one of this process."""
@@ -95,7 +95,10 @@ class StoredStates:
             used_by = select(used_states.c.process).where(used_states.c.ticket == ticket)
             return (await sql.execute(used_by)).scalar_one_or_none() == self._process
 
-        return await tried_again(lambda: self._database.write(written, seconds=self._use_seconds))
+        return await self._write(written, self._use_seconds)
+
+    async def _write[T](self, work: Work[T], seconds: float = OPERATION_SECONDS) -> T:
+        return await tried_again(lambda: self._database.write(work, seconds=seconds, share="services"))
 
     async def _taken_back(self, using: asyncio.Task[bool], ticket: str) -> None:
         await asyncio.wait({using})

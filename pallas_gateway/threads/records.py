@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from pallas_gateway.database.tables import AnyRow
 
 
-type Position = tuple[int, str]
-"""A place among threads: the time of the last change (milliseconds since 1970) and the id of the thread."""
+type Position = tuple[int, str] | tuple[int, str, int]
+"""A place among threads: the time of the last change (milliseconds since 1970) and the id of the thread; of a search
+that goes on within the thread, also the number of a turn."""
 type TurnStatus = Literal["pending", "complete", "error"]
 type Rating = Literal["good", "bad"]
 _NAME = "; name="
@@ -184,6 +185,12 @@ class CheckpointRecord:
 
 class ThreadNotFoundError(GatewayError):
     """The thread does not exist, or belongs to another owner or agent: callers cannot tell which."""
+
+    reason = "not_found"
+
+
+class AgentDeletedError(GatewayError):
+    """The agent of a new thread has been deleted; processes that have not noticed yet still host it."""
 
     reason = "not_found"
 

@@ -7,13 +7,14 @@ question. Requests at this process deliver it at once; those of other processes 
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.call import StepLog
-from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.database.errors import DatabaseBusyError, DatabaseUnavailableError
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.threads.lines import Lines
 from pallas_gateway.threads.question_store import QuestionStore
 from pallas_gateway.threads.quota import Quota
 from pallas_gateway.threads.sizes import Room
@@ -22,7 +23,7 @@ from pallas_gateway.threads.thread_changes import ThreadChanges
 from pallas_gateway.threads.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.database.leases import LeaseTerms
@@ -48,6 +49,7 @@ class Threads:
         self._turns = Turns(self._store, leases.seconds)
         self._question_store = QuestionStore(self._database)
         self._questions = ThreadQuestions(self._question_store)
+        self._long_work = Lines()
 
     async def remove_expired(self, seconds: float) -> None:
         await self._question_store.remove_expired(seconds)
@@ -82,6 +84,21 @@ class Threads:
         """Changes of threads by their owners; raises as `store`."""
         self._service.refuse_unless_open()
         return self._changes
+
+    @asynccontextmanager
+    async def long_work(self, owner: str) -> AsyncIterator[None]:
+        """Exclude other searches and copies of an owner during the block.
+
+        Raises:
+            DatabaseBusyError: they take too long.
+        """
+        latest = asyncio.get_running_loop().time() + self._limits.long_work_seconds
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(self._long_work.turn(owner, latest))
+            except TimeoutError:
+                raise DatabaseBusyError from None
+            yield
 
     @property
     def turns(self) -> Turns:

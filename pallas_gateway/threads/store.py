@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, delete, exists, func, insert, or_, select, tuple_, update
 
-from pallas_gateway.database.tables import ID_CHARACTERS, feedback, now, steps, threads, turns
+from pallas_gateway.database.tables import ID_CHARACTERS, agents, feedback, now, steps, threads, turns
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.threads.question_store import forget_questions, has_checkpoint, unanswered, used_checkpoint
 from pallas_gateway.threads.quota import ROW_BYTES, Quota
@@ -17,6 +17,7 @@ from pallas_gateway.threads.records import (
     ABANDONED,
     ABANDONED_SENTENCE,
     CANCELLED,
+    AgentDeletedError,
     History,
     Lease,
     NotLatestTurnError,
@@ -30,7 +31,7 @@ from pallas_gateway.threads.records import (
     thread_of,
     turn_of,
 )
-from pallas_gateway.threads.search import thread_contains
+from pallas_gateway.threads.search import Search
 from pallas_gateway.threads.sizes import Measured, Size, first_that_fits
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 
 _TEXTS = (turns.c.question, turns.c.question_images, turns.c.answer, turns.c.answer_images)
 _RATED = feedback.c.rating, feedback.c.note, feedback.c.rated_at
+_IS_DELETED = agents.c.deleted_at.is_not(None)
 FREED = {"lease_holder": None, "lease_until": None, "lease_process": None}
 """The columns of a thread whose lease was given back."""
 SHOWN = tuple(threads.c[name] for name in ("id", "agent", "agent_id", "title", "created_at", "updated_at", "turns"))
@@ -95,6 +97,8 @@ class Store:
     async def create(
         self, connection: AsyncConnection, owner: str, agent: str, title: str | None = None, *, agent_id: str = ""
     ) -> ThreadRecord:
+        """Create a thread without turns; `AgentDeletedError` if its agent was deleted."""
+        await refuse_deleted_agent(connection, agent_id)
         await self._quota.refuse_beyond(connection, owner, ROW_BYTES)
         values = {"id": secrets.token_hex(ID_CHARACTERS // 2), "owner": owner, "agent": agent, "title": title}
         values["agent_id"] = agent_id
@@ -115,22 +119,18 @@ class Store:
             raise ThreadNotFoundError(f"no thread '{thread_id}'")
         return thread_of(row)
 
-    @_reading
-    async def threads_of(
-        self, connection: AsyncConnection, owner: str, agent: tuple[str, str], wanted: WantedThreads
-    ) -> ThreadPage:
+    async def threads_of(self, owner: str, agent: tuple[str, str], wanted: WantedThreads) -> ThreadPage:
         """The owner's threads with an agent, by its name and id, the one last changed first."""
         name, id_ = agent
         its = and_(threads.c.owner == owner, threads.c.agent == name, threads.c.agent_id == id_)
-        return await self._page(connection, its, wanted)
+        return await self._page(its, wanted)
 
-    @_reading
     async def threads_except(
-        self, connection: AsyncConnection, owner: str, hidden: Collection[tuple[str, str]], wanted: WantedThreads
+        self, owner: str, hidden: Collection[tuple[str, str]], wanted: WantedThreads
     ) -> ThreadPage:
         """As `threads_of`, the owner's threads with all agents but those `hidden`."""
         shown = (or_(threads.c.agent != name, threads.c.agent_id != id_) for name, id_ in hidden)
-        return await self._page(connection, and_(threads.c.owner == owner, *shown), wanted)
+        return await self._page(and_(threads.c.owner == owner, *shown), wanted)
 
     @_reading
     async def file_agents_of(self, connection: AsyncConnection, owner: str) -> Sequence[str]:
@@ -138,34 +138,18 @@ class Store:
         wanted = select(threads.c.agent).where(threads.c.owner == owner, threads.c.agent_id == "").distinct()
         return (await connection.execute(wanted)).scalars().all()
 
-    async def _page(self, connection: AsyncConnection, its: ColumnElement[bool], wanted: WantedThreads) -> ThreadPage:
-        place = tuple_(threads.c.updated_at, threads.c.id)
-        order = threads.c.updated_at.desc(), threads.c.id.desc()
-        found, behind = select(*SHOWN).where(its).order_by(*order), None
-        if wanted.after is not None:
-            found = found.where(place < tuple_(*wanted.after))
+    async def _page(self, its: ColumnElement[bool], wanted: WantedThreads) -> ThreadPage:
+        found = select(*SHOWN).where(its).order_by(threads.c.updated_at.desc(), threads.c.id.desc())
         if wanted.rated:
             found = found.where(exists().where(feedback.c.thread_id == threads.c.id))
         if wanted.search is not None:
-            sizes = found.with_only_columns(threads.c.updated_at, threads.c.id, threads.c.bytes)
-            if (behind := await self._end_of_search(connection, sizes)) is not None:
-                found = found.where(place >= tuple_(*behind))
-            found = found.where(thread_contains(wanted.search, connection.dialect.name))
-        rows = [thread_of(row) for row in await connection.execute(found.limit(wanted.limit + 1))]
-        shown = tuple(rows[: wanted.limit])
-        return ThreadPage(shown, shown[-1].position if len(rows) > wanted.limit else behind)
-
-    async def _end_of_search(
-        self, connection: AsyncConnection, sizes: Select[tuple[int, str, int]]
-    ) -> tuple[int, str] | None:
-        """Return the last thread that a search reads, of those in `sizes`; None if it reads them all."""
-        total = count = 0
-        async with connection.stream(sizes.limit(self._limits.searched_threads)) as found:
-            async for row in found:
-                total, count = total + row.bytes, count + 1
-                if total >= self._limits.searched_bytes or count == self._limits.searched_threads:
-                    return row.updated_at, row.id
-        return None
+            return await self.database.read(lambda sql: Search(sql, wanted, self._limits).page(found), share="long")
+        if wanted.after is not None:
+            found = found.where(tuple_(threads.c.updated_at, threads.c.id) < tuple_(*wanted.after[:2]))
+        rows = await self.database.read(lambda sql: sql.execute(found.limit(wanted.limit + 1)))
+        page = [thread_of(row) for row in rows]
+        shown = tuple(page[: wanted.limit])
+        return ThreadPage(shown, shown[-1].position if len(page) > wanted.limit else None)
 
     @_reading
     async def turns_of(
@@ -219,7 +203,8 @@ class Store:
     async def begin_thread(
         self, connection: AsyncConnection, thread: NewThread, question: Message, call_id: str
     ) -> Lease:
-        """Create a thread with its first turn, pending, and its lease, in one transaction."""
+        """Create a thread with its first turn, pending, and its lease, in one transaction; raises as `create`."""
+        await refuse_deleted_agent(connection, thread.agent_id)
         size = 2 * ROW_BYTES + Size.of(question).bytes
         await self._quota.refuse_beyond(connection, thread.owner, size)
         lease = Lease(thread.id, 1, secrets.token_hex(16))
@@ -415,6 +400,18 @@ async def refuse_deleted(connection: AsyncConnection, thread_id: str) -> None:
     """Raise `ThreadNotFoundError` unless the thread exists."""
     if (await connection.execute(select(threads.c.id).where(threads.c.id == thread_id))).one_or_none() is None:
         raise ThreadNotFoundError(f"no thread '{thread_id}'")
+
+
+async def refuse_deleted_agent(
+    connection: AsyncConnection, agent_id: str, is_deleted: ColumnElement[bool] = _IS_DELETED
+) -> None:
+    """Raise `AgentDeletedError` if an agent of the database was deleted; it is not deleted before the transaction ends.
+
+    The deletion of its threads, which follows, therefore finds the thread of the transaction.
+    """
+    wanted = select(is_deleted).where(agents.c.id == agent_id).with_for_update(read=True)
+    if agent_id and await connection.scalar(wanted):
+        raise AgentDeletedError("The agent of this thread has been deleted.")
 
 
 def is_free() -> ColumnElement[bool]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, delete, exists, func, insert, literal, select, update
 
-from pallas_gateway.database.tables import ID_CHARACTERS, feedback, now, steps, threads, turns
+from pallas_gateway.database.tables import ID_CHARACTERS, agents, feedback, now, steps, threads, turns
 from pallas_gateway.threads.question_store import forget_questions
 from pallas_gateway.threads.quota import ROW_BYTES, Quota
 from pallas_gateway.threads.records import (
@@ -22,7 +22,7 @@ from pallas_gateway.threads.records import (
     storable,
     thread_of,
 )
-from pallas_gateway.threads.store import FREED, SHOWN, is_free, refuse_deleted
+from pallas_gateway.threads.store import FREED, SHOWN, is_free, refuse_deleted, refuse_deleted_agent
 
 if TYPE_CHECKING:
     from sqlalchemy import Column, ColumnElement, Update
@@ -105,6 +105,7 @@ class ThreadChanges:
         """Copy a thread with its turns up to number `last` to a new thread of its owner.
 
         Raises:
+            AgentDeletedError: its agent was deleted with all threads.
             ThreadBusyError: one of these turns is being answered.
             ThreadNotFoundError: it was deleted meanwhile.
             ThreadTooLargeError: these turns are too large.
@@ -121,6 +122,7 @@ class ThreadChanges:
             row = (await sql.execute(found)).one_or_none()
             if row is None:
                 raise ThreadNotFoundError(f"no thread '{thread_id}'")
+            await refuse_deleted_agent(sql, row.agent_id, agents.c.drops_threads)
             size = await self._checked_size(sql, wanted)
             await self._quota.refuse_beyond(sql, row.owner, size)
             values = {**row._mapping, "turns": min(last, row.turns), "bytes": size}
@@ -132,7 +134,7 @@ class ThreadChanges:
                 await sql.execute(insert(table).from_select([table.c.thread_id, *columns], rows))
             return thread_of(thread)
 
-        return await self._database.write(written)
+        return await self._database.write(written, share="long")
 
     async def remove(self, thread_id: str) -> None:
         """Delete a thread with its turns.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.leases import RENEWALS
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.tasks import TaskOwner, completed
+from pallas_gateway.threads.lines import Lines
 from pallas_gateway.threads.records import (
     CANCELLED,
     History,
@@ -121,7 +122,7 @@ class Turns:
     def __init__(self, store: Store, lease_seconds: float) -> None:
         self._store = store
         self._lease_seconds = lease_seconds
-        self._queues: dict[str, _Queue] = {}
+        self._lines = Lines()
         self._tasks = TaskOwner()
 
     async def close(self) -> None:
@@ -201,22 +202,12 @@ class Turns:
     async def _in_line(self, thread_id: str, seconds: float) -> AsyncIterator[float]:
         """Exclude other turns of the thread in this process during the block; yields the deadline of the wait."""
         deadline = asyncio.get_running_loop().time() + seconds
-        queue = self._queues.setdefault(thread_id, _Queue())
-        queue.length += 1
-        try:
+        async with AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout_at(deadline):
-                    await queue.lock.acquire()
+                await stack.enter_async_context(self._lines.turn(thread_id, deadline))
             except TimeoutError:
                 raise _busy() from None
-            try:
-                yield deadline
-            finally:
-                queue.lock.release()
-        finally:
-            queue.length -= 1
-            if not queue.length:
-                del self._queues[thread_id]
+            yield deadline
 
     async def _begun(self, begin: _Begin, deadline: float, *, is_first: bool) -> OpenTurn:
         now, (pause, longest) = asyncio.get_running_loop().time, POLL_SECONDS
@@ -274,14 +265,6 @@ class Turns:
                 extra = {"thread_id": turn.lease.thread_id, "turn": turn.lease.turn}
                 _log.warning("thread taken over", extra=extra)
             raise lost
-
-
-class _Queue:
-    """The waiting turns of one thread in this process, in order."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.length = 0
 
 
 def _note_if_failed(lease: Lease, writing: asyncio.Task[None]) -> None:

@@ -112,7 +112,7 @@ async def test_models_servers_with_their_tools_and_agents_are_those_that_are_rel
         "defaultModel": "passthrough",
         "agents": [{"name": "scribe", "title": "A scribe"}, {"name": "made", "title": "Made"}],
         "approve": ["notes/emit"],
-        "most": {"maxIterations": 20},
+        "most": {"maxIterations": 20, "callTimeoutSeconds": 600},
     }
 
 

@@ -557,6 +557,48 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
 }
 
 
+async def test_searches_and_copies_count_as_calls_and_an_owner_has_one_at_a_time(tmp_path: Path) -> None:
+    limits = {"rules": [{"calls_per_minute": 5}]}
+    async with serving(tmp_path, limits=limits, audit_log="audit.log") as api:
+        thread_id = (await api.chat("hello")).raise_for_status().json()["threadId"]
+        stored = api.served.gateway.stored
+        assert stored is not None
+        stored.threads._limits.long_work_seconds = 0
+        async with stored.threads.long_work("anonymous"):
+            late = [await api.get("/threads", search="HELLO"), await api.http.post(f"/threads/{thread_id}/fork")]
+        found = await api.get("/threads", search="HELLO")
+        copied = await api.http.post(f"/threads/{thread_id}/fork")
+        refused = [
+            await api.get("/agents/solo/threads", search="hello"),
+            await api.http.post(f"/threads/{thread_id}/fork"),
+            await api.chat("hello"),
+        ]
+        free = await api.get("/threads")
+    actions = [json.loads(line)["action"] for line in (tmp_path / "audit.log").read_text().splitlines()]
+    assert [(one.status_code, one.json()["error"], "Retry-After" in one.headers) for one in late] == [
+        (503, "busy", True)
+    ] * 2
+    assert [one["id"] for one in found.json()["threads"]] == [thread_id]
+    assert copied.status_code == 201
+    assert [(one.status_code, one.json()["error"], "Retry-After" in one.headers) for one in refused] == [
+        (429, "limited", True)
+    ] * 3
+    assert len(free.json()["threads"]) == 2
+    assert actions[1:-1] == ["call", "call_end", "search", "copy", "call"]
+
+
+async def test_a_message_that_is_too_long_to_be_stored_is_refused_with_the_setting(tmp_path: Path) -> None:
+    longest = "é" * 40_000
+    async with serving(tmp_path, max_message_bytes=80_000) as api:
+        refused = await api.chat(longest + "!")
+        told = (await api.chat(longest, messages=[{"role": "user", "content": longest + "!"}])).raise_for_status()
+        shown = await api.messages(told.json()["threadId"])
+        assert [one["role"] for one in api.llm.requests[-1].messages[1:]] == ["user", "user"]
+    assert (refused.status_code, refused.json()["error"]) == (413, "message_too_large")
+    assert "80000 bytes (gateway.max_message_bytes)" in refused.json()["error_description"]
+    assert [one["content"] for one in shown] == [longest, f"You said: {longest}"]
+
+
 async def test_what_cannot_be_answered_is_refused_with_a_reason_and_counted(tmp_path: Path) -> None:
     blind = Agent(model="generic.blind-threads")  # other tests of this process declare that theirs can see
     async with serving(tmp_path, agents={"solo": blind}, max_body_bytes=10_000) as api:

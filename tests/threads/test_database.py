@@ -17,14 +17,16 @@ from alembic.runtime.migration import MigrationContext
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event, text
 
+from pallas_gateway.calls.questions import Question
 from pallas_gateway.database import connections as module
 from pallas_gateway.database.connections import Database
-from pallas_gateway.database.errors import DatabaseSchemaError, DatabaseUnavailableError
+from pallas_gateway.database.errors import DatabaseBusyError, DatabaseSchemaError, DatabaseUnavailableError
 from pallas_gateway.database.migrating import VERSION_TABLE
 from pallas_gateway.database.tables import METADATA
 from pallas_gateway.hosting import gateway
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.telemetry.metrics import Metrics
+from pallas_gateway.threads.records import Lease
 from tests.support.gateway import Agent, running, write_project
 from tests.support.stored_threads import listed, services
 from tests.support.waiting import Gate, eventually
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from pallas_gateway.database.connections import Share
     from pallas_gateway.hosting.stored_services import StoredServices
     from tests.support.postgresql import PostgreSql
 
@@ -80,6 +83,61 @@ async def test_writers_of_one_process_follow_each_other_in_the_order_in_which_th
         gate.open()
         await asyncio.gather(first, *others)
     assert order == [*range(30)]
+
+
+async def test_what_waits_too_long_fails_alone_and_other_shares_go_on(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate()
+
+    async def held(_: AsyncConnection) -> None:
+        await gate.enter()
+
+    renamed = text("UPDATE pallas_threads SET title = 'new'")
+    async with services_at(database_url, try_again_seconds=3600) as stored:
+        thread = await stored.threads.store.create("me", "solo")
+        database = stored.database.connections
+        holding = [asyncio.create_task(database.read(held)) for _ in range(module.SHARES["threads"])]
+        await gate.wait_for_entered(len(holding))
+        for _ in range(2):
+            with pytest.raises(DatabaseBusyError):
+                await database.write(lambda sql: sql.execute(renamed), seconds=0)
+        assert database.is_up
+        assert database.is_late
+        others: tuple[Share, ...] = ("calls", "services", "long")
+        for share in others:
+            await database.read(lambda sql: sql.execute(text("SELECT 1")), share=share)
+        await database.try_out()
+        assert not database.is_late
+        gate.open()
+        await asyncio.gather(*holding)
+        assert (await stored.threads.store.find(thread.id, "me")).title is None
+    assert [one.message for one in caplog.records if one.name == "pallas.threads"] == ["threads database late"]
+
+
+async def test_a_transaction_that_breaks_a_rule_of_a_table_fails_alone(
+    database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with services_at(database_url, try_again_seconds=3600) as stored:
+        lost = Lease("0" * 32, 1, "holder")
+        with pytest.raises(DatabaseBusyError):  # its thread was deleted with its agent
+            await stored.threads.questions.open(lost, Question("form", "Which?", id="f00"), asyncio.Future())
+        assert stored.database.connections.is_up
+        assert (await stored.threads.store.create("me", "solo")).agent == "solo"
+    [record] = [one for one in caplog.records if one.name == "pallas.threads"]
+    assert record.message == "transaction refused"
+    assert record.__dict__["why"].startswith("IntegrityError")
+
+
+async def test_a_database_that_stands_still_is_unavailable_once_a_try_takes_too_long(server: PostgreSql) -> None:
+    limits: dict[str, Any] = {"try_again_seconds": 0.05, "try_seconds": 0.05}
+    async with services_at(server.new_database(), **limits) as stored:
+        database = stored.database.connections
+        with server.hanging():
+            with pytest.raises(DatabaseBusyError):
+                await database.write(lambda sql: sql.execute(text("SELECT 1")), seconds=0.05)
+            await eventually(lambda: not database.is_up, what="the outage")
+        await eventually(lambda: database.is_up, 60, what="the end of the outage")
 
 
 async def test_any_number_may_open_an_empty_database_at_once(database_url: str) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import insert, select, update
 
+from pallas_gateway.calls.call import Message
 from pallas_gateway.config.loading.downstream_servers import DownstreamServer
 from pallas_gateway.database import tables
 from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.definitions import store
 from pallas_gateway.definitions.errors import (
     AgentInUseError,
     AgentNotFoundError,
@@ -25,9 +27,10 @@ from pallas_gateway.definitions.records import Place
 from pallas_gateway.definitions.service import Owner
 from pallas_gateway.definitions.store import KEPT_VERSIONS
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.threads.records import AgentDeletedError, NewThread
 from tests.support.definers import RELEASED, SIMPLE, configured, definitions, editor
 from tests.support.older_tables import migrate_to, write_as_of_0006
-from tests.support.stored_threads import services, turns_of
+from tests.support.stored_threads import listed, services, turns_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -426,6 +429,23 @@ async def test_no_more_agents_are_made_at_once_than_there_may_be(database_url: s
         assert (await one.patch((await one.snapshot()).agents[0].name, {"title": "T"}, ANN, expected=1)).version == 2
 
 
+async def test_one_owner_has_a_part_of_the_places_also_of_agents_that_it_is_given(database_url: str) -> None:
+    auth = {"tokens": [{"name": "ann", "sha256": "0" * 64, "grants": ["create:agents"]}]}
+    released = {**RELEASED, "most_agents": 5}
+    async with definitions(database_url, configured(released, auth=auth)) as made:  # two, a quarter
+        first = await made.create("one", SIMPLE, ANN)
+        await made.create("two", SIMPLE, ANN)
+        of_ann = Place("", "2 agents have this owner already; 2 may (most_agents_per_owner)")
+        assert await refusal(made.create("three", SIMPLE, ANN)) == [of_ann]
+        assert await refusal(made.create("three", SIMPLE, ANN, dry_run=True)) == [of_ann]
+        of_bob = await made.create("three", SIMPLE, BOB)
+        given = editor("bob", gives_to=Owner(owner="key:ann", name="ann"))
+        assert await refusal(made.patch(of_bob.name, {}, given, expected=1)) == [Place("owner", of_ann.message)]
+        assert (await made.patch(first.name, {"title": "T"}, ANN, expected=1)).version == 2
+    async with definitions(database_url, configured({**released, "most_agents_per_owner": 3}, auth=auth)) as more:
+        assert (await more.create("four", SIMPLE, ANN)).name == "four"
+
+
 async def test_of_writers_that_make_the_same_name_at_once_one_succeeds(database_url: str) -> None:
     async with definitions(database_url) as one, definitions(database_url) as two:
         outcomes = await asyncio.gather(
@@ -449,6 +469,54 @@ async def test_a_deletion_and_a_new_user_of_the_agent_at_once_exclude_each_other
                 two.create(f"user-{turn}", with_(agents=[f"helper-{turn}"]), ANN),
             )
             assert [isinstance(one, Exception) for one in outcomes].count(True) == 1
+
+
+async def test_no_thread_is_begun_with_an_agent_that_was_deleted(database_url: str) -> None:
+    async with services(database_url, configuration=configured) as one, services(database_url) as two:
+        agent = await one.definitions.create("helper", SIMPLE, ANN)
+        kept = await two.threads.store.create("me", agent.name, agent_id=agent.id)
+        new = NewThread("me", agent.name, agent.id)
+        await one.definitions.remove(agent.name, ANN, expected=1, drops_threads=True)
+        for begun in (
+            two.threads.store.create("me", agent.name, agent_id=agent.id),
+            two.threads.store.begin_thread(new, Message("user", "hello"), "call"),
+            two.threads.changes.fork(kept.id, 1),
+        ):
+            with pytest.raises(AgentDeletedError):
+                await begun
+        assert [one.id for one in await listed(two.threads, agent=agent.name, agent_id=agent.id)] == [kept.id]
+
+
+async def test_threads_that_others_begin_while_an_agent_is_deleted_with_all_threads_are_deleted(
+    database_url: str,
+) -> None:
+    async with services(database_url, configuration=configured) as one, services(database_url) as two:
+        agent = await one.definitions.create("helper", SIMPLE, ANN)
+
+        async def deleted() -> None:
+            await one.definitions.remove(agent.name, ANN, expected=1, drops_threads=True)
+            await one.dropped_threads.drop()
+
+        beginning = [two.threads.store.create("me", agent.name, agent_id=agent.id) for _ in range(30)]
+        await asyncio.gather(*beginning[:15], deleted(), *beginning[15:], return_exceptions=True)
+        assert await listed(two.threads, agent=agent.name, agent_id=agent.id) == []
+
+
+async def test_a_deleted_agent_is_looked_for_a_minute_longer(database_url: str) -> None:
+    """A gateway of an older release may begin a thread with it."""
+    older = insert(tables.threads).values(id="0" * 32, owner="me", agent="helper", turns=0, created_at=1, updated_at=1)
+    long_ago = update(tables.agents).values(deleted_at=tables.agents.c.deleted_at - store.NOTED_MILLISECONDS)
+    async with services(database_url, configuration=configured) as one:
+        agent = await one.definitions.create("helper", SIMPLE, ANN)
+        await one.definitions.remove(agent.name, ANN, expected=1, drops_threads=True)
+        found = []
+        for _ in range(2):
+            await one.dropped_threads.drop()
+            await one.database.connections.write(lambda sql: sql.execute(older.values(agent_id=agent.id)))
+            await one.dropped_threads.remove_expired(0)
+            found.append(len(await listed(one.threads, agent=agent.name, agent_id=agent.id)))
+            await one.database.connections.write(lambda sql: sql.execute(long_ago))
+    assert found == [0, 1]
 
 
 async def test_a_database_that_was_never_there_refuses_changes(tmp_path: Path) -> None:

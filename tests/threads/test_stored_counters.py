@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, override
@@ -24,6 +25,7 @@ from pallas_gateway.database.errors import DatabaseSchemaError, DatabaseUnavaila
 from pallas_gateway.database.migrating import migrate
 from pallas_gateway.errors import CallLimitedError
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.ledger import counter_rows
 from pallas_gateway.ledger.counters import Counters
 from pallas_gateway.ledger.protocol import CallEntry
 from pallas_gateway.ledger.rules import Rules
@@ -297,6 +299,31 @@ async def test_rows_that_no_longer_count_are_removed(database_url: str) -> None:
         await one.counters.remove_expired(0)
         assert await rows(one, tables.counters) == 1
         assert await one.is_admitted(entry("key:spent"))
+
+
+async def test_no_call_stays_without_its_counter_when_time_passes_between_the_statements(database_url: str) -> None:
+    def let_pass(sql: Connection, milliseconds: int) -> None:
+        for table, name in ((tables.counted_calls, "began_at"), (tables.counters, "touched_at")):
+            sql.execute(update(table).values({name: table.c[name] - milliseconds}))
+
+    async with replicas(database_url, 1, {"calls_per_minute": 5}) as (one,):
+        await one.begin(entry())
+        await one.database.write(lambda sql: sql.run_sync(let_pass, 60_500))  # it counts 9.5 s more
+        deleted = list[str]()
+
+        def ten_seconds_pass(sql: Connection, *executed: Any) -> None:
+            if "DELETE" in executed[1]:
+                deleted.append(executed[1])
+                if len(deleted) == 1:
+                    let_pass(sql, 10_000)
+
+        engine = one.database._engine.sync_engine
+        event.listen(engine, "after_cursor_execute", ten_seconds_pass)
+        await one.database.write(partial(counter_rows.clean, seconds=10))
+        event.remove(engine, "after_cursor_execute", ten_seconds_pass)
+        assert len(deleted) == 2
+        assert await rows(one, tables.counted_calls) <= await rows(one, tables.counters)
+        assert await one.is_admitted(entry())
 
 
 async def test_a_budget_is_there_again_the_next_day(database_url: str) -> None:

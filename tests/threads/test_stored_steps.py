@@ -12,6 +12,7 @@ from sqlalchemy import insert, select, update
 
 from pallas_gateway.calls.call import Message, Step, StepLog
 from pallas_gateway.database import tables
+from pallas_gateway.threads import search as searching
 from pallas_gateway.threads.records import CANCELLED, NewThread, ThreadsFullError, TurnOutcome, WantedThreads
 from pallas_gateway.threads.sizes import Room
 from tests.support.older_tables import PICTURES, migrate_to, write_as_of_0006
@@ -215,6 +216,55 @@ async def test_a_search_reads_so_many_bytes_and_goes_on_behind_them(database_url
     assert [[one.id for one in page.threads] for page in (first, second)] == [
         [one.id] for one in sorted(made, key=lambda one: one.position, reverse=True)[:2]
     ]
+
+
+async def pages_of(threads: Threads, search: str, *, limit: int = 10) -> list[list[str]]:
+    """Return the ids of all pages of a search."""
+    pages: list[list[str]] = []
+    wanted = WantedThreads(limit, search=search)
+    while True:
+        page = await threads.store.threads_of("me", ("solo", ""), wanted)
+        pages.append([one.id for one in page.threads])
+        if page.behind is None:
+            return pages
+        wanted = WantedThreads(limit, page.behind, search)
+
+
+@pytest.mark.parametrize("limits", [{"searched_bytes": 3000}, {"search_seconds": 0}])
+async def test_a_page_of_a_search_ends_within_a_long_thread_and_the_next_goes_on_there(
+    database_url: str, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(searching, "WINDOW", 10)  # each turn is read alone
+    monkeypatch.setattr(searching, "ROWS", 3)
+    async with opened(database_url, **limits) as threads:
+        empty, long, other = [(await threads.store.create("me", "solo")).id for _ in range(3)]
+        for number in range(7):
+            await say(threads, long, f"{number}: {'late' if number > 4 else 'early'}")
+        await say(threads, other, "late")
+        late, early = await pages_of(threads, "LATE", limit=2), await pages_of(threads, "early")
+        nothing = await pages_of(threads, "nothing")
+    assert [id_ for page in late for id_ in page] == [other, long]
+    assert [id_ for page in early for id_ in page] == [long]
+    assert len(nothing) >= 3
+    assert {id_ for page in nothing for id_ in page} == set()
+    assert empty
+
+
+async def test_a_search_finds_a_text_across_the_pieces_in_which_it_is_read(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching, "WINDOW", 6)
+    monkeypatch.setattr(searching, "PIECE", 4)
+    said = "Über die Küche 0123456789"
+    async with opened(database_url) as threads:
+        thread = await threads.store.create("me", "solo")
+        await say(threads, thread.id, said)
+        parts = {said[first : first + length] for first in range(len(said)) for length in (1, 2, 5, 6, 9, 20)}
+        missed = [part for part in sorted(parts) if not await listed(threads, search=part.upper())]
+        found = [
+            text for text in ("9sai", "3 die", "Kücheü", "99", "0123456789s") if await listed(threads, search=text)
+        ]
+    assert (missed, found) == ([], [])
 
 
 async def test_no_text_takes_much_longer_to_search_for_than_another(database_url: str) -> None:

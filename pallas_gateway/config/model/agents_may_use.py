@@ -37,11 +37,12 @@ Release = Annotated[ServerRelease, WrapValidator(_release, json_schema_input_typ
 class MostSettings(Section):
     """Upper bounds for agents of the database; an agent that does not set one of these has at most the bound."""
 
-    max_iterations: Count | None = None
-    """LLM turns in one call."""
+    max_iterations: Count | None = 100
+    """LLM turns in one call. The default holds for new and changed definitions, a bound that is set here for all. \
+`null`: any number."""
 
-    call_timeout_seconds: Seconds | None = None
-    """Duration of a call."""
+    call_timeout_seconds: Seconds | None = 600
+    """Duration of a call; the default as above. `null`: any duration."""
 
     max_tokens_per_call: Count | None = None
     """Tokens of one call."""
@@ -67,6 +68,10 @@ of `tools` and `forwards`."""
 
     most_agents: CountOrZero = 100
     """Agents that the database may have."""
+
+    most_agents_per_owner: CountOrZero | None = None
+    """Those of one owner, when it creates another one or is given one. Default: a quarter of `most_agents`; without \
+`auth`, where all callers are one owner, `most_agents`."""
 
     most: MostSettings = Field(default_factory=MostSettings)
     """Upper bounds."""

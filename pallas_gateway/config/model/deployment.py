@@ -86,6 +86,10 @@ client's address and scheme are taken from their `Forwarded` or `X-Forwarded-*` 
     max_body_bytes: Count = 33554432
     """Largest request body."""
 
+    max_message_bytes: Count = 1048576
+    """Largest text of one message to a thread; a longer one is refused with 413. Images, `messages`, and calls by MCP \
+and `/v1` are limited by `max_body_bytes` alone."""
+
     max_history_entries: HistoryEntries = 10000
     """Largest number of entries of `history` (of `messages` and their parts at `/v1`) in one call, and of images. A \
 call with more is refused."""

@@ -37,7 +37,7 @@ def thread(one: ThreadRecord) -> Json:
 
 def thread_page(page: ThreadPage) -> Json:
     """One page of threads."""
-    behind = "{}.{}".format(*page.behind) if page.behind is not None else None
+    behind = ".".join(map(str, page.behind)) if page.behind is not None else None
     return {"threads": [thread(one) for one in page.threads], "nextCursor": behind}
 
 

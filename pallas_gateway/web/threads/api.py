@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import secrets
+from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -16,9 +18,11 @@ from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING
+from pallas_gateway.ledger.protocol import CallEnd, CallEntry
 from pallas_gateway.questions.elsewhere import NOT_THERE_KEY
 from pallas_gateway.threads.records import ThreadNotFoundError
 from pallas_gateway.web import access, refusals
+from pallas_gateway.web.json_pieces import JsonInPieces
 from pallas_gateway.web.streams import ServerSentEvents, while_connected
 from pallas_gateway.web.threads import answers, openapi, requests
 from pallas_gateway.web.threads.chat import Chat, owner_of
@@ -29,7 +33,7 @@ from pallas_gateway.web.threads.stored_turn import turn_in
 from pallas_gateway.web.threads.turn_run import Services
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.grants import Grants
+    from pallas_gateway.ledger.protocol import Action as ActionOfLimits
     from pallas_gateway.questions.elsewhere import NotThere
     from pallas_gateway.threads.records import ThreadRecord
     from pallas_gateway.threads.service import Threads
@@ -98,7 +103,8 @@ class ThreadsApi:
     async def _list_threads(self, request: Request, name: str) -> Response:
         wanted = requests.wanted_threads(request)
         caller, agent = await self._admitted(request, name, runs=True)
-        page = await self._threads.store.threads_of(owner_of(caller), (agent.name, agent.id), wanted)
+        async with self._counted(caller, agent.name, "search" if wanted.search else None):
+            page = await self._threads.store.threads_of(owner_of(caller), (agent.name, agent.id), wanted)
         return JSONResponse(answers.thread_page(page))
 
     async def _all_threads(self, request: Request, _: str) -> Response:
@@ -108,8 +114,29 @@ class ThreadsApi:
         hosted = {(agent.name, agent.id) for agent in self._gateway.agents.values()}
         places = hosted | {(name, "") for name in await store.file_agents_of(owner)}
         hidden = [place for place in places if not self._may_read(caller, *place)]
-        page = await store.threads_except(owner, hidden, wanted)
+        async with self._counted(caller, "", "search" if wanted.search else None):
+            page = await store.threads_except(owner, hidden, wanted)
         return JSONResponse(answers.thread_page(page))
+
+    @asynccontextmanager
+    async def _counted(self, caller: Caller, agent: str, action: ActionOfLimits | None) -> AsyncIterator[None]:
+        """Count a search or a copy as a call, and do one at a time for an owner; None is neither.
+
+        Raises:
+            CallLimitedError: a rule of `gateway.limits` refuses it.
+            DatabaseBusyError: others of the owner take too long.
+        """
+        if action is None:
+            yield
+            return
+        of_caller = caller.principal, caller.account, caller.address
+        entry = CallEntry(secrets.token_hex(8), agent, *of_caller, "threads", action=action)
+        permit = await self._gateway.running.ledger.begin(entry)
+        try:
+            async with self._threads.long_work(owner_of(caller)):
+                yield
+        finally:
+            permit.end(CallEnd("ok", action, 0.0))
 
     async def _new_thread(self, request: Request, name: str) -> Response:
         caller, agent = await self._admitted(request, name, runs=True)
@@ -126,9 +153,12 @@ class ThreadsApi:
         return JSONResponse(answers.thread(changed))
 
     async def _fork(self, request: Request, thread_id: str) -> Response:
-        thread = await self._changing(request, thread_id)
+        requests.no_parameters(request)
+        caller, thread = await self._owned(request, thread_id)
         last = requests.last_turn(await self._body(request))
-        return JSONResponse(answers.thread(await self._threads.changes.fork(thread.id, last)), status_code=201)
+        async with self._counted(caller, thread.agent, "copy"):
+            copy = await self._threads.changes.fork(thread.id, last)
+        return JSONResponse(answers.thread(copy), status_code=201)
 
     async def _remove(self, request: Request, thread_id: str) -> Response:
         thread = await self._changing(request, thread_id)
@@ -169,12 +199,12 @@ class ThreadsApi:
         requests.no_parameters(request)
         return (await self._owned(request, thread_id))[1]
 
-    async def _messages(self, request: Request, thread_id: str) -> Response:
+    async def _messages(self, request: Request, thread_id: str) -> ASGIApp:
         limit, after = requests.page(request, "after", "tools"), requests.after_turn(request)
         with_steps = requests.with_tools(request)
         _, thread = await self._owned(request, thread_id)
         page = await self._threads.store.turns_of(thread.id, limit=limit, after=after, with_steps=with_steps)
-        return JSONResponse(answers.message_page(page))
+        return JsonInPieces(answers.message_page(page))
 
     async def _chat(self, request: Request, name: str) -> ASGIApp:
         caller, agent = await self._admitted(request, name, runs=True)
@@ -225,7 +255,7 @@ class ThreadsApi:
 
     def _services(self) -> Services:
         settings = self._gateway.configuration.deployment.gateway
-        limits = settings.queue_seconds, settings.ask_seconds, settings.keep_tool_results
+        limits = settings.queue_seconds, settings.ask_seconds, settings.keep_tool_results, settings.max_message_bytes
         return Services(self._threads, self._gateway.running, self._gateway.live_turns, *limits)
 
     async def _caller(self, request: Request) -> Caller:

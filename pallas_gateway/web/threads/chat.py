@@ -50,6 +50,9 @@ class Chat:
             GatewayError: the thread or its database is not available.
         """
         request = requests.chat_request(self.body, self.agent.settings, max_entries=self.agent.max_history_entries)
+        if len(request.message.text.encode()) > (most := self.services.max_message_bytes):
+            why = f"The message has more than {most} bytes (gateway.max_message_bytes). Send a shorter one."
+            raise ThreadsApiError(why, reason="message_too_large")
         thread = await self._thread(request.thread_id, asked.caller)
         call = replace(
             asked,

@@ -29,6 +29,7 @@ _BY_REASON = {
     "lease_lost": HTTPStatus.CONFLICT,
     "limited": HTTPStatus.TOO_MANY_REQUESTS,
     "llm_timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "message_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "name_taken": HTTPStatus.CONFLICT,
     "no_answer": HTTPStatus.CONFLICT,
     "no_owner": HTTPStatus.FORBIDDEN,

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Message
     from pallas_gateway.calls.questions import Outcome
     from pallas_gateway.config.model.agents import AgentSettings
-    from pallas_gateway.threads.records import Rating, WantedThreads
+    from pallas_gateway.threads.records import Position, Rating, WantedThreads
 
 THREAD_ID = re.compile(r"[0-9a-f]{32}")
-CURSOR = re.compile(r"[0-9]{1,15}\.[0-9a-f]{32}")
-"""Start of a page of threads: `{milliseconds}.{id}` of the last thread of the page before."""
+CURSOR = re.compile(r"[0-9]{1,15}\.[0-9a-f]{32}(\.[0-9]{1,9})?")
+"""Start of a page of threads: `{milliseconds}.{id}` of the last thread of the page before, of a search with a turn."""
 LONGEST_TITLE = 200
 DEFAULT_LIMIT, MOST = 50, 200  # entries of one page
 LAST_TURN = 2**31 - 1
@@ -249,15 +249,16 @@ def with_tools(request: Request) -> bool:
     return _switch(request, "tools")
 
 
-def cursor(request: Request) -> tuple[int, str] | None:
+def cursor(request: Request) -> Position | None:
     """The start of a page of threads; raises as `page`."""
     given = request.query_params.get("cursor")
     if given is None:
         return None
     if not CURSOR.fullmatch(given):
         raise _bad("'cursor' must be the `nextCursor` of a page before.")
-    milliseconds, _, thread_id = given.partition(".")
-    return int(milliseconds), thread_id
+    milliseconds, thread_id, *turn = given.split(".")
+    place = int(milliseconds), thread_id
+    return (*place, int(turn[0])) if turn else place
 
 
 def wants_events(request: Request) -> bool:

@@ -44,6 +44,7 @@ class Services:
         queue_seconds: longest wait for another message of the thread.
         ask_seconds: time in which a turn can be resumed.
         keeps_steps: tool calls and their results are stored.
+        max_message_bytes: longest text of a message.
     """
 
     threads: Threads
@@ -52,6 +53,7 @@ class Services:
     queue_seconds: float
     ask_seconds: float
     keeps_steps: bool
+    max_message_bytes: int
 
 
 @dataclass(slots=True)

@@ -102,6 +102,12 @@ def test_narrowed_floors_refuse_what_no_longer_fits(released: dict[str, Any], wh
     assert found["helper"].startswith(why)
 
 
+def test_default_bounds_refuse_nothing_that_is_stored() -> None:
+    much = stored("helper", max_iterations=500, call_timeout_seconds=3600)
+    assert refused(much) == {}
+    assert merge(much).deployment.agents["helper"].max_iterations == 500
+
+
 def test_narrowed_floors_narrow_what_an_agent_did_not_name() -> None:
     narrowed = configured(
         {**RELEASED, "servers": {"notes": ["search"]}, "approve": ["notes/*"], "most": {"max_iterations": 2}}

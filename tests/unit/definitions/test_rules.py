@@ -128,7 +128,13 @@ def test_bounds_are_not_exceeded() -> None:
     assert problems(most, bounded) == {}
     more = {key: value + 1 for key, value in most.items()}
     assert problems(more, bounded) == {key: f"must be at most {value}" for key, value in most.items()}
-    assert problems(more) == {}
+
+
+def test_bounds_have_defaults_that_can_be_removed() -> None:
+    much = {"max_iterations": 101, "call_timeout_seconds": 601, "max_tokens_per_call": 10**9}
+    assert problems(much) == {"max_iterations": "must be at most 100", "call_timeout_seconds": "must be at most 600"}
+    unbounded = {**RELEASED, "most": {"max_iterations": None, "call_timeout_seconds": None}}
+    assert problems(much, around(unbounded)) == {}
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,18 @@ def test_a_window_does_not_depend_on_the_wall_clock() -> None:
     assert refusal(counted, entry()) is not None
 
 
+def test_a_search_counts_as_a_call_and_requires_no_tokens() -> None:
+    counted = counters(Clock(), {"calls_per_minute": 2}, {"tokens_per_day": 5})
+    counted.begin(entry())
+    counted.charge(entry(), 5)
+    search = replace(entry(agent=""), action="search")
+    assert refusal(counted, search) is None
+    assert (refused := refusal(counted, search)) is not None
+    assert refused.rule == "rule-1"
+    assert (refused := refusal(counted, entry())) is not None
+    assert refused.rule == "rule-2"
+
+
 def test_a_nested_call_counts_no_call_and_is_refused_without_a_budget() -> None:
     clock = Clock()
     counted = counters(clock, {"calls_per_minute": 1, "calls_at_once": 1, "tokens_per_day": 5, "per": "agent"})
