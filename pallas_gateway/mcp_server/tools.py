@@ -103,7 +103,8 @@ def under_another_name(tool: Tool, name: str) -> Tool:
 
 def _with_properties(tool: Tool, *, keep: Collection[str]) -> Tool:
     properties = {
-        name: {key: value for key, value in schema.items() if key in keep}
+        # The description of `params` ends with their names, which a list of many agents has no room for.
+        name: {key: str(value).partition(": {")[0] for key, value in schema.items() if key in keep}
         | ({"items": _ANY_OBJECT} if "items" in schema else {})
         for name, schema in tool.input_schema["properties"].items()
     }
