@@ -149,8 +149,9 @@ class Spent:
 class Call:
     """One call of an agent: a message to its model, or the `tool` of a downstream to run in place of it.
 
-    `history` is chronological and holds only well-formed turns; `message` is the new user turn. `nesting` counts the
-    calls above this one: those of this gateway, whose nearest is `parent_call_id`, and those that a client states.
+    `history` is chronological and holds only well-formed turns, `history_skipped` is the number of others; `message` is
+    the new user turn. `nesting` counts the calls above this one: those of this gateway, whose nearest is
+    `parent_call_id`, and those that a client states.
     `parameters` are those of the caller, until the agent that answers completes them by its defaults. `checkpoint` is
     where another process has left off, for a call that is resumed; `given` are answers to questions that it puts again,
     by their ids, or an answer that the request brings along, by the kind of its question. `began` is when, by the
@@ -162,6 +163,7 @@ class Call:
     agent: str
     message: Message
     history: tuple[Message, ...] = ()
+    history_skipped: int = 0
     conversation_id: str | None = None
     parameters: Parameters = NO_PARAMETERS
     caller: Caller = ANONYMOUS

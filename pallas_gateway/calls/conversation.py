@@ -7,17 +7,20 @@ current turn refuses the call, because the answer would be about something the u
 from __future__ import annotations
 
 import base64
+import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import PDF, Image, Message
 from pallas_gateway.calls.image_bytes import LONGEST_MARK_IN_BASE64, is_base64, why_not
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.json_size import has_too_many_values
 from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 _ROLES = ("user", "assistant")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
@@ -63,13 +66,12 @@ def current_message(text: str, images: object) -> Message:
         raise CallRefusedError(f"{error}. Send images as {{data: base64, mime_type}}.", reason="bad_image") from error
 
 
-def refuse_too_many(history: object, images: object, most: int) -> None:
+def refuse_too_many(rows: Sequence[object], images: object, most: int) -> None:
     """Refuse a call with more than `most` entries of history or images, before any of them is looked at.
 
     Raises:
         CallRefusedError: `bad_input`; says how many there are and how many may be.
     """
-    rows = history if isinstance(history, list) else []
     refuse_more_than(most, len(rows), "entries of history")
     pictures = [_length(row["images"]) for row in rows if isinstance(row, dict) and "images" in row]
     refuse_more_than(most, sum(pictures) + _length(images), "images")
@@ -82,21 +84,33 @@ def refuse_more_than(most: int, count: int, what: str) -> None:
         raise CallRefusedError(f"{why} Send the latest ones only.", reason="bad_input")
 
 
-def parse_history(history: object) -> tuple[tuple[Message, ...], Skipped]:
-    """Return the well-formed turns of `history` in order, and the skipped entries with their reasons."""
-    if history is None:
-        return (), Skipped()
-    if not isinstance(history, list):
-        return (), Skipped((SkippedRow(0, f"history must be a list, got {_kind(history)}"),), 1)
+def history_rows(history: object) -> list[Any]:
+    """Return the entries of a history, also of one as JSON text, as some clients write lists.
+
+    Raises:
+        CallRefusedError: `bad_input`; it is no list.
+    """
+    given = history
+    if isinstance(history, str) and not has_too_many_values(history.encode(errors="surrogatepass")):
+        with suppress(ValueError, RecursionError):
+            history = json.loads(history)
+    if history is not None and not isinstance(history, list):
+        why = f"A history must be a list of {{role, content}}, got {_kind(given)}."
+        raise CallRefusedError(f"{why} Send the earlier turns, oldest first.", reason="bad_input")
+    return history or []
+
+
+def parse_history(rows: Sequence[object]) -> tuple[tuple[Message, ...], Skipped]:
+    """Return the well-formed turns of a history in order, and the skipped entries with their reasons."""
     messages: list[Message] = []
     first: list[SkippedRow] = []
-    for index, row in enumerate(history):
+    for index, row in enumerate(rows):
         try:
             messages.append(_row(row))
         except MalformedError as error:
             if len(first) < MOST_SKIPPED_SHOWN:
                 first.append(SkippedRow(index, str(error)))
-    return tuple(messages), Skipped(tuple(first), len(history) - len(messages))
+    return tuple(messages), Skipped(tuple(first), len(rows) - len(messages))
 
 
 def attachment_kind(image: Image) -> str:
@@ -158,15 +172,25 @@ def _row(row: object) -> Message:
     role = row.get("role")
     if role not in _ROLES:
         raise MalformedError(f"role must be 'user' or 'assistant', got {quoted(role)}")
-    content = row.get("content")
-    if content is None:
-        raise MalformedError("content is missing")
-    if not isinstance(content, str):
-        raise MalformedError(f"content must be a string, got {_kind(content)}")
+    content = _content(row.get("content"))
     if not is_text(content):
         raise MalformedError("content holds half a surrogate pair")
     images = row.get("images")
     return Message(role, content, tuple(checked_images(images)) if images is not None else ())
+
+
+def _content(content: object) -> str:
+    """Return the text of a row: a string, or a list of text parts as in OpenAI's API."""
+    if content is None:
+        raise MalformedError("content is missing")
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise MalformedError(f"content must be a string, got {_kind(content)}")
+    texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):
+        raise MalformedError("content holds a part that is no text; send images as `images`")
+    return "\n".join(map(str, texts))
 
 
 def _image(number: int, image: object) -> Image:

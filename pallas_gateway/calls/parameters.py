@@ -7,6 +7,7 @@ are one language; what a provider makes of them is the runtime's business.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -146,15 +147,19 @@ def of_settings(settings: DefaultParameters) -> Parameters:
 def listed_schema(settings: AgentSettings) -> JsonObject | None:
     """The schema of `params` as a tool lists it: the names alone. A listing stands in the context of every model.
 
-    What it lets through, `params_schema` and `parse` may still refuse, in a sentence that says what to send.
+    The names are in the description, where `listed_names` finds them: clients warn of `propertyNames`. What the schema
+    lets through, `params_schema` and `parse` may still refuse, in a sentence that says what to send.
     """
-    if not settings.caller_params.allowed:
+    if not (names := settings.caller_params.allowed):
         return None
-    return {
-        "type": "object",
-        "propertyNames": {"enum": list(settings.caller_params.allowed)},
-        "description": "How the model answers: {temperature, …}, as in OpenAI's API.",
-    }
+    return {"type": "object", "description": f"How the model answers, as in OpenAI's API: {{{', '.join(names)}}}"}
+
+
+def listed_names(schema: Mapping[str, Any]) -> list[str]:
+    """Return the names of the parameters in a listed schema, also in one of an older gateway."""
+    older = (schema.get("propertyNames") or {}).get("enum")
+    named = re.search(r"\{([\w, ]+)\}$", str(schema.get("description")))
+    return list(map(str, older)) if isinstance(older, list) else named[1].split(", ") if named else []
 
 
 def params_schema(settings: AgentSettings) -> JsonObject | None:

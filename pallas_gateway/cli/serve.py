@@ -145,8 +145,8 @@ def announcement(gateway: Gateway) -> str:
 
 
 def _commands(gateway: Gateway, agent: str) -> list[str]:
-    """Return the lines with commands that reach the gateway from this machine."""
-    url, lines = for_this_machine(gateway.configuration), []
+    """Return the lines with commands that reach the gateway."""
+    url, lines = _url_of_commands(gateway.configuration), []
     options = "" if url == DEFAULT_URL else f" --url {url}"
     if gateway.configuration.signs_in:
         lines.append(f"Sign in:    pallas-gateway login --url {url}")
@@ -157,3 +157,13 @@ def _commands(gateway: Gateway, agent: str) -> list[str]:
         f"Talk:       pallas-gateway chat {agent}{options}",
         f"Try:        pallas-gateway call {agent} 'Hello'{options}",
     ]
+
+
+def _url_of_commands(configuration: Configuration) -> str:
+    """Return the URL of this machine, unless `login` requires the public one, for which its tokens are then stored."""
+    from pallas_gateway.client.sign_in.signing import is_same_gateway  # noqa: PLC0415  `--help` does not load it
+
+    url, auth = for_this_machine(configuration), configuration.deployment.gateway.auth
+    names_resource = configuration.signs_in and auth is not None and auth.console_send_resource
+    is_refused = names_resource and not is_same_gateway(configuration.public_base_url, url)
+    return configuration.public_base_url if is_refused else url

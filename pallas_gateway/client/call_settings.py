@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pallas_gateway.calls.parameters import schemas_by_name
+from pallas_gateway.calls.parameters import listed_names, schemas_by_name
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.model.parameters import parameter_name
 from pallas_gateway.config.problems import did_you_mean
@@ -53,9 +53,9 @@ def offered_by(input_schema: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for schema in _forms(whole):
         if isinstance(properties := schema.get("properties"), dict):
             return {str(name): one if isinstance(one, dict) else {} for name, one in properties.items()}
-        if isinstance(names := (schema.get("propertyNames") or {}).get("enum"), list):
+        if names := listed_names(schema):
             known = schemas_by_name()
-            return {str(name): known.get(str(name), {}) for name in names}
+            return {name: known.get(name, {}) for name in names}
     return {}
 
 

@@ -96,7 +96,8 @@ class AnsweredCall:
     def facts(self) -> dict[str, Any]:
         """Return `_meta["pallas/call"]`: ids, stop reason, iterations, tokens by kind, duration in seconds.
 
-        `stopped` is there if the answer is partial, `cost` if its models have prices.
+        `stopped` is there if the answer is partial, `cost` if its models have prices, `history_skipped` if entries of
+        the history were left out.
         """
         outcome, spent = self.outcome, self.reply or self.call.spent
         return {
@@ -109,6 +110,7 @@ class AnsweredCall:
             **({"cost": spent.cost} if spent.cost is not None else {}),
             "duration_seconds": round(self.seconds, 3),
             **({"stopped": self.reply.stopped} if self.reply and self.reply.stopped else {}),
+            **({"history_skipped": skipped} if (skipped := self.call.history_skipped) else {}),
         }
 
 

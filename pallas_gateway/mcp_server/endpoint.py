@@ -14,6 +14,7 @@ from mcp.shared.exceptions import NoBackChannelError
 from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData, JSONRPCError
 from starlette.responses import JSONResponse, Response
 
+from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallRefusedError
 from pallas_gateway.mcp_server import stateless_call
 from pallas_gateway.mcp_server.envelope import LONGEST_ANSWER, key_of_answers
 from pallas_gateway.mcp_server.rounds import ENDED_WITH_PROCESS
@@ -100,9 +101,15 @@ class McpEndpoint:
             process, id_ = request.continued if answer is None else (process_of(str(answer["id"])), None)
             if answer is not None and len(request.body) > LONGEST_ANSWER:
                 process = None  # refused here
-            if await self._running.elsewhere.answered_by(
-                process, request.http, request.body, send, if_cut=partial(_cut, id_)
-            ):
+            try:
+                if await self._running.elsewhere.answered_by(
+                    process, request.http, request.body, send, if_cut=partial(_cut, id_)
+                ):
+                    return
+            except CallRefusedError as error:
+                headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+                busy = _not_taken(HTTPStatus.SERVICE_UNAVAILABLE, str(error), id_, headers)
+                await busy(request.http.scope, request.receive, send)
                 return
             if answer is not None:
                 await self._take_answer(request, answer)(request.http.scope, request.receive, send)
@@ -148,7 +155,9 @@ def _cut(id_: str | int | None) -> bytes:
     return stateless_call.event(JSONRPCError(jsonrpc="2.0", id=id_, error=error))
 
 
-def _not_taken(status: HTTPStatus, message: str) -> Response:
-    """Return the response to an answer that cannot be used: by the specification, an error without an id."""
-    error = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=INVALID_REQUEST, message=message))
-    return JSONResponse(error.model_dump(exclude_none=True), status)
+def _not_taken(
+    status: HTTPStatus, message: str, id_: str | int | None = None, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return the response to a request that is refused; by the specification, without an id to an answer."""
+    error = JSONRPCError(jsonrpc="2.0", id=id_, error=ErrorData(code=INVALID_REQUEST, message=message))
+    return JSONResponse(error.model_dump(exclude_none=True), status, headers)

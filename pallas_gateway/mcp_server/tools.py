@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 
 from pallas_gateway.calls.call import CALL_META_KEY, GET_HEALTH, PARAMS_META_KEY
-from pallas_gateway.calls.conversation import current_message, is_text, parse_history, refuse_too_many
+from pallas_gateway.calls.conversation import current_message, history_rows, is_text, parse_history, refuse_too_many
 from pallas_gateway.calls.parameters import parse
 from pallas_gateway.errors import CallLimitedError, CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted
@@ -103,7 +103,8 @@ def under_another_name(tool: Tool, name: str) -> Tool:
 
 def _with_properties(tool: Tool, *, keep: Collection[str]) -> Tool:
     properties = {
-        name: {key: value for key, value in schema.items() if key in keep}
+        # The description of `params` ends with their names, which a list of many agents has no room for.
+        name: {key: str(value).partition(": {")[0] for key, value in schema.items() if key in keep}
         | ({"items": _ANY_OBJECT} if "items" in schema else {})
         for name, schema in tool.input_schema["properties"].items()
     }
@@ -157,12 +158,13 @@ def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSetting
     """
     params = ["params"] if settings.caller_params.allowed else []
     text = _checked(arguments, known=(*MESSAGE_SCHEMA["properties"], *params))
-    refuse_too_many(arguments.get("history"), arguments.get("images"), max_entries)
+    rows = history_rows(arguments.get("history"))
+    refuse_too_many(rows, arguments.get("images"), max_entries)
     parameters = parse(arguments.get("params"), settings)
-    history, skipped = parse_history(arguments.get("history"))
+    history, skipped = parse_history(rows)
     message = current_message(text, arguments.get("images"))
     warn_of_skipped(asked, skipped)
-    return replace(asked, message=message, history=history, parameters=parameters)
+    return replace(asked, message=message, history=history, history_skipped=skipped.count, parameters=parameters)
 
 
 def _checked(arguments: Mapping[str, Any], *, known: Collection[str]) -> str:

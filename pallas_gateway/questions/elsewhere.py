@@ -66,6 +66,9 @@ class Elsewhere:
             body: of the request.
             send: sends the response.
             if_cut: returns the last event of an event stream whose process ends before its response.
+
+        Raises:
+            CallRefusedError: `busy`; that process does not take the request in time.
         """
         if (take := request.scope.get(TAKE_KEY)) is not None:
             take()

@@ -258,14 +258,14 @@ class FastAgentInstance:
         if is_over and (ended := self._meter.spending.ended) is not None:
             extra = {"event": "loop_halt", "reason": ended.stop, "agent": call.agent, "call_id": call.call_id}
             _guard_log.warning("call stopped by its budget", extra=extra)
-            reply = stopped_reply(ended, self._observer.latest_text)
+            reply = stopped_reply(ended, self._observer.latest_texts)
         elif is_over:
             reply = _reply_of(generation)
             if self._is_workflow and reply.failure is None and self._observer.failed_turn is not None:
                 reply = workflow_failure(self._observer.failed_turn)
         else:
             self._abandon(call, timeout_seconds)
-            reply = deadline_reply(timeout_seconds, self._observer.latest_text)
+            reply = deadline_reply(timeout_seconds, self._observer.latest_texts)
         seen = self._observer
         seen.end_spans(reply.failure or "cancelled")
         return replace(

@@ -12,17 +12,20 @@ import asyncio
 import logging
 import marshal
 import re
+import select
 import struct
 from collections import Counter
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, override
+from weakref import WeakValueDictionary
 
+from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.questions.elsewhere import FOR_ONE_KEY, TAKE_KEY, Elsewhere, NotThere, ProcessAnswer
 from pallas_gateway.serving.sockets import BACKLOG
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from pathlib import Path
 
     from starlette.requests import Request
@@ -32,7 +35,11 @@ _NAME = re.compile(r"[0-9a-f]{8}")
 TAKEN_SECONDS = 30.0
 """Longest wait until another worker takes a request. One that hangs must not hold clients and their bodies."""
 MOST_UNTAKEN = 64
-"""Forwarded requests that one worker has not taken yet; further ones are treated as if it was gone."""
+"""Requests sent to one worker that it has not taken yet; further ones wait for their turn."""
+MOST_WAITING = 1024
+"""Requests for one worker that wait here until it takes them; further ones are refused."""
+MOST_WAITING_BYTES = 64 * 1024 * 1024
+"""Of their bodies. A request that waits alone may have more."""
 ASK_SECONDS = 2.0
 """Time for the answers of workers that are all asked."""
 MOST_ASKED_BYTES = 16 * 1024 * 1024
@@ -47,7 +54,7 @@ _SCOPE = frozenset(
 
 
 class NotHereError(Exception):
-    """A request for a call that this worker has no more, because it drains; another worker resumes the call."""
+    """A request that this worker does not take: it drains, and another worker resumes the call, or its sender left."""
 
 
 def socket_of(folder: Path, process: str) -> Path:
@@ -68,7 +75,7 @@ class Forwarding(Elsewhere):
         super().__init__(process)
         self._folder = folder
         self._draining = draining
-        self._untaken: dict[str, set[asyncio.Timeout]] = {}
+        self._queues = WeakValueDictionary[str, _Queue]()
         self._asked: Counter[str] = Counter()
         self._tasks = TaskOwner(close_seconds=0)
 
@@ -93,36 +100,28 @@ class Forwarding(Elsewhere):
     ) -> NotThere | None:
         if _NAME.fullmatch(process) is None:
             return NotThere(process)
-        waiting = self._untaken.setdefault(process, set())
-        if len(waiting) >= MOST_UNTAKEN:
-            return NotThere(process)
-        untaken = asyncio.timeout(TAKEN_SECONDS)
+        queue = self._queues.setdefault(process, _Queue())
         try:
-            async with untaken:
-                waiting.add(untaken)
-
-                def taken() -> None:
-                    waiting.discard(untaken)
-                    untaken.reschedule(None)
-
-                return await self._forwarded(process, request, body, _Response(send, taken), if_cut)
-        except TimeoutError:
-            if not untaken.expired():
+            async with AsyncExitStack() as untaken:
+                untaken.enter_context(queue.place(len(body)))
+                deadline = await untaken.enter_async_context(asyncio.timeout(TAKEN_SECONDS))
+                await untaken.enter_async_context(queue.turns)
+                return await self._forwarded(process, request, body, _Response(send, untaken.aclose), if_cut)
+        except TimeoutError as error:
+            if not deadline.expired():
                 raise
             _log.warning("worker takes no requests", extra={"worker": process})
-            return NotThere(process)
-        finally:
-            waiting.discard(untaken)
-            if not waiting:
-                self._untaken.pop(process, None)
+            raise _busy() from error
 
     async def _forwarded(
         self, process: str, request: Request, body: bytes, response: _Response, if_cut: Callable[[], bytes]
     ) -> NotThere | None:
         try:
             reader, writer = await asyncio.open_unix_connection(str(socket_of(self._folder, process)))
-        except OSError:  # it has ended, or accepts no more connections now
+        except (FileNotFoundError, ConnectionRefusedError):  # it has ended
             return NotThere(process)
+        except OSError as error:
+            raise _busy() from error
         leaving = self._tasks.spawn(_abort_when_left(request.receive, writer), name="client of a forwarded request")
         try:
             with suppress(ConnectionError):  # its end is noticed by reading
@@ -172,10 +171,10 @@ class Forwarding(Elsewhere):
         def take() -> None:
             nonlocal is_taken
             if not is_taken:
-                if self._draining():
+                if self._draining() or _has_hung_up(writer):
                     raise NotHereError
                 is_taken = True
-                writer.write(_framed(_TAKEN))
+                _put(writer, _TAKEN)
 
         async def send(message: Message) -> None:
             if not is_for_one:
@@ -192,6 +191,38 @@ class Forwarding(Elsewhere):
             writer.close()
 
 
+class _Queue:
+    """The requests that one worker has not taken yet; it lives as long as one of them.
+
+    Attributes:
+        turns: those that may be sent.
+        sizes: of the bodies of all.
+    """
+
+    def __init__(self) -> None:
+        self.turns = asyncio.Semaphore(MOST_UNTAKEN)
+        self.sizes: list[int] = []
+
+    @contextmanager
+    def place(self, size: int) -> Iterator[None]:
+        """Count the block as a request that waits.
+
+        Raises:
+            CallRefusedError: `busy`; too many wait.
+        """
+        if len(self.sizes) >= MOST_WAITING or (self.sizes and sum(self.sizes) + size > MOST_WAITING_BYTES):
+            raise _busy()
+        self.sizes.append(size)
+        try:
+            yield
+        finally:
+            self.sizes.remove(size)
+
+
+def _busy() -> CallRefusedError:
+    return CallRefusedError("The worker of this call is busy. Send the same request again in a moment.", reason="busy")
+
+
 class _Response:
     """The response of another worker on its way to the client.
 
@@ -200,8 +231,8 @@ class _Response:
         is_whole: the client was sent all of it.
     """
 
-    def __init__(self, send: Send, on_taken: Callable[[], object]) -> None:
-        """`on_taken` is called when the other worker takes the request."""
+    def __init__(self, send: Send, on_taken: Callable[[], Awaitable[object]]) -> None:
+        """`on_taken` is awaited when the other worker takes the request."""
         self.is_taken = self.is_whole = False
         self._on_taken = on_taken
         self._start: Message | None = None
@@ -212,7 +243,7 @@ class _Response:
         while not self.is_whole and (message := await _read(reader)) is not None:
             if not self.is_taken:
                 self.is_taken = True
-                self._on_taken()
+                await self._on_taken()
             if message["type"] == "http.response.start":
                 self._start = message
             if message != _TAKEN:
@@ -266,19 +297,28 @@ async def _abort_when_left(receive: Receive, writer: asyncio.StreamWriter) -> No
         writer.transport.abort()
 
 
-def _framed(value: Any) -> bytes:
-    data = marshal.dumps(value)  # plain values, between processes of the same program
-    return _LENGTH.pack(len(data)) + data
-
-
 async def _write(writer: asyncio.StreamWriter, value: Any) -> None:
     """Write a value, and wait until the other worker has read most of what came before.
 
     Raises:
         ConnectionError: the connection has ended.
     """
-    writer.write(_framed(value))
+    _put(writer, value)
     await writer.drain()
+
+
+def _put(writer: asyncio.StreamWriter, value: Any) -> None:
+    if writer.transport.is_closing():  # uvloop raises a `RuntimeError` then
+        raise ConnectionResetError
+    data = marshal.dumps(value)  # plain values, between processes of the same program
+    writer.write(_LENGTH.pack(len(data)) + data)
+
+
+def _has_hung_up(writer: asyncio.StreamWriter) -> bool:
+    """Return True if the other side has closed its socket, also before the event loop notices it."""
+    hung_up = select.poll()
+    hung_up.register(writer.get_extra_info("socket"), 0)
+    return bool(hung_up.poll(0))
 
 
 async def _read(reader: asyncio.StreamReader, most_bytes: int | None = None) -> Any:

@@ -101,6 +101,31 @@ def test_the_command_reaches_the_gateway_from_this_machine(
     ]
 
 
+SIGNS_IN = {
+    "console_client_id": "pallas",
+    "jwt": {"issuer": "https://login.example.com", "jwks_uri": "https://login.example.com/jwks"},
+}
+
+
+@pytest.mark.parametrize(
+    ("auth", "url"),
+    [
+        ({}, "https://agents.example.com/x"),
+        ({"console_send_resource": False}, "http://localhost:24200"),  # no token is refused then
+    ],
+)
+def test_the_commands_have_the_url_at_which_people_can_sign_in(
+    lines: Announced, auth: dict[str, Any], url: str
+) -> None:
+    gateway = gateway_of(up={"a": True}, public_url="https://agents.example.com/x", auth={**SIGNS_IN, **auth})
+    option = "" if url.endswith(":24200") else f" --url {url}"
+    assert lines(gateway)[-3:] == [
+        f"Sign in:    pallas-gateway login --url {url}",
+        f"Talk:       pallas-gateway chat a{option}",
+        f"Try:        pallas-gateway call a 'Hello'{option}",
+    ]
+
+
 @pytest.mark.parametrize(
     ("client", "expected"),
     [
@@ -123,8 +148,7 @@ def test_the_command_reaches_the_gateway_from_this_machine(
     ids=["sign-in", "token"],
 )
 def test_people_are_told_how_to_be_known(lines: Announced, client: dict[str, str], expected: list[str]) -> None:
-    jwt = {"issuer": "https://login.example.com", "jwks_uri": "https://login.example.com/jwks"}
-    printed = lines(gateway_of(up={"a": True}, auth={"jwt": jwt, **client}))
+    printed = lines(gateway_of(up={"a": True}, auth={"jwt": SIGNS_IN["jwt"], **client}))
     assert printed[printed.index("Console:    http://localhost:24200/console/") + 1 :] == expected
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ from pallas_gateway.client.gateway_client import (
     fetch_readiness,
     fetch_server_tools,
 )
+from pallas_gateway.client.sign_in import authorization_server, renewal
 from pallas_gateway.client.sign_in.authorization_server import Offer, login_of
 from pallas_gateway.client.sign_in.logins import Login, Logins, LoginsError, default_path, gateway_key
 from pallas_gateway.client.sign_in.stored_tokens import is_signed_in, stored_token
@@ -25,12 +27,13 @@ from pallas_gateway.errors import GatewayError
 from tests.support.downstreams import Recorder, stateless_downstream
 from tests.support.listener import reserved_port, serve_app
 from tests.support.tokens import forge, keys_of
+from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 TOKEN = "token-of-the-sign-in"
 ELSEWHERE = "127.0.0.2"
@@ -147,6 +150,99 @@ async def test_an_open_connection_sends_the_renewed_token(logins: Logins) -> Non
     sent = [request.headers.get("authorization") for request in server.recorder.requests]
     assert sent[0] == f"Bearer {TOKEN}"
     assert sent[-1] == "Bearer renewed"
+
+
+class Issuer:
+    """An authorization server that gives `renewed` for a refresh token once its gate is open."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.gate = Gate()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/token":
+            await self.gate.enter()
+        names = ("authorization_endpoint", "token_endpoint")
+        metadata = {"issuer": self.url, **dict.fromkeys(names, f"{self.url}/token")}
+        tokens = {"access_token": "renewed", "token_type": "Bearer", "expires_in": 600, "refresh_token": "next"}
+        answer = tokens if scope["path"] == "/token" else metadata
+        await JSONResponse(answer)(scope, receive, send)
+
+
+@asynccontextmanager
+async def issuer(logins: Logins, *, valid_seconds: float = 300) -> AsyncGenerator[Issuer]:
+    """An authorization server, of which a token for `http://a` is to be renewed."""
+    with reserved_port() as port:
+        one = Issuer(f"http://127.0.0.1:{port}")
+        async with serve_app(one, port=port):
+            async with logins.locked():
+                logins.put("http://a", Login(one.url, "pallas", None, TOKEN, time.time() + valid_seconds, 0, "refresh"))
+            yield one
+            one.gate.open()
+
+
+async def test_a_valid_token_is_used_while_its_renewal_takes_long_and_the_renewal_is_stored_later(
+    logins: Logins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewal, "WAIT_SECONDS", 0.05)
+    async with issuer(logins) as server:
+        assert await stored_token("http://a") == TOKEN
+        await server.gate.wait_for_entered()
+        assert await stored_token("http://a") == TOKEN  # without a wait for the lock that the first one holds
+        server.gate.open()
+        await eventually(lambda: logins.all()["http://a"].refresh_token == "next", what="the end of the renewal")
+        assert await stored_token("http://a") == "renewed"
+    assert len(server.gate.entered) == 1
+
+
+async def silent(scope: Scope, receive: Receive, send: Send) -> None:
+    assert scope["type"] == "http"  # not the lifespan
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@pytest.mark.parametrize("app", [silent, JSONResponse({}, 503)])
+async def test_a_server_that_does_not_answer_is_not_asked_again_for_a_while_by_any_process(
+    app: ASGIApp, logins: Logins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewal, "WAIT_SECONDS", 0.2)
+    recorder = Recorder(app)
+    with reserved_port() as port:
+        async with serve_app(recorder, port=port):
+            valid = Login(f"http://127.0.0.1:{port}", "pallas", None, TOKEN, time.time() + 300, 0, "refresh")
+            async with logins.locked():
+                logins.put("http://a", valid)
+            assert await stored_token("http://a") == TOKEN
+            await eventually(lambda: logins.all()["http://a"].renew_at != 0, what="the pause")
+            asked = len(recorder.requests)
+            assert await stored_token("http://a") == TOKEN
+            assert len(recorder.requests) == asked > 0
+            pause = logins.all()["http://a"].renew_at
+            assert pause == pytest.approx(time.time() + renewal.PAUSE_SECONDS, abs=25)
+            async with logins.locked():
+                logins.put("http://a", replace(valid, expires_at=0, renew_at=pause))
+            monkeypatch.setattr(authorization_server, "REGISTRY_SECONDS", 0.2)
+            with pytest.raises(GatewayError):  # it has ended, so it is renewed although the pause has not
+                await stored_token("http://a")
+
+
+@pytest.mark.parametrize("valid_seconds", [300, -1])
+async def test_a_command_that_ends_within_a_renewal_stores_the_next_refresh_token(
+    valid_seconds: float, logins: Logins
+) -> None:
+    """As with Ctrl-C, which cancels the task of a command and ends its event loop."""
+    loop = asyncio.get_running_loop()
+    async with issuer(logins, valid_seconds=valid_seconds) as server:
+
+        async def command() -> None:
+            asking = asyncio.create_task(stored_token("http://a"))
+            entered = asyncio.run_coroutine_threadsafe(server.gate.wait_for_entered(), loop)
+            await asyncio.wrap_future(entered)
+            asking.cancel()
+            loop.call_soon_threadsafe(server.gate.open)
+
+        await asyncio.to_thread(asyncio.run, command())
+        assert logins.all()["http://a"].refresh_token == "next"
 
 
 async def test_a_renewal_that_is_removed_meanwhile_ends_the_sign_in(

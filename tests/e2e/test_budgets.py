@@ -389,6 +389,31 @@ async def test_the_budget_of_a_call_includes_nested_calls_three_deep(tmp_path: P
     assert answer.meta["usage"]["input"] == 80  # its own
 
 
+def several(request: LlmRequest) -> Turn:
+    """`top` asks three agents at once, without a word; each finds something and works on."""
+    if speaker(request) == "top":
+        return call_tools([("low__send_message", {"message": f"part {number}"}) for number in range(3)], usage=TURN)
+    if turns_so_far(request):
+        return busy(request)
+    return call_tools([("tools__echo", {"text": "x"})], text=f"Found {request.last_user_text}.", usage=TURN)
+
+
+async def test_a_call_has_what_parallel_agents_had_when_a_common_budget_ended_them(tmp_path: Path) -> None:
+    agents = {
+        "top": Agent(["low"], settings={"depends_on": ["low"], "max_tokens_per_call": 400}),
+        "low": Agent(["tools"]),
+    }
+    async with stage(tmp_path, several, agents) as staged:
+        answer = await ask(staged.url("top"))
+        await until_idle(staged.served)
+    assert (answer.is_error, answer.meta["stop_reason"]) == (False, "budget")
+    found, stopped, sentence = answer.text.partition("[Stopped: ")
+    assert found == "low: Found part 0.low: Found part 1.low: Found part 2."
+    assert stopped
+    assert sentence.startswith("a call of the agent 'top' has used 400 tokens")
+    assert sentence.endswith("This answer is partial.]")
+
+
 async def test_a_nested_call_has_the_budget_of_its_own_agent_as_well(tmp_path: Path) -> None:
     agents = chain_of({"max_tokens_per_call": 700}, {}, {"max_tokens_per_call": 200})
     async with stage(tmp_path, three_deep, agents) as staged:

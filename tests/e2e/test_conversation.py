@@ -112,7 +112,7 @@ MALFORMED_ROWS: list[tuple[Any, str]] = [
     ({"role": "user"}, "content"),
     ({"role": "user", "content": None}, "content"),
     ({"role": "user", "content": 7}, "content"),
-    ({"role": "user", "content": [{"type": "text", "text": "parts"}]}, "content"),
+    ({"role": "user", "content": [{"type": "image_url", "text": "parts"}]}, "content"),
     ({"role": "user", "content": "text", "images": "no list"}, "images"),
     ({"role": "user", "content": "text", "images": ["no object"]}, "image 1"),
     ({"role": "user", "content": "text", "images": [{"mime_type": "image/png"}]}, "data"),
@@ -139,6 +139,7 @@ async def test_every_kind_of_malformed_row_is_skipped_with_a_warning_that_names_
     assert (warning["levelname"], warning["entries"]) == ("WARNING", len(rows))
     first = warning["first"]
     assert [row["index"] for row in first] == list(range(2, 2 + len(rows)))
+    assert answer.meta["history_skipped"] == len(rows)
     assert [why for (_, why), row in zip(MALFORMED_ROWS, first, strict=True) if why not in row["why"]] == []
     ids = (warning["agent"], warning["conversation_id"], warning["call_id"])
     assert ids == ("scribe", "c-7", answer.meta["call_id"])

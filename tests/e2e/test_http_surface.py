@@ -446,7 +446,7 @@ HOSTILE_PATHS = [
 async def test_no_request_adds_a_label_to_the_metrics(tmp_path: Path) -> None:
     async with echo_gateway(tmp_path) as (served, http):
         await ask(served.url("echo"))
-        await ask(served.url("echo"), history=7, images="none")
+        await ask(served.url("echo"), history=[7], images="none")
         before = await _samples(http)
         answers = [
             await http.request(method, path, json=CALL) for path in HOSTILE_PATHS for method in ("GET", "POST", "BREW")

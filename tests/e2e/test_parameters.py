@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pytest
 
+from pallas_gateway.calls.parameters import listed_names
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.gateway import Agent, until_idle
@@ -79,8 +80,8 @@ async def schema_of(staged: Stage, agent: str) -> dict[str, Any]:
 
 def names_in(schema: dict[str, Any]) -> list[str]:
     """The parameters that a tool lists."""
-    names: list[str] = schema["properties"]["params"]["propertyNames"]["enum"]
-    return names
+    assert schema["properties"]["params"].keys() == {"type", "description"}  # clients warn of rarer keys
+    return listed_names(schema["properties"]["params"])
 
 
 async def test_the_request_counts_before_the_agents_defaults_and_nothing_stays_for_the_next_call(
@@ -163,8 +164,6 @@ async def test_the_tools_schema_shows_exactly_what_this_agents_callers_may_set_a
         assert solo["properties"].keys() - closed["properties"].keys() == {"params"}
         assert names_in(some) == ["max_tokens", "system_override", "model"]
         jsonschema.validate({"message": "hi", "params": {"model": MODELS[1], "max_tokens": None}}, some)
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({"message": "hi", "params": {"temperature": 1}}, some)
 
         staged.served.project.edit(lambda file: file["agents"]["open"].update(caller_params=["seed"], models=[]))
         staged.served.project.edit(lambda file: file["agents"]["solo"].update(default_params={"seed": 8}))

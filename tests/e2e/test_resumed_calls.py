@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pallas_gateway.workers import forwarding
 from tests.support.askable_callers import (
     CAN_BE_ASKED,
     INVALID_PARAMS,
@@ -264,6 +265,21 @@ async def test_a_process_that_drains_leaves_its_waiting_calls_to_the_others(tmp_
         one.gateway.running.drain()
         refused = await asked.repeat()  # with the state, which stays good
         assert (refused.status, int(refused.headers["retry-after"]) > 0) == (503, True)
+        assert '"Ada"' in answer_of(await asked.repeat(url=two.url("user"))).text
+        assert len(downstream.answers) == 1
+
+
+async def test_a_process_that_is_busy_has_answers_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with (
+        asking_downstream("modern") as downstream,
+        neighbours(tmp_path, downstream.url, calls_the_tool_it_is_told) as (one, two),
+    ):
+        asked = await asked_at(one.url("user"))
+        with monkeypatch.context() as busy:
+            busy.setattr(forwarding, "MOST_WAITING", 0)
+            refused = await asked.repeat(url=two.url("user"))
+        assert (refused.status, int(refused.headers["retry-after"]) > 0) == (503, True)
+        assert "Send the same request again" in refused.error["message"]
         assert '"Ada"' in answer_of(await asked.repeat(url=two.url("user"))).text
         assert len(downstream.answers) == 1
 

@@ -14,7 +14,7 @@ import tempfile
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -47,7 +47,7 @@ class Login:
         resource: what renewals name as the audience; None to name none.
         access_token: sent to the gateway.
         expires_at: its end in seconds since 1970; None if it is unknown.
-        renew_at: when it is to be renewed, likewise.
+        renew_at: when a renewal is to be tried next, likewise.
         refresh_token: renews it; None if the server gave none.
     """
 
@@ -58,6 +58,16 @@ class Login:
     expires_at: float | None = None
     renew_at: float | None = None
     refresh_token: str | None = field(default=None, repr=False)
+
+    @property
+    def is_valid(self) -> bool:
+        """True if the token has not ended yet; False if its end is unknown."""
+        return self.expires_at is not None and self.expires_at > time()
+
+    @property
+    def is_due(self) -> bool:
+        """True if the token is to be renewed before it is used."""
+        return self.renew_at is not None and (self.renew_at <= time() or not self.is_valid)
 
 
 def gateway_key(base_url: str) -> str:
@@ -120,10 +130,19 @@ class Logins:
 
     @asynccontextmanager
     async def locked(self) -> AsyncIterator[None]:
-        """Keep other processes and tasks from changing the file.
+        """Keep other processes and tasks from changing the file. Raises as `lock`."""
+        handle = await self.lock()
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+    async def lock(self, *, waits: bool = True) -> int:
+        """Lock the file as `locked` does, and return the descriptor whose end releases it.
 
         Raises:
-            LoginsError: the folder cannot be written, or another process does not release the lock.
+            LoginsError: the folder cannot be written, or another process does not release the lock; unless it `waits`,
+                at once.
         """
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -134,13 +153,14 @@ class Logins:
         try:
             until = monotonic() + _LOCK_SECONDS
             while not _is_locked(handle):
-                if monotonic() > until:
+                if not waits or monotonic() > until:
                     raise LoginsError(f"Another process has locked {self.path} for {_LOCK_SECONDS:g} s.")
                 await asyncio.sleep(_RETRY_SECONDS)
             self._check_writable()
-            yield
-        finally:
+        except BaseException:
             os.close(handle)
+            raise
+        return handle
 
     def _content(self) -> bytes:
         handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)

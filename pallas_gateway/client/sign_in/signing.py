@@ -118,14 +118,13 @@ def _offer(base_url: str, document: dict[str, Any] | None) -> Offer:
         why = f"{'.'.join(map(str, first['loc']))}: {first.get('ctx', {}).get('error', first['msg'])}"
         raise NoSignInError(f"What {base_url} says about signing in cannot be used: {why}.") from None
     # Else a gateway could get tokens that other gateways accept, by naming theirs.
-    if offer.resource is not None and not _is_same_gateway(offer.resource, base_url):
+    if offer.resource is not None and not is_same_gateway(offer.resource, base_url):
         use = f"sign in with --url {offer.resource}, or mend `gateway.public_url` in its agents.yaml"
         raise NoSignInError(f"The gateway at {base_url} wants a token for {offer.resource}: {use}.")
     return offer
 
 
-def _is_same_gateway(resource: str, base_url: str) -> bool:
-    """Return True if both are one place with the same path and port; ports of this machine may be forwarded ones."""
+def is_same_gateway(resource: str, base_url: str) -> bool:
+    """Return True if a gateway at `base_url` may request tokens for a resource: one place, port and path."""
     one, other = (urlsplit(gateway_key(url)) for url in (resource, base_url))
-    is_same_port = one.port == other.port or is_loopback(one.hostname or "")
-    return is_same_place(resource, base_url) and one.path == other.path and is_same_port
+    return is_same_place(resource, base_url) and (one.port, one.path) == (other.port, other.path)

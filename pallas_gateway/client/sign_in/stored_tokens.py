@@ -5,13 +5,7 @@ A token is sent to the gateway alone for which it was stored.
 
 from __future__ import annotations
 
-from time import time
-from typing import TYPE_CHECKING
-
 from pallas_gateway.client.sign_in.logins import Logins
-
-if TYPE_CHECKING:
-    from pallas_gateway.client.sign_in.logins import Login
 
 
 def is_signed_in(base_url: str) -> bool:
@@ -31,12 +25,8 @@ async def stored_token(base_url: str) -> str | None:
     login = logins.find(base_url)
     if login is None:
         return None
-    if _is_due(login):
+    if login.is_due:
         from pallas_gateway.client.sign_in.renewal import renewed  # noqa: PLC0415  most requests need none
 
-        login = await renewed(logins, base_url, is_due=_is_due)
+        login = await renewed(logins, base_url, login)
     return login.access_token
-
-
-def _is_due(login: Login) -> bool:
-    return login.renew_at is not None and login.renew_at <= time()

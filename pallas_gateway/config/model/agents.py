@@ -40,7 +40,7 @@ class ModelCapabilities(Section):
     """Context window in tokens."""
 
     max_output_tokens: Count = 16384
-    """Longest answer in tokens. `generic`, `googleoai` and `tensorzero` are sent it only if it is declared."""
+    """Longest answer in tokens. Sent to `generic`, `googleoai` and `tensorzero` only if declared, to Claude always."""
 
 
 class IconSettings(Section):

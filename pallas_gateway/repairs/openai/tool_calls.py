@@ -13,10 +13,11 @@ Repair: the calls are numbered by their names and ids before fast-agent reads th
 from __future__ import annotations
 
 from functools import wraps
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 from pallas_gateway.changes.change import REPAIR, Change, Loaded, Name
+from pallas_gateway.repairs.openai._corrected import Corrected
 
 _MODULE = "fast_agent.llm.provider.openai.llm_openai"
 CHANGE = Change(
@@ -37,31 +38,9 @@ def changed(original: Any, holder: Any) -> Any:
 
     @wraps(original)
     async def process_stream(self: Any, stream: Any, *arguments: Any, **options: Any) -> Any:
-        return await original(self, _Corrected(stream), *arguments, **options)
+        return await original(self, Corrected(stream, ToolCalls().settle_chunk), *arguments, **options)
 
     return process_stream
-
-
-class _Corrected:
-    """The chunks of a stream with corrected tool calls."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self._chunks = aiter(stream)
-        self._calls = ToolCalls()
-
-    def __getattr__(self, name: str) -> Any:
-        """Forward to the stream."""
-        return getattr(self._stream, name)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Any:
-        chunk = await anext(self._chunks)
-        if choices := getattr(chunk, "choices", None):
-            self._calls.settle(choices[0])
-        return chunk
 
 
 class ToolCalls:
@@ -73,6 +52,11 @@ class ToolCalls:
     def __init__(self) -> None:
         self._ids: list[str] = []
         self._numbers: dict[int | None, int] = {}  # by the server's index, None for the latest call
+
+    def settle_chunk(self, chunk: Any) -> None:
+        """Correct a chunk in place."""
+        if choices := getattr(chunk, "choices", None):
+            self.settle(choices[0])
 
     def settle(self, choice: Any) -> None:
         """Correct a chunk's first choice in place."""

@@ -17,6 +17,8 @@ from pallas_gateway.calls.provider_failures import OF_TENSORZERO
 from pallas_gateway.telemetry.redaction import cleaned, shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fast_agent.llm.usage_tracking import TurnUsage as FastAgentTurn
     from mcp_types import ContentBlock
 
@@ -105,22 +107,25 @@ _ROUTER_WITHOUT_MODEL = "No routing response received from LLM"
 STOPPED_AT_LIMIT = "[Stopped: the agent reached its limit of steps for one call. This answer is partial.]"
 
 
-def deadline_reply(seconds: float, latest_text: str) -> Reply:
-    """The successful reply of a call at its deadline, with the agent's latest text."""
-    text = f"[Stopped: the agent did not finish within its {seconds:g} s for one call."
-    text += " This answer is partial.]" if latest_text else " There is no answer yet.]"
-    parts = [latest_text, text] if latest_text else [text]
-    content = tuple(TextContent(type="text", text=part) for part in parts)
-    return Reply(content, LlmStopReason.END_TURN.value, halted=("deadline",), stopped="deadline")
+STOPPED = "[Stopped: "
+"""The beginning of the sentence that ends a partial answer."""
 
 
-def stopped_reply(ended: Ended, latest_text: str) -> Reply:
-    """The successful reply of a call that a budget has ended, with the agent's latest text."""
-    text = f"[Stopped: {ended.sentence}."
-    text += " This answer is partial.]" if latest_text else " There is no answer yet.]"
-    parts = [latest_text, text] if latest_text else [text]
-    content = tuple(TextContent(type="text", text=part) for part in parts)
-    return Reply(content, ended.stop, halted=(ended.stop,), stopped=ended.stop)
+def deadline_reply(seconds: float, texts: Sequence[str]) -> Reply:
+    """The successful reply of a call at its deadline, with what the agent and those that it has called have said."""
+    return _partial("deadline", f"the agent did not finish within its {seconds:g} s for one call", texts)
+
+
+def stopped_reply(ended: Ended, texts: Sequence[str]) -> Reply:
+    """The successful reply of a call that a budget has ended, likewise."""
+    return _partial(ended.stop, ended.sentence, texts)
+
+
+def _partial(stop: Stop, why: str, texts: Sequence[str]) -> Reply:
+    text = f"{STOPPED}{why}. {'This answer is partial' if texts else 'There is no answer yet'}.]"
+    content = tuple(TextContent(type="text", text=one) for one in (*texts, text))
+    reason = LlmStopReason.END_TURN.value if stop == "deadline" else stop
+    return Reply(content, reason, halted=(stop,), stopped=stop)
 
 
 def turn_of(turn: FastAgentTurn, estimated_output: int | None = None) -> TurnUsage:

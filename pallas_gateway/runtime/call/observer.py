@@ -23,7 +23,7 @@ from fast_agent.types.llm_stop_reason import LlmStopReason
 from mcp_types import LoggingMessageNotification, TextContent
 
 from pallas_gateway.calls.assistant_stream import LOGGER, LONGEST_RESULT, relayed
-from pallas_gateway.calls.call import ToolUse
+from pallas_gateway.calls.call import CALL_META_KEY, ToolUse
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
 from pallas_gateway.events.events import (
     Emitter,
@@ -37,7 +37,7 @@ from pallas_gateway.events.events import (
 )
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.journal import journal_of
-from pallas_gateway.runtime.call.messages import STOPPED_AT_LIMIT, is_failure
+from pallas_gateway.runtime.call.messages import STOPPED, STOPPED_AT_LIMIT, is_failure
 from pallas_gateway.runtime.call.steps import StepRecorder
 from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result
 from pallas_gateway.runtime.call.turn_meter import was_asked
@@ -102,9 +102,15 @@ class Observer:
         self.halted: list[str] = []
         self.stopped: Reason | None = None
         self.tool_uses: list[ToolUse] = []
-        self.latest_text = ""
+        self._latest_text = ""
+        self._latest_answers: list[str] = []  # of agents that were called after it
         self._failed_turns: dict[str, PromptMessageExtended] = {}
         self._steps = StepRecorder(call.step_log)
+
+    @property
+    def latest_texts(self) -> list[str]:
+        """The latest text of the agent, and what the agents that it has called since have answered."""
+        return [*([self._latest_text] if self._latest_text else []), *self._latest_answers]
 
     @property
     def failed_turn(self) -> PromptMessageExtended | None:
@@ -212,7 +218,8 @@ class Observer:
             self._failed_turns[loop.agent.name] = message
             return
         self._failed_turns.pop(loop.agent.name, None)
-        self.latest_text = text or self.latest_text
+        if text:
+            self._latest_text, self._latest_answers = text, []
 
     async def _before_tool_call(self, runner: ToolRunner, message: PromptMessageExtended) -> None:
         loop = self._loop_of(runner)
@@ -228,12 +235,14 @@ class Observer:
         whole_round = monotonic() - loop.round_began
         results: list[ToolResult] = []
         outcomes: list[ToolOutcome] = []
+        answers: list[str] = []
         for id_, result in (message.tool_results or {}).items():
             request = loop.requests.get(id_)
             if request is None:
                 continue
             call = _tool_call(loop.agent, id_, request)
             logged = _text(result)  # without the questions that `explain_result` adds for the model
+            answers += _answer_of_agent(call, result)
             explain_result(call, result)
             text = _text(result)
             use = loop.uses[id_]
@@ -243,6 +252,8 @@ class Observer:
             results.append(ToolResult(call, bool(result.is_error), text[: LONGEST_RESULT + 1], seconds))
             everything = result.model_dump_json(exclude={"meta"})  # an image may change while the text does not
             outcomes.append(ToolOutcome(request.params.name, request.params.arguments or {}, everything, logged))
+        if not _is_tool(loop.agent):
+            self._latest_answers = answers or self._latest_answers
         self._steps.end(loop, message.tool_results or {})
         self._sink.put(ToolsEnded(loop.emitter, loop.iteration, results))
         if outcomes and (reason := loop.guard.after(outcomes)) is not None:
@@ -344,6 +355,15 @@ def _tool_call(agent: Any, id_: str, request: CallToolRequest) -> ToolCall:
         return ToolCall(id_, None, name, arguments)
     resolved = aggregator.resolve_tool_name(name)
     return ToolCall(id_, resolved.server_name, resolved.local_name, arguments)
+
+
+def _answer_of_agent(call: ToolCall, result: CallToolResult) -> Iterator[str]:
+    """Yield what a called agent has said, if it has."""
+    if result.is_error or CALL_META_KEY not in (result.meta or {}):
+        return
+    texts = (text for block in result.content if (text := get_text(block)) and not text.startswith(STOPPED))
+    if text := "\n".join(texts):
+        yield f"{call.server}: {text[:LONGEST_RESULT]}"
 
 
 def _text(result: CallToolResult) -> str:

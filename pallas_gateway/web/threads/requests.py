@@ -11,6 +11,7 @@ from pallas_gateway.calls.conversation import (
     NOTHING_SKIPPED,
     Skipped,
     current_message,
+    history_rows,
     is_text,
     parse_history,
     refuse_too_many,
@@ -115,11 +116,12 @@ def chat_request(body: Mapping[str, Any], settings: AgentSettings, *, max_entrie
     if "message" not in body:
         raise _bad("'message' is required.")
     text = _text("message", body["message"])
-    refuse_too_many(body.get("messages"), body.get("images"), max_entries)
+    rows = history_rows(body.get("messages"))
+    refuse_too_many(rows, body.get("images"), max_entries)
     for switch in SWITCHES:
         flag(body, switch)
     message, parameters = current_message(text, body.get("images")), parse(body.get("params"), settings)
-    return TurnRequest(message, thread_id, parameters, *parse_history(body.get("messages")))
+    return TurnRequest(message, thread_id, parameters, *parse_history(rows))
 
 
 def _check_replaced(number: object, thread_id: str | None) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.cancellation import cut_off
-from pallas_gateway.calls.conversation import parse_history
+from pallas_gateway.calls.conversation import history_rows, parse_history
 from pallas_gateway.calls.parameters import parse
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.events.answer_text import text_of
@@ -114,7 +114,7 @@ class TurnRun:
             return replace(call, history=history, step_log=turn.step_log)
         return replace(
             call,
-            history=turn.history.messages if self.messages is None else parse_history(self.messages)[0],
+            history=turn.history.messages if self.messages is None else parse_history(history_rows(self.messages))[0],
             parameters=parse(self.params, self.agent.settings),
             checkpoint=self._resumed.checkpoint,
             given=self.given,

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import {
   KEYS, LABELS, changedKeys, definitionIn, definitionOf, parameterFields, problemsByField, rebased, valuesOf, withKeys,
 } from '../../../pallas_gateway/web/console/static/definition.js';
-import { SCHEMAS } from '../../../pallas_gateway/web/console/static/parameters.js';
+import { SCHEMAS, namesIn } from '../../../pallas_gateway/web/console/static/parameters.js';
 
 const MAY_USE = {
   mayCreate: true, models: ['m'], modelPatterns: ['m'], defaultModel: null, agents: [{ name: 'echo' }], approve: [], most: {},
@@ -25,6 +25,11 @@ const after = (base, change = () => ({})) => {
   return definitionOf({ ...values, ...change(values) }, base, MAY_USE, fields);
 };
 const picked = (base, servers, more = {}) => after(base, () => ({ servers, isPicked: true, ...more })).definition;
+
+test('the parameters of an agent are those that its tool names', () => {
+  assert.deepEqual(namesIn({ type: 'object', description: 'How the model answers: {temperature, top_p}' }), ['temperature', 'top_p']);
+  assert.deepEqual([namesIn({ description: 'Any.' }), namesIn(undefined)], [[], []]);
+});
 
 test('a definition that was not changed in the form is the same afterwards', () => {
   assert.deepEqual(after(WHOLE), { definition: WHOLE, problems: [] });

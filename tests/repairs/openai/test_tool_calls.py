@@ -29,6 +29,8 @@ DIALECTS = {
     "Qwen": (ALIYUN, Chat(calls_in="blanks")),
     "Ollama": (GENERIC, Chat(calls_in="all")),
     "vLLM": (GENERIC, Chat(usage="each")),
+    "usage before the last chunk": (GENERIC, Chat(usage="early")),
+    "OpenAI's path, usage before the last chunk": (OPENAI, Chat(usage="early")),
     "no usage": (GENERIC, Chat(usage="none")),
     "Gemini, all 0": (GOOGLEOAI, Chat(usage="each", calls_in="one", index="zero", tools_end="stop")),
     "Gemini, no index": (GOOGLEOAI, Chat(usage="each", calls_in="one", index="missing", tools_end="stop")),

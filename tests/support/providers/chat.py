@@ -24,7 +24,7 @@ class Chat:
     """The `Dialect`, and what of it departs from OpenAI's.
 
     usage: in a chunk of its own (OpenAI), in the last one (DeepSeek, Moonshot), a growing one in each (vLLM), in
-        Groq's place as well, or nowhere.
+        Groq's place as well, nowhere, or, without a total, before a last chunk that has none and null for choices.
     calls_in: pieces (OpenAI), each in one chunk, all in one chunk (Ollama), or in pieces that repeat empty ids and
         names (Qwen).
     index: of the tool calls: counted, `missing` (Gemini), or 0 for all (Gemini).
@@ -32,7 +32,7 @@ class Chat:
     tools_end: the reason for the end of an answer with tool calls (Gemini: `stop`).
     """
 
-    usage: Literal["own", "last", "each", "groq", "none"] = "own"
+    usage: Literal["own", "last", "each", "groq", "none", "early"] = "own"
     calls_in: Literal["pieces", "one", "all", "blanks"] = "pieces"
     index: Literal["counted", "missing", "zero"] = "counted"
     thought: str = ""
@@ -88,7 +88,11 @@ class Chat:
             more = {"usage": usage}
         elif self.usage == "groq":
             more = {"x_groq": {"id": "req_1", "usage": usage}}
+        elif self.usage == "early":
+            more = {"usage": {name: tokens for name, tokens in usage.items() if name != "total_tokens"}}
         last = self._chunk({}, reason, **more)
+        if self.usage == "early":
+            last += _event({**_ENVELOPE, "choices": None})
         if self.usage in {"own", "groq"}:
             last += _event({**_ENVELOPE, "choices": [], "usage": usage})
         return last + b"data: [DONE]\n\n"

@@ -1,6 +1,7 @@
 """From what a client sent to messages: whatever it was, the well-formed rest survives, in order."""
 
 import base64
+import json
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,7 @@ from pallas_gateway.calls.conversation import (
     Skipped,
     current_message,
     first_foreign_image,
+    history_rows,
     is_text,
     parse_history,
     refuse_too_many,
@@ -81,21 +83,41 @@ def well_formed(message: Message) -> bool:
         ({"role": "user", "content": "hi", "images": []}, Message("user", "hi")),
         ({"role": "user", "content": "see", "images": [PNG, PNG]}, Message("user", "see", (IMAGE, IMAGE))),
         ({"role": "user", "content": "hi", "name": "Ann"}, Message("user", "hi")),
+        (
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+            Message("user", "a\nb"),
+        ),
     ],
 )
 def test_a_well_formed_row_becomes_a_message(row: object, message: Message) -> None:
     assert parse_history([row]) == ((message,), Skipped())
 
 
-@given(json_values | st.lists(rows))
+def test_a_history_as_json_text_is_read() -> None:
+    rows = [{"role": "user", "content": "hi"}]
+    assert history_rows(json.dumps(rows)) == history_rows(rows) == rows
+    assert history_rows(None) == history_rows("null") == history_rows("[]") == []
+
+
+@pytest.mark.parametrize(
+    "history", ["", "hi", "{}", "7", "[" * 100_000, "[" + "1," * 600_000 + "1]", 7, {"a": 1}, True]
+)
+def test_a_history_that_is_no_list_is_refused(history: object) -> None:
+    with pytest.raises(
+        CallRefusedError, match=r"must be a list of \{role, content\}, got (str|int|dict|bool)"
+    ) as refused:
+        history_rows(history)
+    assert refused.value.reason == "bad_input"
+
+
+@given(st.lists(rows))
 @example([{"role": "user", "content": "x", "images": [{"data": "\ud800", "mime_type": "image/png"}]}])
 @example([{"role": float("nan"), "content": "x"}])
-def test_no_json_value_as_history_raises_or_yields_a_malformed_message(history: object) -> None:
+def test_no_row_of_a_history_raises_or_yields_a_malformed_message(history: list[object]) -> None:
     messages, skipped = parse_history(history)
 
     assert all(well_formed(message) for message in messages)
-    if isinstance(history, list):
-        assert len(messages) + skipped.count == len(history)
+    assert len(messages) + skipped.count == len(history)
 
 
 @given(st.lists(st.tuples(st.booleans(), good_rows, json_values)))
@@ -116,9 +138,8 @@ def test_as_many_entries_as_allowed_are_taken() -> None:
     refuse_too_many([{"images": [{}] * 9}], [{}], 10)
 
 
-@pytest.mark.parametrize("history", [None, "x" * 100, {"a": 1}, [None, 1, {"images": "x" * 100}]])
-def test_what_is_no_list_is_not_counted(history: object) -> None:
-    refuse_too_many(history, "x" * 100, 10)
+def test_what_is_no_list_is_not_counted() -> None:
+    refuse_too_many([None, 1, {"images": "x" * 100}], "x" * 100, 10)
 
 
 def test_of_many_skipped_rows_the_first_are_kept_and_all_are_counted() -> None:

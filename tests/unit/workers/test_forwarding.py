@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvloop
 from starlette.requests import Request
 
+from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.questions.elsewhere import (
     FOR_ONE_KEY,
     NOT_THERE_KEY,
@@ -23,10 +25,10 @@ from pallas_gateway.questions.elsewhere import (
 )
 from pallas_gateway.workers import forwarding
 from pallas_gateway.workers.forwarding import Forwarding, socket_of
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, tick
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -306,45 +308,122 @@ async def test_the_socket_is_removed_with_its_worker() -> None:
         assert not path.exists()
 
 
-async def test_a_worker_that_takes_no_request_is_as_one_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_takes_no_request_in_time_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     async def hangs(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(-1)  # until the end of the connection
         writer.close()
-        ended.set()
+        ended.release()
 
-    ended = asyncio.Event()
+    ended = asyncio.Semaphore(0)
     monkeypatch.setattr(forwarding, "TAKEN_SECONDS", 0.05)
+    monkeypatch.setattr(forwarding, "MOST_UNTAKEN", 1)
     async with pair() as both:
         both.there._server.close()
         path = socket_of(both.here._folder, THERE)
         path.unlink(missing_ok=True)
         async with await asyncio.start_unix_server(hangs, str(path)):
-            assert not await both.ask(None)
-            await asyncio.wait_for(ended.wait(), 20)
-        assert both.missing == NotThere(THERE)
-        assert both.received == []
-        assert both.here._untaken == {}
+            asking = [asyncio.create_task(both.ask(None)) for _ in range(2)]  # one of them is never sent
+            refused = await asyncio.gather(*asking, return_exceptions=True)
+            await asyncio.wait_for(ended.acquire(), 20)
+        assert [getattr(one, "reason", one) for one in refused] == ["busy"] * 2
+        assert (both.missing, both.received, ended.locked()) == (None, [], True)
 
 
-async def test_no_more_requests_than_the_limit_wait_for_a_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, goes_on = asyncio.Event(), asyncio.Event()
+async def test_a_worker_whose_socket_cannot_be_connected_for_another_reason_than_its_end_is_busy() -> None:
+    async with pair() as both:
+        await both.there.__aexit__()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as another_kind:
+            another_kind.bind(str(socket_of(both.folder, THERE)))
+            with pytest.raises(CallRefusedError, match="Send the same request again"):
+                await both.ask(None)
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        del scope, receive
-        asked.set()
-        await goes_on.wait()
+
+class Held:
+    """An app that answers no request before `goes_on`."""
+
+    def __init__(self) -> None:
+        self.goes_on = asyncio.Event()
+        self.asked = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked += 1
+        await self.goes_on.wait()
         await send(START)
         await send(part(b"", more=False))
 
-    monkeypatch.setattr(forwarding, "MOST_UNTAKEN", 1)
+
+async def test_requests_beyond_those_that_a_worker_is_sent_at_once_wait_for_their_turn() -> None:
+    app, most = Held(), forwarding.MOST_UNTAKEN
     async with pair() as both:
-        first = asyncio.create_task(both.ask(app))
-        await asked.wait()
-        assert not await both.ask(app)
-        assert both.missing == NotThere(THERE)
-        goes_on.set()
+        asking = [asyncio.create_task(both.ask(app)) for _ in range(3 * most)]
+        await eventually(lambda: app.asked == most, what="as many requests as are sent at once")
+        await tick()
+        assert app.asked == most
+        app.goes_on.set()
+        assert await asyncio.gather(*asking) == [True] * len(asking)
+        assert both.missing is None
+
+
+@pytest.mark.parametrize("limits", [{"MOST_WAITING": 1}, {"MOST_WAITING_BYTES": 3}])
+async def test_a_request_for_which_there_is_no_room_is_refused_as_busy(
+    limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, limit in limits.items():
+        monkeypatch.setattr(forwarding, name, limit)
+    app = Held()
+    async with pair() as both:
+        first = asyncio.create_task(both.ask(app, body=b"long"))  # alone, it may be longer
+        await eventually(lambda: app.asked, what="the first request")
+        with pytest.raises(CallRefusedError) as refused:
+            await both.ask(app)
+        assert (refused.value.reason, both.missing) == ("busy", None)
+        app.goes_on.set()
         assert await first
         assert await both.ask(app)
+
+
+async def test_a_request_whose_sender_has_given_up_is_not_taken() -> None:
+    reached, goes_on, used, done = asyncio.Event(), asyncio.Event(), list[str](), asyncio.Event()
+    async with pair() as both:
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            reached.set()
+            await goes_on.wait()
+            try:
+                await both.there.answered_by(None, Request(scope), b"", send, if_cut=bytes)
+                used.append("state")
+            finally:
+                done.set()
+
+        asking = asyncio.create_task(both.ask(app))
+        await reached.wait()
+        asking.cancel()
+        asking.add_done_callback(lambda _: goes_on.set())  # at once, before the end of the connection is noticed
+        await asyncio.wait_for(done.wait(), 20)
+        assert used == []
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_sender_that_gives_up_makes_no_error_while_its_response_is_written(
+    loop_factory: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def give_up() -> None:
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            await send(START)
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            with suppress(ConnectionError):  # as calls do for a notification
+                await send(part(b"late"))
+            await send(part(b"later"))
+
+        async with pair() as both:
+            asking = asyncio.create_task(both.ask(app))
+            await eventually(lambda: both.received, what="the beginning of the response")
+            asking.cancel()
+            await eventually(lambda: not len(both.there._tasks), what="the end of the request")
+
+    asyncio.run(give_up(), loop_factory=loop_factory)
+    assert caplog.messages == []
 
 
 def answering(body: bytes) -> ASGIApp:

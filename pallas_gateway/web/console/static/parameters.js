@@ -11,8 +11,16 @@ import { tokenFor } from './state.js';
 export async function parametersOf(agent) {
   const { tools } = await request(agent.url, 'tools/list', {}, { token: tokenFor(agent) });
   const listed = tools?.[0]?.inputSchema?.properties?.params;
-  const names = Array.isArray(listed?.propertyNames?.enum) ? listed.propertyNames.enum.map(String) : [];
-  return { properties: Object.fromEntries(names.map((/** @type {string} */ name) => [name, SCHEMAS[name] ?? {}])) };
+  return { properties: Object.fromEntries(namesIn(listed).map((name) => [name, SCHEMAS[name] ?? {}])) };
+}
+
+/**
+ * Return the names of the parameters in a listed schema, which stand at the end of its description.
+ * @param {any} listed
+ * @returns {string[]}
+ */
+export function namesIn(listed) {
+  return /\{([\w, ]+)\}$/.exec(String(listed?.description))?.[1].split(', ') ?? [];
 }
 
 /**

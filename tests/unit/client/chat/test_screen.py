@@ -190,8 +190,15 @@ def test_a_tool_without_parameters_offers_none(schema: dict[str, Any]) -> None:
     assert offered_by(schema) == {}
 
 
-def test_what_a_listed_parameter_takes_is_known_without_the_agents_schema() -> None:
-    listed = {"type": ["object", "null"], "propertyNames": {"enum": ["temperature", "stop", "of_a_newer_gateway"]}}
+@pytest.mark.parametrize(
+    "listed",
+    [
+        {"type": "object", "description": "How the model answers: {temperature, stop, of_a_newer_gateway}"},
+        {"type": ["object", "null"], "propertyNames": {"enum": ["temperature", "stop", "of_a_newer_gateway"]}},
+    ],
+    ids=["now", "an older gateway"],
+)
+def test_what_a_listed_parameter_takes_is_known_without_the_agents_schema(listed: dict[str, Any]) -> None:
     offered = offered_by({"properties": {"message": {"type": "string"}, "params": listed}})
     assert list(offered) == ["temperature", "stop", "of_a_newer_gateway"]
     assert (value_of("temperature", "1.5", offered), value_of("stop", "END", offered)) == (1.5, "END")

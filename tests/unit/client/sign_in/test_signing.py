@@ -26,7 +26,9 @@ class DiscoveredError(Exception):
         ("https://agents.example", "https://agents.example/a", True),
         ("https://agents.example:8443", "https://agents.example", True),
         ("https://other.example", "https://agents.example", True),
-        ("http://127.0.0.1:8000", "http://localhost:9000", False),
+        ("http://127.0.0.1:8000", "http://localhost:8000", False),
+        ("http://127.0.0.1:8000", "http://localhost:9000", True),
+        ("http://localhost:8000", "http://localhost:9000", True),
         ("http://127.0.0.1:8000/b", "http://localhost:8000/a", True),
     ],
 )
