@@ -110,6 +110,12 @@ def refusal(status: int, headers: httpx.Headers | httpx2.Headers, body: bytes = 
     return f"{said} (try again in {int(seconds)} s)" if re.fullmatch("[0-9]{1,6}", seconds) else said
 
 
+def not_an_answer(status: int, headers: httpx.Headers | httpx2.Headers) -> str:
+    """Return the status and the kind of content of what is no MCP answer, as a sentence."""
+    kind = headers.get("Content-Type", "").partition(";")[0].strip() or "no kind of content"
+    return f"not an MCP answer: HTTP {status} with {shortened(kind, _LONGEST_QUOTE)}"
+
+
 def _words(body: bytes, content_type: str) -> str:
     """The reason in a refusal: of JSON its usual members, of plain text all, of a page nothing."""
     document = decoded(body)

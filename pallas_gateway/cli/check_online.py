@@ -10,6 +10,7 @@ from fnmatch import fnmatch, fnmatchcase
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING
 
+from pallas_gateway.calls.tool_names import renamed_tools
 from pallas_gateway.client.output import without_controls
 from pallas_gateway.config.loading.cross_checks import TOOL_SEPARATOR
 from pallas_gateway.config.loading.tool_policies import policies
@@ -18,10 +19,10 @@ from pallas_gateway.health import preflight
 from pallas_gateway.health.probe import probe
 from pallas_gateway.limits import HealthLimits, RuntimeLimits
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.telemetry.redaction import end_of
+from pallas_gateway.telemetry.redaction import end_of, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 
     import httpx
 
@@ -87,6 +88,7 @@ class Online:
 
     async def _check_downstream(self, name: str, started: StartedAgent, downstream: Downstream) -> None:
         known = next((answers for server, answers in self._servers if server == downstream), None)
+        is_new = known is None
         if known is None:
             limits = _LIMITS if downstream.program is None else self._limits_of_programs
             with TemporaryFile() as stderr:
@@ -97,32 +99,37 @@ class Online:
             if result.error is not None:
                 message = f"does not answer: {result.error}{printed}"
                 self._found.problems.append(self._of_server(name, downstream.name, message))
-        patterns = started.tool_filters.get(downstream.name, ())
         settings = self._configuration.deployment.agents[name]
         entries = policies(settings.approve, settings.tool_limits)
         entries = [one for one in entries if one[1].startswith(f"{downstream.name}/")]
-        if known and (patterns or entries):
-            await self._check_filters(name, started, downstream, patterns, entries)
+        if known and (is_new or entries or started.tool_filters.get(downstream.name)):
+            await self._check_tools(name, started, downstream, entries, is_new=is_new)
 
-    async def _check_filters(
+    async def _check_tools(
         self,
         name: str,
         started: StartedAgent,
         downstream: Downstream,
-        patterns: tuple[str, ...],
         entries: Sequence[tuple[str, str]],
+        *,
+        is_new: bool,
     ) -> None:
-        """Warn of filters and entries of `approve` and `tool_limits` that match no tool."""
-        server = downstream.name
+        """Warn of tools that are left out or renamed, and of filters, `approve` and `tool_limits` that match none."""
+        server, patterns = downstream.name, started.tool_filters.get(downstream.name, ())
+        if downstream.forwards_bearer and not (patterns or entries):
+            return
         if downstream.forwards_bearer:
             message = f"the tools of '{server}' are listed for callers with a token only, so filters are not checked"
             self._found.warn(self._of_server(name, server, message))
             return
         try:
-            tools = await started.tools_of(server)
+            tools, faults = await started.tools_of(server)
         except ConnectionError as error:
             self._found.problems.append(self._of_server(name, server, f"its tools cannot be listed: {error}"))
             return
+        if is_new:
+            for message in (*faults, *_renamed(server, tools, [one.name for one in started.downstreams])):
+                self._found.warn(self._of_server(name, server, message))
         for pattern in patterns:
             if not any(fnmatch(tool, pattern) for tool in tools):
                 message = (
@@ -188,6 +195,11 @@ async def online_checks(
     async with http_client() as client, TaskOwner(close_seconds=_END_SECONDS) as tasks:
         start_seconds = (limits or RuntimeLimits()).programs.start_seconds
         yield Online(configuration, found, client=client, tasks=tasks, start_seconds=start_seconds)
+
+
+def _renamed(server: str, tools: Iterable[str], servers: Collection[str]) -> Iterator[str]:
+    for tool, shown in renamed_tools(server, sorted(tools), servers).items():
+        yield f"its tool {quoted(tool)} has the name '{shown}' at the model"
 
 
 def _format(result: LlmResult) -> str:

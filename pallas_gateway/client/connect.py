@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pallas_gateway.calls.tool_names import accepted
 from pallas_gateway.client.address import UrlOption, gateway_url
 from pallas_gateway.client.agent_client import message_tool
 from pallas_gateway.client.gateway_client import (
@@ -72,7 +73,7 @@ async def _target(client: ConnectedProgram, base_url: str, bearer: str | None, n
             raise UsageError(
                 f"Each agent of this gateway has a port of its own: name one, as in `connect {client.id} {one.name}`."
             )
-        tool = _TOOL_OF_ALL.format(name=one.name)
+        tool = accepted(_TOOL_OF_ALL.format(name=one.name))
         return Target(ALL_AGENTS_NAME, f"{base}/mcp", base, tool, needs_token=any(map(_needs_token, agents)))
     target = Target(one.name, public, base, needs_token=_needs_token(one))
     if not client.calls_a_tool:

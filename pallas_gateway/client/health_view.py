@@ -21,6 +21,7 @@ _STYLES = {
     "ok": "green",
     "degraded": "yellow",
     "unreachable": "yellow",
+    "unlisted": "yellow",
     "refuses": "yellow",
     "failed": "yellow",
     "error": "red",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from time import monotonic
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.health.probe import ProbeResult, probe
 from pallas_gateway.health.verdict import WORTH, judge
+from pallas_gateway.runtime.protocols import CANNOT_LIST, ProgramState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -63,6 +65,7 @@ class HealthChecker:
         self._program_answered: dict[str, float] = {}
         self._asked_at: dict[str, float] = {}
         self._refused: dict[str, _Refusals] = {}
+        self._unlisted: dict[str, tuple[str, float]] = {}
         self._is_over = False
 
     async def check(
@@ -93,6 +96,9 @@ class HealthChecker:
             return
         if error is None:
             self._refused.pop(server, None)
+            self._unlisted.pop(server, None)
+        elif error.startswith(CANNOT_LIST):
+            self._unlisted[server] = error, monotonic()
         before_that = self._latest.get(server)
         self._keep(ProbeResult(server, 0.0, error, before_that.protocol if before_that else None))
 
@@ -104,7 +110,7 @@ class HealthChecker:
         """Discard the round after a change of the agent's version, with the results and gauges of unused servers."""
         for server in self._latest.keys() - set(still_used):
             del self._latest[server]
-            for known in (self._program_answered, self._asked_at, self._refused):
+            for known in (self._program_answered, self._asked_at, self._refused, self._unlisted):
                 known.pop(server, None)
             self._metrics.forget_downstream(self._agent, server)
         self._round = None
@@ -160,10 +166,32 @@ class HealthChecker:
         return replace(result, refuses=f"the last {refused.calls} calls: {refused.error}")
 
     async def _probe(self, downstream: Downstream) -> ProbeResult:
+        result = await self._reached(downstream)
+        why = await self._why_unlisted(downstream) if result.error is None else None
+        return replace(result, error=why) if why is not None else result
+
+    async def _why_unlisted(self, downstream: Downstream) -> str | None:
+        """Why the tools of a reachable server cannot be listed; they are listed again, if that needs no call."""
+        name = downstream.name
+        if name in self._unlisted:
+            await self._list_again(downstream)
+        why, seen_at = self._unlisted.get(name, (None, 0.0))
+        is_old = downstream.list_again is None and monotonic() - seen_at > self._limits.refused_seconds
+        return None if is_old else why
+
+    async def _list_again(self, downstream: Downstream) -> None:
+        if downstream.list_again is not None:
+            with suppress(TimeoutError, ConnectionError):
+                async with asyncio.timeout(self._limits.probe_seconds):
+                    await downstream.list_again()
+
+    async def _reached(self, downstream: Downstream) -> ProbeResult:
         name = downstream.name
         self._asked_at[name] = monotonic()
         if downstream.peer is not None:  # judged by its state: a peer's endpoint answers in every state
             return ProbeResult(name, 0.0, self._peer_problem(downstream.peer))
+        if downstream.program_state is not None and downstream.program_state() == ProgramState():
+            await self._list_again(downstream)  # it starts
         if downstream.program_state is not None and (known := downstream.program_state()) is not None:
             return ProbeResult(name, 0.0, known.error, known.protocol)
         answered, before = self._program_answered.pop(name, float("-inf")), self._latest.get(name)

@@ -17,8 +17,18 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from pallas_gateway.health import http_errors
-from pallas_gateway.health.program import DISCOVER, ID, INITIALIZE, LONGEST_LINE, MODERN, ask_program, message
-from pallas_gateway.http_answers import refusal
+from pallas_gateway.health.program import (
+    DISCOVER,
+    ID,
+    INITIALIZE,
+    LONGEST_LINE,
+    MODERN,
+    ask_program,
+    message,
+    why_unusable,
+)
+from pallas_gateway.http_answers import not_an_answer, refusal
+from pallas_gateway.runtime.protocols import CANNOT_LIST
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -48,6 +58,11 @@ class ProbeResult:
     protocol: str | None = None
     since: datetime | None = None
     refuses: str | None = None
+
+    @property
+    def is_unlisted(self) -> bool:
+        """True if the server is reachable, and its tools cannot be listed."""
+        return self.error is not None and self.error.startswith(CANNOT_LIST)
 
 
 async def probe(
@@ -95,19 +110,21 @@ async def _ask_over_http(
     status, body, headers = await _post(client, downstream, INITIALIZE, {})
     if _requires_callers_token(status, downstream):
         return None, None
+    why = None
     if _is_success(status) and "result" in body:
         if (session := headers.get("mcp-session-id")) is not None:
             ending = _end_session(downstream, session, client, end_seconds)
             tasks.spawn(ending, name=f"end session {downstream.name}", report=True)
-        return None, "initialize"
-    if status in (400, 404, 405) or "error" in body:
+        if (why := why_unusable(INITIALIZE["method"], body["result"])) is None:
+            return None, "initialize"
+    if status in (400, 404, 405) or "error" in body or why is not None:
         modern = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "server/discover"}
         modern_status, modern_body, _ = await _post(client, downstream, DISCOVER, modern)
         if _requires_callers_token(modern_status, downstream):
             return None, None
         if _is_success(modern_status) and "result" in modern_body:
-            return None, MODERN
-    return ("not an MCP answer" if _is_success(status) else refusal(status, headers)), None
+            return why_unusable(DISCOVER["method"], modern_body["result"]), MODERN
+    return why or (not_an_answer(status, headers) if _is_success(status) else refusal(status, headers)), None
 
 
 async def _end_session(downstream: Downstream, session: str, client: httpx.AsyncClient, seconds: float) -> None:

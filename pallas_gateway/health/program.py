@@ -10,7 +10,12 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from mcp_types import DiscoverResult, InitializeResult
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ValidationError
+
 from pallas_gateway import __version__, child_processes
+from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
     from pallas_gateway.child_processes import ChildProcess
@@ -39,6 +44,13 @@ DISCOVER: dict[str, Any] = {
         }
     },
 }
+
+
+_HANDSHAKES: dict[str, tuple[type[BaseModel], str, frozenset[str]]] = {
+    "initialize": (InitializeResult, "protocolVersion", frozenset(HANDSHAKE_PROTOCOL_VERSIONS)),
+    "server/discover": (DiscoverResult, "supportedVersions", frozenset(MODERN_PROTOCOL_VERSIONS)),
+}
+"""The result of each handshake, and its member with the versions."""
 
 
 async def ask_program(
@@ -77,7 +89,7 @@ async def _converse(process: ChildProcess) -> tuple[str | None, str | None]:
         if answer is None:
             return f"its process ended with code {await process.wait()}", None
         if "result" in answer:
-            return None, era
+            return why_unusable(request["method"], answer["result"]), era
     return "not an MCP answer", None
 
 
@@ -91,6 +103,20 @@ async def _exchange(process: ChildProcess, request: dict[str, Any]) -> dict[str,
         answer = message(line)
         if answer.get("id") == ID and ("result" in answer or "error" in answer):
             return answer
+    return None
+
+
+def why_unusable(method: str, result: object) -> str | None:
+    """Return why no call can use a server with this handshake; None if it can."""
+    model, key, known = _HANDSHAKES[method]
+    try:
+        model.model_validate(result, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        return f"its handshake cannot be used: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+    versions = result[key] if isinstance(result, dict) else ()
+    if known.isdisjoint([versions] if isinstance(versions, str) else versions):
+        return f"its handshake cannot be used: {key} is {quoted(str(versions))}"
     return None
 
 

@@ -92,13 +92,15 @@ class Verdict:
 def judge(life: Life, probes: Sequence[ProbeResult], llm: LlmResult | None) -> Verdict:
     """The verdict over an agent, with the message in its documented form.
 
-    `Unreachable: a, b; Refuses callers: c (why); LLM: …; Tools: …`.
+    `Unreachable: a, b; Without tools: d (why); Refuses callers: c (why); LLM: …; Tools: …`.
     """
     if life.not_ready is not None:
         return Verdict("error", life.not_ready, (), llm, life)
     wrong = []
-    if unreachable := [probe.server for probe in probes if probe.error is not None]:
+    if unreachable := [probe.server for probe in probes if probe.error is not None and not probe.is_unlisted]:
         wrong.append(f"Unreachable: {', '.join(unreachable)}")
+    if unlisted := [f"{probe.server} ({probe.error})" for probe in probes if probe.is_unlisted]:
+        wrong.append(f"Without tools: {', '.join(unlisted)}")
     if refusing := [f"{probe.server} ({probe.refuses})" for probe in probes if probe.refuses is not None]:
         wrong.append(f"Refuses callers: {', '.join(refusing)}")
     if llm is not None and llm.status == "failed":
@@ -125,13 +127,19 @@ def document_of_all(verdicts: Mapping[str, Verdict], now: datetime) -> dict[str,
 def _probe_document(probe: ProbeResult) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": probe.server,
-        "status": "unreachable" if probe.error is not None else "refuses" if probe.refuses is not None else "ok",
+        "status": _word(probe),
         "seconds": round(probe.seconds, 3),
         "error": probe.error or probe.refuses,
         "since": probe.since and _iso(probe.since),
         "protocol": probe.protocol,
     }
     return {key: value for key, value in document.items() if value is not None}
+
+
+def _word(probe: ProbeResult) -> str:
+    if probe.error is not None:
+        return "unlisted" if probe.is_unlisted else "unreachable"
+    return "refuses" if probe.refuses is not None else "ok"
 
 
 def _iso(moment: datetime) -> str:

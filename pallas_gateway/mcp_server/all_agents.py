@@ -14,6 +14,7 @@ from mcp.server.lowlevel import Server
 from mcp_types import INVALID_PARAMS, ListToolsResult
 
 from pallas_gateway.calls.call import GET_HEALTH
+from pallas_gateway.calls.tool_names import accepted
 from pallas_gateway.health.verdict import document_of_all
 from pallas_gateway.mcp_server.agent_server import AgentServer
 from pallas_gateway.mcp_server.endpoint import McpEndpoint
@@ -25,7 +26,7 @@ from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.urls import ALL_AGENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from mcp_types import CallToolRequestParams, CallToolResult, PaginatedRequestParams, Tool
 
@@ -84,7 +85,7 @@ class AllAgentsServer:
 
     def _runnable(self, grants: Grants) -> dict[str, AgentServer]:
         """Return the servers of the agents that the caller may run by their tool, as in the configuration."""
-        return {f"{_TOOL_PREFIX}{name}": one for name, one in self._servers().items() if grants.may_run(name)}
+        return {tool_of(name): one for name, one in self._servers().items() if grants.may_run(name)}
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> MessageResult:
         request = ToolRequest.over_http(context, params, ALL_AGENTS, self._running.log_levels)
@@ -99,7 +100,7 @@ class AllAgentsServer:
         grants = request.caller.grants
         if name == GET_HEALTH:
             return await self._get_health(grants)
-        agent = agent_of(name)
+        agent = agent_of(name, self._servers())
         server = self._servers().get(agent) if agent is not None and grants.may_view(agent) else None
         if server is None:
             known = ", ".join([*self._runnable(grants), GET_HEALTH])
@@ -114,10 +115,17 @@ class AllAgentsServer:
     def _schema_of(self, tool: str) -> Mapping[str, Any] | None:
         if tool == GET_HEALTH:
             return HEALTH_SCHEMA
-        server = self._servers().get(agent_of(tool) or "")
+        server = self._servers().get(agent_of(tool, self._servers()) or "")
         return server.message_tool(tool).input_schema if server else None
 
 
-def agent_of(tool: str) -> str | None:
-    """Return the agent of a tool, hosted or not; None for other tools."""
-    return tool.removeprefix(_TOOL_PREFIX) if tool.startswith(_TOOL_PREFIX) else None
+def tool_of(agent: str) -> str:
+    """Return the name of an agent's tool, which models accept."""
+    return accepted(f"{_TOOL_PREFIX}{agent}")
+
+
+def agent_of(tool: str, hosted: Iterable[str]) -> str | None:
+    """Return the agent of a tool, one of `hosted` or not; None for other tools."""
+    if not tool.startswith(_TOOL_PREFIX):
+        return None
+    return next((name for name in hosted if tool_of(name) == tool), tool.removeprefix(_TOOL_PREFIX))

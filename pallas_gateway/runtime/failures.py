@@ -5,6 +5,7 @@ The sentence has no URLs and tracebacks, which are in the log, and no secrets, w
 
 from __future__ import annotations
 
+import re
 from traceback import walk_tb
 
 import httpx2
@@ -16,6 +17,7 @@ from fast_agent.core.exceptions import (
     format_fast_agent_error,
     walk_exception_chain,
 )
+from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
 from pallas_gateway.calls.provider_failures import COULD_NOT_ANSWER, provider_words, why_failed
@@ -23,6 +25,9 @@ from pallas_gateway.errors import CallFailedError, GatewayError
 from pallas_gateway.telemetry.redaction import shortened
 
 _LONGEST = 300
+_UNREADABLE = "Failed to parse JSON response"
+"""Begins the MCP SDK's message, which has a class of its own and a whole report of pydantic's."""
+_INVALID_JSON = re.compile(r"Invalid JSON: ([^\[\n]{1,100}) \[")
 _NO_MODEL = "No model configured"
 """fast-agent's message. Its hint names options and a file that projects of the gateway do not have."""
 
@@ -41,16 +46,30 @@ def one_line(error: BaseException) -> str:
     chain = list(walk_exception_chain(error))
     if (own := next((e for e in chain if isinstance(e, GatewayError)), None)) is not None:
         return str(own)  # already a sentence
+    if isinstance(error, TimeoutError) and str(error):
+        return str(error)
     if (words := provider_words(error)) is not None:
         return shortened(" ".join(words.split()), _LONGEST)
     telling = [e for e in chain if not isinstance(e, (FastAgentError, BaseExceptionGroup))]
     # The HTTP library's error only has the status and the URL; the provider's exception around it has the reason.
     reasons = [e for e in telling if not isinstance(e, httpx2.HTTPStatusError)] or telling
+    # A server of the initialize era has refused `server/discover` before.
+    before = [e.__context__ for e in reasons if e.__cause__ is None and isinstance(e.__context__, MCPError)]
+    reasons = [e for e in reasons if e not in before]
     deepest = reasons[-1] if reasons else error
-    if type(deepest).__name__ == "LocalProtocolError":  # of h11 and its wrappers; their text shows the header
+    return _line_of(deepest)
+
+
+def _line_of(error: BaseException) -> str:
+    if type(error).__name__ == "LocalProtocolError":  # of h11 and its wrappers; their text shows the header
         return "a configured header holds a character that HTTP does not allow"
-    lines = [line.strip() for line in str(deepest).splitlines() if line.strip()]
-    return shortened(lines[0] if lines else type(deepest).__name__, _LONGEST)
+    if isinstance(error, ValidationError):
+        return what_is_invalid(error)
+    if isinstance(error, MCPError) and error.message.startswith(_UNREADABLE):
+        invalid = _INVALID_JSON.search(error.message)
+        return f"its answer is no JSON-RPC message{f' ({invalid[1]})' if invalid else ''}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return shortened(lines[0] if lines else type(error).__name__, _LONGEST)
 
 
 def _came_from_the_model(error: BaseException) -> bool:

@@ -35,6 +35,7 @@ from pallas_gateway.runtime.call.steps import has_steps, replayed
 from pallas_gateway.runtime.downstreams.connections.connecting import attach
 from pallas_gateway.runtime.downstreams.connections.connection_manager import (
     connections_of,
+    faults_of,
     install,
     keep_order,
     tools_of,
@@ -45,6 +46,7 @@ from pallas_gateway.runtime.downstreams.credentials import (
     token_endpoint_waited_for,
 )
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
+from pallas_gateway.runtime.downstreams.listings.reading import listing_within
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry import traces
@@ -126,20 +128,20 @@ class Connections:
         seconds = self._patience(aggregator, name)
         try:
             with traces.connecting(name), self._offers.receiving(name, aggregator):
-                async with asyncio.timeout(seconds):
+                async with listing_within(seconds):
                     await self._connect_one(aggregator, name)
-        except TimeoutError:
+        except TimeoutError as error:
             if seconds > self.limits.attach_seconds_after_timeout:
                 self._timed_out_at[name] = monotonic()
             slow = token_endpoint_waited_for(name)
-            why = f"no answer within {seconds:g} s{f' from {slow}' if slow else ''}"
+            why = f"{error}{f' from {slow}' if slow else ''}"
             self._log.went_down(name, why, of_caller=bool(slow))
         except Exception as error:  # noqa: BLE001  the call goes on without a downstream that fails
             is_refused, for_others = refuses_caller(name, error), refusal_for_others(name, error)
             self._log.went_down(name, one_line(error), of_caller=is_refused, for_others=for_others)
         else:
             self._is_there(name)
-            self._log.on_listed(name, tools_of(aggregator, name))
+            self._log.on_listed(name, tools_of(aggregator, name), faults_of(aggregator, name))
 
     def _known(self, name: str) -> Listing | None:
         return self._offers.of(name) or (self._programs.of(name) if self._programs is not None else None)

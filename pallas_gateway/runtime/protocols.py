@@ -17,7 +17,7 @@ from pallas_gateway.config.model.processes import ProcessSettings
 from pallas_gateway.questions.asking import NO_QUESTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence, Set
+    from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
     from contextlib import AbstractAsyncContextManager
 
     from mcp_types import CallToolResult, Tool
@@ -107,6 +107,10 @@ class StdioProgram:
         return shutil.which(self.command, path=self.environ.get("PATH")) is not None
 
 
+CANNOT_LIST = "its tools cannot be listed: "
+"""Begins the reason why a server that is reachable is not used."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramState:
     """State of a stdio downstream: the reason why its program fails, or the era that a running process has answered."""
@@ -124,7 +128,8 @@ class Downstream:
     exchange for it; it receives neither if `headers` hold credentials. `peer` is the hosted agent behind the URL, if it
     is one: it is called in the process, for at most `read_timeout_seconds`. A listing received with a caller's token is
     used for `listing_seconds` by later calls of that caller; 0 caches no listing at all. `program_state` returns what
-    is known of a program without starting it.
+    is known of a program without starting it. `list_again` requests the listing once more and waits for it; None where
+    only calls can.
     """
 
     name: str
@@ -138,6 +143,7 @@ class Downstream:
     program: StdioProgram | None = None
     listing_seconds: float = 60.0
     program_state: Callable[[], ProgramState | None] | None = field(default=None, compare=False)
+    list_again: Callable[[], Awaitable[object]] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -76,12 +76,14 @@ class CallScope:
         operations: receives reports of downstream operations.
         questions: of the call, for its caller.
         served: the name of the agent that was called, in its own module.
+        servers: the names of all servers of the hosted agent.
         turns: the `turn_meter.TurnMeter` of the call, with its journal; None outside of calls.
         tool_run: the `journal.ToolRun` of the running tool call.
         peer_call: the running tool call; notifications of a peer arrive in its context.
     """
 
     connect: Connect | None = None
+    servers: Collection[str] = ()
     models: Mapping[str, Any] = field(default_factory=dict)
     # The call
     presented: Presented | None = None

@@ -131,7 +131,7 @@ class StartedAgent:
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._fast = fast
-        self._outside_calls = CallScope(connect=defer_connections, models=models)
+        self._outside_calls = CallScope(connect=defer_connections, servers=tuple(self._downstreams), models=models)
         self._models_used: set[tuple[str, str]] = set()
         self._provider: LlmProvider | None = None
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before the first use
@@ -182,10 +182,11 @@ class StartedAgent:
                 found[server] = tuple(dict.fromkeys((*found.get(server, ()), *patterns)))
         return found
 
-    async def tools_of(self, server: str) -> frozenset[str]:
+    async def tools_of(self, server: str) -> tuple[frozenset[str], tuple[str, ...]]:
         """List the tools that a downstream offers to a caller without a token, by a new request.
 
-        With those that it offers only to clients that declare elicitation, if the agent's callers are asked.
+        With why others are left out. Includes those that it offers only to clients that declare elicitation, if the
+        agent's callers are asked.
 
         Raises:
             ConnectionError: they could not be listed.
@@ -297,6 +298,7 @@ class StartedAgent:
         # Not a copy of the current scope, which may belong to the parent of a nested call.
         scope = CallScope(
             connect=instance.connect_one,
+            servers=self._outside_calls.servers,
             models=self._outside_calls.models,
             presented=Presented(credentials, self._downstreams, self._exchanger),
             operations=self._operations,
@@ -325,9 +327,13 @@ class StartedAgent:
                 self._tasks.spawn(self._dispose(instance), name=f"dispose {call.call_id}", report=True)
 
     def _with_state(self, downstream: Downstream) -> Downstream:
+        name = downstream.name
+        if name in self._offers.asked_ahead:
+            return replace(downstream, list_again=partial(self._offers.list_again, name))
         if downstream.program is None:
             return downstream
-        return replace(downstream, program_state=partial(self._programs.state, downstream.name))
+        list_again = partial(self._programs.request, name) if name in self._programs.names else None
+        return replace(downstream, program_state=partial(self._programs.state, name), list_again=list_again)
 
     async def _create(self, session_id: str) -> HarnessSession:
         with entered(self._outside_calls), calling(RunningCall(self._spec.name)):

@@ -107,7 +107,7 @@ def _refusal_to_run(gateway: Gateway, name: str | None, request: McpRequest) -> 
         return None if may_run or not request.calls_agent else refusal(gateway, scope, name, Action.RUN, shown=name)
     if all(map(caller.grants.may_run, hosted)) or not request.calls_agent:
         return None
-    agent = agent_of(request.tool or "") or ""
+    agent = agent_of(request.tool or "", hosted) or ""
     match decide(caller, agent, Action.RUN, exists=agent in hosted):
         case Decision.TOKEN_NEEDED:
             return refusals.without_token(gateway, scope, ALL_AGENTS)

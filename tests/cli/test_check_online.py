@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,9 @@ from pallas_gateway.limits import ProgramLimits, RuntimeLimits
 from tests.support.commands import READY_SECONDS, Ran, started
 from tests.support.downstreams import refusing, stateless_downstream
 from tests.support.gateway import Agent, declare_project, write_project
+from tests.support.imperfect_servers import imperfect_servers, listing, paged, settings_of, tool
 from tests.support.listener import reserved_port
+from tests.support.odd_server import Raw
 from tests.support.scripted_llm import scripted_llm
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from tests.support.commands import Command
     from tests.support.gateway import Project
+    from tests.support.odd_server import Document
 
     type Check = Callable[[Project], Awaitable[Ran]]
 
@@ -124,6 +128,28 @@ async def test_servers_that_do_not_answer_and_filters_that_match_nothing_are_pro
             at("one-text") + "command 'no-such-command --with=arguments' not found (arguments belong in `args`)",
         ]
     )
+
+
+async def test_tools_that_are_left_out_or_renamed_and_lists_that_cannot_be_read_are_told(
+    tmp_path: Path, checked: Check
+) -> None:
+    lists: dict[str, Document] = {
+        "odd": (200, listing(tool("fine"), tool("a.b"), {"name": "empty", "inputSchema": {}})),
+        "login": (200, Raw("<html>", "text/html")),
+        "pages": paged(["1", "2"]),
+    }
+    with imperfect_servers(lists) as answers:
+        uses = {**TALKS, "servers": list(lists)}
+        agents = {"one": {**uses, "tools": ["odd__a.b", "login__*", "pages__tool_014*"]}, "two": uses}
+        servers = settings_of(answers, {name: name for name in lists})
+        ran = await checked(declare_project(tmp_path, agents, servers=servers))
+
+    said = sorted(line.partition(": ")[2] for line in ran.err.splitlines())
+    assert [re.sub("-[0-9a-f]{8}'", "-HASH'", line) for line in said] == [
+        "mcp.servers.login: its tools cannot be listed: not an MCP answer: HTTP 200 with text/html",
+        "warning: mcp.servers.odd: its tool 'a.b' has the name 'odd__a_b-HASH' at the model",
+        "warning: mcp.servers.odd: tools[2] 'empty': inputSchema has no type",
+    ]
 
 
 async def test_a_filter_of_a_module_is_told_at_its_module(tmp_path: Path, checked: Check) -> None:

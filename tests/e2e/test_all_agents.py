@@ -50,6 +50,24 @@ async def talking(path: Path, **gateway: Any) -> AsyncGenerator[tuple[Running, A
         yield served, llm
 
 
+async def test_each_agent_has_a_tool_whose_name_models_accept(tmp_path: Path) -> None:
+    agents = {name: Agent() for name in ("echo", "of.two", "x" * 60)}
+    async with (
+        scripted_llm(echo) as llm,
+        running(write_project(tmp_path, agents, llm_url=llm.base_url)) as served,
+        raw_client(endpoint(served)) as client,
+    ):
+        *tools, _ = [tool.name for tool in await client.list_tools()]
+        answers = [text_of(await client.call_tool(tool, {"message": tool})) for tool in (*tools, "agent-of.two")]
+
+    assert [re.sub("-[0-9a-f]{8}$", "-HASH", tool) for tool in tools] == [
+        "agent-echo",
+        "agent-of_two-HASH",
+        f"agent-{'x' * 49}-HASH",
+    ]
+    assert answers == [f"heard: {tool}" for tool in (*tools, "agent-of.two")]
+
+
 @pytest.mark.parametrize("connect", EACH_ERA)
 async def test_a_client_of_either_era_finds_every_agent_behind_one_url(connect: Connect, tmp_path: Path) -> None:
     async with talking(tmp_path) as (served, llm):

@@ -43,7 +43,7 @@ UNREACHABLE = {
     "needs_key": "HTTP 401 Unauthorized",
     "absent": "HTTP 404 Not Found",
     "broken": "HTTP 500 Internal Server Error",
-    "babbling": "not an MCP answer",
+    "babbling": "not an MCP answer: HTTP 200 with application/json",
     "untrusted": "TLS error",
     "uninstalled": "command 'no-such-command' not found",
     "crashing": "its process ended with code 3",

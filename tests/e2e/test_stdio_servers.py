@@ -164,6 +164,21 @@ async def test_a_process_that_waits_for_too_long_is_ended_until_a_call_uses_the_
         await it.processes.until_alive(0)
 
 
+async def test_a_server_that_starts_slowly_or_was_ended_for_being_idle_is_well(tmp_path: Path, limits: Limits) -> None:
+    limits.gateway.health.probe_seconds, limits.gateway.health.fresh_seconds = 0.05, 0
+    (tmp_path / "processes").mkdir()
+    (slow := tmp_path / "processes" / "slow").touch()
+    async with world(tmp_path, idle_seconds=0.05) as it:
+        await it.processes.until_alive(1)
+        assert await it.problem() is None
+        slow.unlink()
+        assert await it.ask() == "has p"
+        await it.processes.until_alive(0)
+        slow.touch()
+        assert await it.problem() is None
+        assert len(it.processes.started) == 1  # none for a probe
+
+
 async def test_calls_wait_for_a_process_and_then_read_that_all_are_in_use(tmp_path: Path, limits: Limits) -> None:
     gate = Gate()
     async with world(tmp_path, script=holding(gate), max_processes=2) as it:

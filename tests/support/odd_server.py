@@ -2,23 +2,46 @@
 
 import json
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, override
 
 
-class Answers:
-    """What an odd server says: by method and path, else to any; and the requests it got."""
+@dataclass(frozen=True)
+class Raw:
+    """A body as it is; `pings` are sent after it without end, and `is_cut` ends it before the announced length."""
 
-    def __init__(self, documents: Mapping[str, tuple[int, object]]) -> None:
+    body: str = ""
+    content_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    pings: bool = False
+    is_cut: bool = False
+
+
+type Document = tuple[int, object] | Callable[[dict[str, Any]], tuple[int, object]]
+
+
+class Answers:
+    """What an odd server says: by path and method, by method, else to any; and the requests it got.
+
+    A function gets the request, and gives the status and the document.
+    """
+
+    def __init__(self, documents: Mapping[str, Document]) -> None:
         self.documents = documents
+        self.is_over = threading.Event()
         self.seen: list[tuple[str, dict[str, str], Any]] = []
         self.url = ""
 
+    def to(self, *keys: str, rpc: dict[str, Any]) -> tuple[int, object]:
+        found = next((self.documents[key] for key in keys if key in self.documents), (404, {}))
+        return found(rpc) if callable(found) else found
+
 
 @contextmanager
-def odd_server(documents: Mapping[str, tuple[int, object]]) -> Generator[Answers]:
+def odd_server(documents: Mapping[str, Document]) -> Generator[Answers]:
     """A server in a thread that answers `documents` by method: GET is the registry's, POST the agents'."""
     answers = Answers(documents)
 
@@ -27,8 +50,11 @@ def odd_server(documents: Mapping[str, tuple[int, object]]) -> Generator[Answers
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             rpc = json.loads(body) if body else {}
             answers.seen.append((self.command, {name.lower(): value for name, value in self.headers.items()}, rpc))
-            by_kind = answers.documents
-            status, document = by_kind.get(rpc.get("method", self.command), by_kind.get(self.command, (404, {})))
+            method = rpc.get("method", self.command)
+            status, document = answers.to(f"{self.path} {method}", method, self.command, rpc=rpc)
+            if isinstance(document, Raw):
+                send_raw(self, status, document, answers.is_over)
+                return
             sent = encoded(document, rpc).encode()
             self.send_response(status)
             self.send_header("Content-Type", "text/event-stream" if callable(document) else "application/json")
@@ -52,8 +78,21 @@ def odd_server(documents: Mapping[str, tuple[int, object]]) -> Generator[Answers
         try:
             yield answers
         finally:
+            answers.is_over.set()
             server.shutdown()
             thread.join()
+
+
+def send_raw(handler: BaseHTTPRequestHandler, status: int, raw: Raw, is_over: threading.Event) -> None:
+    handler.send_response(status)
+    for name, value in {"Content-Type": raw.content_type, **raw.headers}.items():
+        handler.send_header(name, value)
+    if not raw.pings:
+        handler.send_header("Content-Length", str(len(raw.body.encode()) + raw.is_cut))
+    handler.end_headers()
+    handler.wfile.write(raw.body.encode())
+    while raw.pings and not is_over.wait(0.05):
+        handler.wfile.write(b": ping\n\n")
 
 
 def encoded(document: object, rpc: dict[str, Any]) -> str:
@@ -73,7 +112,12 @@ def registry_of(*names: str) -> dict[str, Any]:
     return {"servers": servers}
 
 
-DISCOVERED = {
+HANDSHAKE = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "p", "version": "1"},
+}
+DISCOVERED: dict[str, Any] = {
     "result": {
         "resultType": "complete",
         "supportedVersions": ["2026-07-28"],

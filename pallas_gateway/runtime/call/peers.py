@@ -6,12 +6,12 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from fast_agent.mcp.common import create_namespaced_name
 from fast_agent.mcp.mcp_aggregator import NamespacedTool
 from mcp_types import ListToolsResult, ServerCapabilities, TextContent, ToolsCapability
 
 from pallas_gateway.calls.assistant_stream import LOGGER, relayed
 from pallas_gateway.calls.conversation import is_text
+from pallas_gateway.calls.tool_names import name_at_model
 from pallas_gateway.errors import TokenExchangeError
 from pallas_gateway.events.events import FromPeer
 from pallas_gateway.identity.caller import ANONYMOUS
@@ -24,7 +24,7 @@ from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.urls import ALL_AGENTS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from mcp.shared.dispatcher import ProgressFnT
     from mcp_types import CallToolResult, ContentBlock, Tool
@@ -43,6 +43,7 @@ class PeerServers:
         self.calls = cast("Peers", spec.peer_calls)  # None only if there are no peers
         self.max_relay_depth = spec.max_relay_depth
         self._peers = {name: one for name, one in downstreams.items() if spec.peer_calls and one.peer is not None}
+        self._servers = tuple(downstreams)
         self._log = log
         self._listings: dict[str, tuple[Sequence[Tool], Listing]] = {}
 
@@ -62,15 +63,15 @@ class PeerServers:
             return None
         before, listing = self._listings.get(peer.name, (None, None))
         if listing is None or before is not tools:
-            listing = Listing(tuple(_namespaced(peer.name, tool) for tool in tools))
+            listing = Listing(tuple(_namespaced(peer.name, tool, self._servers) for tool in tools))
             self._listings[peer.name] = tools, listing
             if peer.peer != ALL_AGENTS or caller.grants.everything:  # other callers may see fewer tools
                 self._log.on_listed(peer.name, [tool.name for tool in tools])
         return listing
 
 
-def _namespaced(server: str, tool: Tool) -> NamespacedTool:
-    name = create_namespaced_name(server, tool.name)
+def _namespaced(server: str, tool: Tool, servers: Collection[str]) -> NamespacedTool:
+    name = name_at_model(server, tool.name, servers)
     return NamespacedTool(tool=tool, server_name=server, namespaced_tool_name=name)
 
 

@@ -21,6 +21,8 @@ from pallas_gateway.http_answers import refusal
 from pallas_gateway.identity.secret import bearer_of
 from pallas_gateway.identity.token_exchange import endpoint_of
 from pallas_gateway.runtime.downstreams.connections.answers import STATUS
+from pallas_gateway.runtime.downstreams.listings.reading import ListingError
+from pallas_gateway.runtime.protocols import CANNOT_LIST
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry import traces
 from pallas_gateway.telemetry.redaction import hide_in_this_call
@@ -68,7 +70,10 @@ def refusal_for_others(server_name: str, error: BaseException) -> str | None:
     Its own words are left out, because they may be about the caller. None for another error or server.
     """
     status = _status_of(error) if _receives_token(server_name) else None
-    return refusal(status, httpx2.Headers()) if status is not None else None
+    if status is None:
+        return None
+    is_listing = isinstance(error, ListingError) and status not in _REFUSALS
+    return f"{CANNOT_LIST if is_listing else ''}{refusal(status, httpx2.Headers())}"
 
 
 def _receives_token(server_name: str) -> bool:

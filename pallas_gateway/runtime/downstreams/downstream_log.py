@@ -11,18 +11,23 @@ from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from pallas_gateway import child_processes
+from pallas_gateway.calls.tool_names import renamed_tools
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.protocols import not_reported
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
     from pallas_gateway.runtime.protocols import Downstream, OnDownstream
 
 CONNECT_SECONDS = 5.0
 """Longest wait for a downstream to accept a connection at the start of its agent."""
+
+_MOST_LISTED = 20
+"""Tools in one log line."""
+_MOST_SAID = 1000
 
 _log = logging.getLogger("pallas.runtime")
 
@@ -46,6 +51,7 @@ class DownstreamLog:
         self._outages = Outages(outage_seconds)
         self._report = report
         self._failed: set[str] = set()
+        self._said: dict[str, set[str]] = {}
 
     def went_down(self, name: str, why: str, *, of_caller: bool = False, for_others: str | None = None) -> None:
         """Log that `name` could not be reached, if that is new.
@@ -68,10 +74,27 @@ class DownstreamLog:
         if self._outages.up(name):
             _log.info("downstream available again", extra={"agent": self._agent, "server": name})
 
-    def on_listed(self, name: str, tools: Iterable[str]) -> None:
-        """Compare the tools that `name` offers to callers like that of the current call with the agent's filters."""
+    def on_listed(self, name: str, tools: Collection[str], faults: Iterable[str] = ()) -> None:
+        """Compare the tools that `name` offers to callers like that of the current call with the agent's filters.
+
+        Log each tool once that was left out (`faults`), and each that the model knows by another name.
+        """
+        scope = current_scope.get()
         if self._filters is not None:
-            self._filters.on_listed(name, tools, current_scope.get().questions.modes)
+            self._filters.on_listed(name, tools, scope.questions.modes)
+        renamed = [f"{tool} as {shown}" for tool, shown in renamed_tools(name, tools, scope.servers).items()]
+        ids = {"agent": self._agent, "server": name}
+        if left_out := self._unsaid(name, faults):
+            _log.warning("downstream tools left out", extra={**ids, "problems": left_out})
+        if renamed := self._unsaid(name, renamed):
+            _log.info("downstream tools renamed", extra={**ids, "tools": renamed})
+
+    def _unsaid(self, name: str, sentences: Iterable[str]) -> list[str]:
+        """The first of `sentences` that were not logged."""
+        said = self._said.setdefault(name, set())
+        unsaid = [one for one in sentences if one not in said][:_MOST_LISTED]
+        said.update(unsaid if len(said) < _MOST_SAID else ())
+        return unsaid
 
     async def look_for(self, downstreams: Iterable[Downstream]) -> None:
         """Log downstreams whose program is not installed or whose port accepts no connection.

@@ -10,8 +10,9 @@ from fnmatch import fnmatch, fnmatchcase
 from typing import TYPE_CHECKING
 
 from fast_agent.constants import HUMAN_INPUT_TOOL_NAME
-from fast_agent.mcp.common import SEP, create_namespaced_name, get_resource_name, get_server_name
+from fast_agent.mcp.common import SEP, get_resource_name, get_server_name
 
+from pallas_gateway.calls.tool_names import real_name
 from pallas_gateway.config.problems import did_you_mean
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ async def why_withheld(agent: McpAgent, name: str) -> str | None:
     if found.server_name is None:
         return None
     server = agent.aggregator.server_display_name(found.server_name)
-    if passes(agent.config.tools, create_namespaced_name(server, found.local_name)):
+    if passes(agent.config.tools, real_name(server, found.local_name)):
         return None
     if any(tool.name == name for tool in (await agent.list_tools()).tools):
         return None  # a function of the agent
@@ -51,7 +52,7 @@ def passes(filters: Mapping[str, Sequence[str]], tool: str) -> bool:
 
 def may_use(configs: Iterable[AgentConfig], server: str, tool: str) -> bool:
     """True if one of the agents has the server, and its filters let the tool through."""
-    name = create_namespaced_name(server, tool)
+    name = real_name(server, tool)
     return any(server in config.servers and passes(config.tools or {}, name) for config in configs)
 
 
@@ -106,7 +107,7 @@ class FilterReport:
             return
         tools = list(tools)
         self._real_names.setdefault(server, set()).update(f"{server}/{tool}" for tool in tools)
-        names = [create_namespaced_name(server, tool) for tool in tools]
+        names = [real_name(server, tool) for tool in tools]
         self._tools.setdefault(server, {})[frozenset(modes)] = names
         before, self._unmatched = self._unmatched, dict(self._find())
         for name in self._unmatched.keys() - before.keys():

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from fast_agent.config import MCPSettings
 from fast_agent.core.agent_card_paths import is_agent_card_path
 from fast_agent.core.fastagent import FastAgent
-from fast_agent.mcp.common import SEP, create_namespaced_name
+from fast_agent.mcp.common import SEP
 from fast_agent.skills import SKILLS_DEFAULT
 
+from pallas_gateway.calls.tool_names import real_name
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.runtime.failures import start_reason
@@ -91,7 +92,7 @@ def tool_filters(declared: Declared) -> dict[str, list[str]]:
     """
     servers = (*declared.servers, *declared.agents)
     allowed = declared.tools if declared.tools is not None else [f"{server}{SEP}*" for server in declared.servers]
-    of_agents = [create_namespaced_name(agent, tool) for agent, tool in declared.agents.items()]
+    of_agents = [real_name(agent, tool) for agent, tool in declared.agents.items()]
     filters: dict[str, list[str]] = {server.partition(SEP)[0]: [] for server in servers}
     for name in (*allowed, *of_agents):
         server, _, tool = name.partition(SEP)

@@ -9,6 +9,9 @@ from pallas_gateway.runtime.downstreams.connections.answers import LIMITING, ask
 from pallas_gateway.runtime.downstreams.connections.connecting import with_credentials_of_calls
 from pallas_gateway.runtime.downstreams.connections.connection_manager import LazyConnectionManager
 from pallas_gateway.runtime.downstreams.connections.timeouts import allow_silence, longest_silence
+from pallas_gateway.runtime.downstreams.listings.reading import ListingError, read_tools
+from pallas_gateway.runtime.failures import one_line
+from pallas_gateway.runtime.protocols import CANNOT_LIST
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from fast_agent.mcp.client_callback_runtime import MCPClientCallbackRuntime
     from fast_agent.mcp.client_gateway import PreparedHttpAuth
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
+    from mcp.client.session import ClientSession
+    from mcp_types import ListToolsResult, PaginatedRequestParams
 
     type Instructions = dict[str, tuple[str | None, list[str]]]
 
@@ -72,6 +77,31 @@ def get_server_instructions(
         return instructions
 
     return get_server_instructions
+
+
+def list_tools(original: Callable[..., Awaitable[ListToolsResult]], _: type[ClientSession]) -> Callable[..., Any]:
+    """Read all pages of a list, and each tool by itself."""
+
+    @wraps(original)
+    async def list_tools(self: ClientSession, *, params: PaginatedRequestParams | None = None) -> ListToolsResult:
+        if params is not None and params.cursor is not None:
+            return await original(self, params=params)
+        return await read_tools(self, params)
+
+    return list_tools
+
+
+def fetch_server_tools(original: Callable[..., Awaitable[Any]], _: type[MCPAggregator]) -> Callable[..., Any]:
+    """Say that it is the list that failed."""
+
+    @wraps(original)
+    async def fetch_server_tools(self: MCPAggregator, server_name: str, **options: Any) -> Any:
+        try:
+            return await original(self, server_name, **options)
+        except Exception as error:
+            raise ListingError(f"{CANNOT_LIST}{one_line(error)}") from error
+
+    return fetch_server_tools
 
 
 def prepare_headers_and_auth(original: Callable[..., PreparedHttpAuth], _: Any) -> Callable[..., PreparedHttpAuth]:

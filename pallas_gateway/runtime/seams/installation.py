@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     type Wrap = Callable[[Any, Any], Any]
 
-_AGENT = "fast_agent.agents.mcp_agent:McpAgent"
+_MCP_AGENT = "fast_agent.agents.mcp_agent"
+_AGENT = f"{_MCP_AGENT}:McpAgent"
 _TOOL_AGENT = "fast_agent.agents.tool_agent:ToolAgent"
 _AGGREGATOR = "fast_agent.mcp.mcp_aggregator:MCPAggregator"
 _CALLBACKS = "fast_agent.mcp.client_callback_runtime:MCPClientCallbackRuntime"
@@ -39,11 +40,18 @@ SEAMS: tuple[tuple[Name, Wrap], ...] = (
     (Name(f"{_AGGREGATOR}._execute_on_server", _EXECUTE), tool_calls.execute_on_server),
     (Name(f"{_AGGREGATOR}._handle_tool_list_changed", ("self", "server_name")), tool_calls.handle_change),
     (Name(f"{_AGGREGATOR}.handle_subscription_event", ("self", "server_name")), tool_calls.handle_change),
+    *(
+        (Name(f"{module}:create_namespaced_name", ("server_name", "resource_name")), tool_calls.create_namespaced_name)
+        for module in ("fast_agent.mcp.mcp_aggregator", "fast_agent.core.instruction_refresh", _MCP_AGENT)
+    ),
+    (Name(f"{_AGENT}._tool_matches_filter", ("self", "packed_name")), tool_calls.tool_matches_filter),
     (
         Name("fast_agent.mcp.mcp_aggregator:MCPConnectionManager", ("server_registry", "context")),
         connections.connection_manager,
     ),
     (Name(f"{_AGGREGATOR}.load_servers", ("self", "force_connect")), connections.load_servers),
+    (Name(f"{_SESSION}.list_tools", ("self", "params")), connections.list_tools),
+    (Name(f"{_AGGREGATOR}._fetch_server_tools", ("self", "server_name")), connections.fetch_server_tools),
     (Name(f"{_AGGREGATOR}._create_callback_runtime", ("self", "server_name")), connections.create_callback_runtime),
     (Name(f"{_AGGREGATOR}.get_server_instructions", ("self",)), connections.get_server_instructions),
     (Name(f"{_GATEWAY}:_prepare_headers_and_auth", ("server_config",)), connections.prepare_headers_and_auth),

@@ -90,9 +90,19 @@ RELIED_ON = (
     *(Name(f"mcp.client:Client.{name}") for name in ("_session", "mode", "prior_discover")),
     *(
         Name(f"{_SESSION}.{name}")
-        for name in ("_elicitation_callback", "_tool_output_schemas", "_tool_output_validators", "_x_mcp_header_maps")
+        for name in (
+            "_dispatcher",
+            "_elicitation_callback",
+            "_negotiated_version",
+            "_session_read_timeout_seconds",
+            "_stamp",
+            "_tool_output_schemas",
+            "_tool_output_validators",
+            "_x_mcp_header_maps",
+        )
     ),
     *(Name(f"{_SESSION}.{name}", ("dctx", "method", "params")) for name in ("_on_notify", "_on_request")),
+    Name(f"{_SESSION}._absorb_tool_listing", ("self", "result", "complete")),
     Name(f"{_SESSION}.validate_tool_result", ("self", "name", "result")),
     *(Name(f"mcp.shared._request_clock:RequestClock.{name}", ("self",)) for name in ("pause", "resume")),
     *(Name(f"{_DISPATCHER}.{name}") for name in ("_pending", "_running")),

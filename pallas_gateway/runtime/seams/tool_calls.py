@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from fast_agent.agents.mcp_agent import McpAgent
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
 
+from pallas_gateway.calls.tool_names import name_at_model, real_name
 from pallas_gateway.runtime.call.journal import journal_of, run_in_journal
 from pallas_gateway.runtime.call.tool_approval import LimitsOfTool, why_not_approved
 from pallas_gateway.runtime.downstreams.operations import Operation, refresh_and_report
-from pallas_gateway.runtime.downstreams.tool_filters import why_withheld
+from pallas_gateway.runtime.downstreams.tool_filters import passes, why_withheld
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
@@ -104,6 +105,30 @@ def execute_on_server(original: Callable[..., Awaitable[Any]], _: type[MCPAggreg
             return operation.result
 
     return execute_on_server
+
+
+def create_namespaced_name(original: Callable[[str, str], str], _: Any) -> Callable[[str, str], str]:
+    """Return the function that names tools for models: fast-agent cuts names, so that several tools may have one."""
+
+    @wraps(original)
+    def create_namespaced_name(server_name: str, resource_name: str) -> str:
+        return name_at_model(server_name, resource_name, current_scope.get().servers)
+
+    return create_namespaced_name
+
+
+def tool_matches_filter(original: Callable[[McpAgent, str], bool], _: type[McpAgent]) -> Callable[..., bool]:
+    """Apply an agent's filters to the real name of a tool."""
+
+    @wraps(original)
+    def tool_matches_filter(self: McpAgent, packed_name: str) -> bool:
+        found = self.aggregator._namespaced_tool_map.get(packed_name)
+        if found is None:
+            return original(self, packed_name)
+        server = self.aggregator.server_display_name(found.server_name)
+        return passes(self.config.tools or {}, real_name(server, found.tool.name))
+
+    return tool_matches_filter
 
 
 def handle_change(original: Callable[..., Awaitable[None]], _: type[MCPAggregator]) -> Callable[..., Any]:

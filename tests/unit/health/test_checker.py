@@ -20,16 +20,18 @@ from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.asgi import Receive, Scope, Send, http_only, read_body, respond_json
 from tests.support.listener import reserved_port, serve_app
+from tests.support.odd_server import HANDSHAKE
 from tests.support.waiting import Gate, tick
 
 SINCE = datetime(2026, 11, 3, 12, 0, 5, tzinfo=UTC)
 READY = Life("ready", SINCE)
 FAILED = Life("failed", SINCE, "no key")
 LLM_DOWN = LlmResult("openai", "gpt-x", "failed", "HTTP 503", SINCE)
-ANSWERS = """
+ANSWERS = f"""
 import json, sys
+HANDSHAKE = {HANDSHAKE!r}
 request = json.loads(sys.stdin.readline())
-print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}), flush=True)
+print(json.dumps({{"jsonrpc": "2.0", "id": request["id"], "result": HANDSHAKE}}), flush=True)
 """
 
 
@@ -67,7 +69,7 @@ async def checking_tools(**limits: float) -> AsyncGenerator[Checking]:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = json.loads(await read_body(receive))
         await gate.enter()
-        await respond_json(send, 200, {"jsonrpc": "2.0", "id": request["id"], "result": {}})
+        await respond_json(send, 200, {"jsonrpc": "2.0", "id": request["id"], "result": HANDSHAKE})
 
     async with (
         serve_app(app) as listener,

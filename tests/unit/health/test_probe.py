@@ -28,9 +28,11 @@ from tests.support.asgi import (
 )
 from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
 from tests.support.listener import serve_app
+from tests.support.odd_server import HANDSHAKE
 from tests.support.waiting import Gate
 
 SECRET = "hunter2"
+ANSWER = json.dumps({"jsonrpc": "2.0", "id": 1, "result": HANDSHAKE})
 
 
 async def probed(
@@ -99,7 +101,7 @@ async def test_a_server_that_does_not_end_sessions_is_reachable_all_the_same(ref
 
 
 def opens_a_session(send: Send) -> Awaitable[None]:
-    return respond(send, 200, '{"jsonrpc": "2.0", "id": 1, "result": {}}', headers={"Mcp-Session-Id": "s1"})
+    return respond(send, 200, ANSWER, headers={"Mcp-Session-Id": "s1"})
 
 
 async def test_a_server_that_hangs_at_the_end_of_a_session_is_reachable_all_the_same(
@@ -128,7 +130,7 @@ async def test_a_server_that_hangs_at_the_end_of_a_session_is_reachable_all_the_
 async def test_a_session_id_that_cannot_be_sent_back_is_no_trouble() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        body = b'{"jsonrpc": "2.0", "id": 1, "result": {}}'
+        body = ANSWER.encode()
         head = f"HTTP/1.1 200 OK\r\nMcp-Session-Id: \xe9\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode("latin-1") + body)
         await writer.drain()
@@ -177,7 +179,7 @@ async def modern_and_guarded(status: int) -> AsyncGenerator[tuple[str, Recorder]
 
 @pytest.mark.parametrize("end", ["\n\n", "\r\r", "\r\n\r\n", ""])
 async def test_an_answer_in_a_stream_may_come_after_other_events(end: str) -> None:
-    events = ["event: message", ": hello", 'data: {"id": 7, "result": {}}', 'data: {"id": 1, "result": {}}']
+    events = ["event: message", ": hello", 'data: {"id": 7, "result": {}}', f"data: {ANSWER}"]
     stream = (end or "\n\n").join(events) + end
     async with answering(stream, content_type="text/event-stream") as (url, _):
         assert (await probed(url)).error is None
@@ -223,7 +225,7 @@ async def test_a_redirect_is_not_followed() -> None:
 )
 async def test_an_answer_that_is_not_mcp_is_told(body: bytes | str, content_type: str) -> None:
     async with answering(body, content_type=content_type) as (url, _):
-        assert (await probed(url)).error == "not an MCP answer"
+        assert (await probed(url)).error == f"not an MCP answer: HTTP 200 with {content_type}"
 
 
 LONG = '{"jsonrpc": "2.0", "id": 1, "result": {"instructions": "' + "x" * LONGEST_ANSWER + '"}}'
@@ -240,7 +242,7 @@ LONG = '{"jsonrpc": "2.0", "id": 1, "result": {"instructions": "' + "x" * LONGES
 )
 async def test_an_answer_that_is_too_long_is_none(body: str, content_type: str) -> None:
     async with answering(body, content_type=content_type) as (url, _):
-        assert (await probed(url, probe_seconds=30)).error == "not an MCP answer"
+        assert (await probed(url, probe_seconds=30)).error == f"not an MCP answer: HTTP 200 with {content_type}"
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
@@ -255,7 +257,7 @@ async def test_a_server_that_never_stops_talking_is_not_listened_to_for_ever(con
 
     async with served(app) as (url, _):
         result = await probed(url, probe_seconds=30)
-    assert result.error == "not an MCP answer"
+    assert result.error == f"not an MCP answer: HTTP 200 with {content_type}"
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
@@ -310,7 +312,7 @@ async def test_probes_do_not_wait_for_each_other() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = json.loads(await read_body(receive))
         await gate.enter()
-        await respond(send, 200, json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": {}}))
+        await respond(send, 200, json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": HANDSHAKE}))
 
     async with served(app) as (url, _), httpx.AsyncClient(timeout=None) as client, TaskOwner() as tasks:  # noqa: S113
         probes = [

@@ -15,10 +15,13 @@ from pallas_gateway.limits import HealthLimits
 from pallas_gateway.runtime.protocols import Downstream, StdioProgram
 from pallas_gateway.tasks import TaskOwner
 from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.odd_server import DISCOVERED, HANDSHAKE
 from tests.support.stdio_processes import is_running
 from tests.support.waiting import eventually
 
-PRELUDE = """
+PRELUDE = (
+    f"HANDSHAKE = {HANDSHAKE!r}\nDISCOVERED = {DISCOVERED['result']!r}"
+    + """
 import json, os, pathlib, signal, subprocess, sys, time
 
 def answer(**outcome):
@@ -30,10 +33,11 @@ def note(text):
     with pathlib.Path("notes").open("a") as notes:
         notes.write(f"{text}\\n")
 """
+)
 PATIENT = HealthLimits(probe_seconds=20)  # a busy machine takes its time to start an interpreter
 FORCEFUL = HealthLimits(probe_seconds=20, leave_seconds=0.1)
 HANG = "time.sleep(600)"
-WELL = "answer(result={})\nsys.stdin.read()"
+WELL = "answer(result=HANDSHAKE)\nsys.stdin.read()"
 HANGING_CHILD = f"subprocess.Popen([sys.executable, '-c', 'import time; {HANG}'])"
 
 
@@ -63,7 +67,9 @@ async def error_of(program: StdioProgram | None, limits: HealthLimits = PATIENT)
 
 
 async def test_a_program_of_the_modern_era_alone_is_asked_to_discover() -> None:
-    source = 'assert answer(error={"code": -32601}) == "initialize"\nassert answer(result={}) == "server/discover"'
+    source = (
+        'assert answer(error={"code": -32601}) == "initialize"\nassert answer(result=DISCOVERED) == "server/discover"'
+    )
     async with probed(python(source)) as result:
         assert (result.error, result.protocol) == (None, "2026-07-28")
 
@@ -130,11 +136,11 @@ async def test_a_working_directory_that_is_not_there_is_told(folder: Path) -> No
     "stubborn",
     [
         "note(os.getpid())\n" + WELL,
-        "note(os.getpid())\nanswer(result={})\n" + HANG,
-        f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote(os.getpid())\nanswer(result={{}})\n{HANG}",
+        "note(os.getpid())\nanswer(result=HANDSHAKE)\n" + HANG,
+        f"signal.signal(signal.SIGTERM, signal.SIG_IGN)\nnote(os.getpid())\nanswer(result=HANDSHAKE)\n{HANG}",
         f"note({HANGING_CHILD}.pid)\n" + WELL,
-        f"note({HANGING_CHILD}.pid)\nanswer(result={{}})",
-        "note(os.getpid())\nanswer(result={})\nwhile True: print('x' * 1000)",
+        f"note({HANGING_CHILD}.pid)\nanswer(result=HANDSHAKE)",
+        "note(os.getpid())\nanswer(result=HANDSHAKE)\nwhile True: print('x' * 1000)",
     ],
     ids=["polite", "deaf", "stubborn", "parent", "parent that leaves", "talkative"],
 )

@@ -16,6 +16,9 @@ from aiohttp.http_exceptions import BadHttpMessage
 from fast_agent.llm.provider.error_utils import EmptyCompletionError
 from fast_agent.llm.provider.openai.responses_websocket import ResponsesWebSocketError
 from google.genai import errors as google
+from mcp.shared.exceptions import MCPError
+from mcp_types import METHOD_NOT_FOUND, ListToolsResult
+from pydantic import ValidationError
 
 from pallas_gateway.calls.provider_failures import (
     connection_words,
@@ -66,6 +69,18 @@ def test_an_error_answer_is_told_in_its_own_words(library: Any, body: object, wo
 def test_googles_error_answer_is_told_in_its_own_words() -> None:
     error = google.ClientError(400, {"error": {"message": "no such model", "status": "INVALID"}})
     assert one_line(error) == "no such model"
+
+
+def test_what_does_not_fit_is_told_with_its_place() -> None:
+    with pytest.raises(ValidationError) as caught:
+        ListToolsResult.model_validate({"tools": [{"name": "a", "inputSchema": 3}]})
+    assert one_line(caught.value) == "ListToolsResult: in tools.0.inputSchema, Input should be a valid dictionary"
+
+
+def test_the_refusal_of_an_earlier_request_is_not_the_reason() -> None:
+    error = ExceptionGroup("unhandled", [refused := MCPError(0, "HTTP 502 Bad Gateway")])
+    refused.__context__ = MCPError(METHOD_NOT_FOUND, "Method not found")
+    assert one_line(error) == "HTTP 502 Bad Gateway"
 
 
 def test_an_error_without_an_answer_has_no_words_of_a_provider() -> None:

@@ -17,7 +17,16 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp_types import INTERNAL_ERROR, JSONRPCError, jsonrpc_message_adapter
 
 from pallas_gateway.changes.change import Fault
-from pallas_gateway.http_answers import LARGEST_ANSWER_BYTES, MCP_STREAMS, AnswerError, limit, limited, refusal
+from pallas_gateway.http_answers import (
+    LARGEST_ANSWER_BYTES,
+    MCP_STREAMS,
+    AnswerError,
+    decoded,
+    limit,
+    limited,
+    not_an_answer,
+    refusal,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,6 +38,7 @@ STATUS = "status"
 _READ_SECONDS = 2.0
 _READ_BYTES = 2**16
 _RPC_ACCEPT = "text/event-stream"
+_ANSWERS = ("application/json", "text/event-stream")
 
 
 LIMITING = partial(limit, streams=MCP_STREAMS)
@@ -65,14 +75,29 @@ async def name_refusal(response: httpx2.Response) -> None:
     """
     status = response.status_code
     is_request = _RPC_ACCEPT in response.request.headers.get("Accept", "") and response.request.method == "POST"
+    if is_request and response.is_success and not _is_answer(response):
+        _replace(response, not_an_answer(status, response.headers), decoded(response.request.content))
     if not is_request or status < HTTPStatus.BAD_REQUEST or status == HTTPStatus.NOT_FOUND:
         return
     body = await _beginning(response)
-    if not _is_rpc_error(body):
-        why = refusal(status, response.headers, body)
-        error = {"code": INTERNAL_ERROR, "message": why, "data": {STATUS: status}}
-        body = json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode()
-        response.headers["Content-Type"] = "application/json"
+    if _is_rpc_error(body):
+        response.stream = _Replaced(response.stream, body)
+    else:
+        _replace(response, refusal(status, response.headers, body))
+
+
+def _is_answer(response: httpx2.Response) -> bool:
+    """Return True for the kinds of content that the SDK reads, and for 202: notifications have no answer."""
+    kind = response.headers.get("Content-Type", "").lower()
+    return kind.startswith(_ANSWERS) or response.status_code == HTTPStatus.ACCEPTED
+
+
+def _replace(response: httpx2.Response, why: str, request: Any = None) -> None:
+    """Replace an answer to `request` by an error; the SDK knows by itself to what request a refusal belongs."""
+    error = {"code": INTERNAL_ERROR, "message": why, "data": {STATUS: response.status_code}}
+    number = request.get("id") if isinstance(request, dict) else None
+    body = json.dumps({"jsonrpc": "2.0", "id": number, "error": error}).encode()
+    response.headers["Content-Type"] = "application/json"
     response.stream = _Replaced(response.stream, body)
 
 

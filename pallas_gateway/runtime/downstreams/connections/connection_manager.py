@@ -209,7 +209,8 @@ def listing_of(
         discovered=_without_subscriptions(discovered) if discovered is not None else None,
         schemas=dict(session._tool_output_schemas),
         header_maps=dict(session._x_mcp_header_maps),
-        ttl_seconds=getattr(session, "pallas_ttl_seconds", None),  # set by repairs/mcp/listing_ttl.py
+        ttl_seconds=getattr(session, "pallas_ttl_seconds", None),  # set by `read_tools`
+        faults=faults_of(aggregator, server),
     )
 
 
@@ -222,6 +223,13 @@ def cut_off(aggregator: MCPAggregator) -> None:
 def tools_of(aggregator: MCPAggregator, server: str) -> list[str]:
     """Names of the tools of `server` that `aggregator` knows."""
     return [one.tool.name for one in aggregator._server_to_tool_map.get(server, ())]
+
+
+def faults_of(aggregator: MCPAggregator, server: str) -> tuple[str, ...]:
+    """The tools that were left out of the list which `aggregator` has received of `server`, and why."""
+    running = connections_of(aggregator).running_servers.get(server)
+    session = running.client.session if running is not None and running.client is not None else None
+    return getattr(session, "pallas_faults", ())
 
 
 def keep_order(aggregator: MCPAggregator) -> None:

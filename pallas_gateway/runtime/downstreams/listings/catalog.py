@@ -85,6 +85,7 @@ class ToolCatalog:
         self.tasks = TaskOwner()
         self.log = log or DownstreamLog(agent)
         self.agent, self.context = agent, context
+        self.servers = tuple(downstreams)
         self._clients = SharedClients(self.tasks, self.limits.keep_alive_seconds)
         cached = {name: one for name, one in downstreams.items() if _can_be_cached(one, servers.get(name))}
         self._asked_ahead = {
@@ -121,6 +122,10 @@ class ToolCatalog:
         inquiry = self._inquiry(server)
         inquiry.known()
         return inquiry.listing
+
+    async def list_again(self, server: str) -> None:
+        """Request the listing of a server that is asked ahead, and wait for the answer."""
+        await self._inquiry(server).list_again()
 
     @contextmanager
     def receiving(self, server: str, aggregator: MCPAggregator) -> Iterator[None]:

@@ -15,6 +15,7 @@ from pallas_gateway.questions.asking import declaring
 from pallas_gateway.runtime.downstreams.connections import connecting
 from pallas_gateway.runtime.downstreams.connections.connection_manager import cut_off, listing_of, tools_of
 from pallas_gateway.runtime.downstreams.listings.listing_cache import NO_CREDENTIAL, ListingKey
+from pallas_gateway.runtime.downstreams.listings.reading import listing_within
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.scope import CallScope, entered
 
@@ -43,6 +44,7 @@ class Inquiry:
         """
         self._tasks, self._limits, self._cache = catalog.tasks, catalog.limits, catalog.cache
         self._agent, self._context, self._log = catalog.agent, catalog.context, catalog.log
+        self._servers = catalog.servers
         self._server, self._modes = server, modes
         self._renew_others = partial(catalog.renew_others, server)
         self._key = ListingKey(catalog, server, NO_CREDENTIAL, modes)
@@ -52,7 +54,7 @@ class Inquiry:
         self._is_asking = False
         self._has_answered = False  # over the current connection
         self._is_ended = False
-        self._wanted = asyncio.Event()
+        self._wanted, self._is_over = asyncio.Event(), asyncio.Event()
         self.listing: ServerListing | None = None  # the last one, however old
         self._listed_at = float("-inf")
         self._failed_at = float("-inf")
@@ -79,6 +81,12 @@ class Inquiry:
             # In an empty context: in that of a call, its token would be sent.
             self._task = Context().run(self._tasks.spawn, self._ask_and_listen(), name=f"ask {self._server}")
 
+    async def list_again(self) -> None:
+        """Request the listing, unless a request has just failed, and wait for the answer."""
+        self.begin()
+        while self._is_asking:
+            await self._is_over.wait()
+
     def end(self) -> None:
         """Stop requesting; do not wait for a server that hangs. The HTTP client stays open."""
         self._is_ended = True
@@ -104,7 +112,8 @@ class Inquiry:
         before, self.listing = self.listing, now
         self._listed_at = request.sent_at
         self._say_what_changed(before, now)
-        self._log.on_listed(self._server, tools_of(aggregator, self._server))
+        self._log.is_up(self._server)
+        self._log.on_listed(self._server, tools_of(aggregator, self._server), now.faults)
 
     async def _ask_and_listen(self) -> None:
         try:
@@ -118,13 +127,12 @@ class Inquiry:
             if not self._has_answered:
                 self._failed_at = self._limits.clock()
                 if not self._is_ended:
-                    late = isinstance(error, TimeoutError)
-                    why = f"no answer within {self._limits.ask_seconds:g} s" if late else one_line(error)
-                    self._log.went_down(self._server, why)
+                    self._log.went_down(self._server, one_line(error))
             extra = {"agent": self._agent, "server": self._server, "error": one_line(error)}
             _log.debug("downstream not listed", extra=extra)
         finally:
-            self._task, self._aggregator, self._is_asking = None, None, False
+            self._task, self._aggregator = None, None
+            self._end_asking()
         if self._wanted.is_set():  # since the connection began to end
             self.begin()
 
@@ -133,7 +141,7 @@ class Inquiry:
         """A connection that has received one listing."""
         self._has_answered = False
         self._aggregator = aggregator = _Asking(self, self._server, self._agent, self._context)
-        with entered(CallScope(connect=_later, questions=declaring(self._modes))):
+        with entered(CallScope(connect=_later, servers=self._servers, questions=declaring(self._modes))):
             async with aggregator:
                 try:
                     request = self.request()
@@ -155,11 +163,16 @@ class Inquiry:
         self._is_asking = True
         cutting = asyncio.get_running_loop().call_later(self._limits.ask_seconds, cut_off, aggregator)
         try:
-            async with asyncio.timeout(self._limits.ask_seconds):
+            async with listing_within(self._limits.ask_seconds):
                 yield
         finally:
             cutting.cancel()
-            self._is_asking = False
+            self._end_asking()
+
+    def _end_asking(self) -> None:
+        self._is_asking = False
+        self._is_over.set()
+        self._is_over.clear()
 
     def note_change(self) -> None:
         """Have the other listings of the server renewed, unless it was asked and has not reported a change."""

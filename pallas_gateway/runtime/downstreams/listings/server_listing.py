@@ -39,7 +39,7 @@ class ServerListing(Listing):
     `discovered` is its `server/discover` result in the 2026-07-28 era; None in the initialize era, where each call
     makes a session. `http_client` sends the requests of all calls and keeps no data of them; a stdio server has a
     `program` instead. `on_outdated` is called in a call that finds that the listing is out of date. `ttl_seconds` is
-    the server's `ttlMs`, if it has set one.
+    the server's `ttlMs`, if it has set one. `faults` are the tools that were left out, and why.
     """
 
     http_client: httpx2.AsyncClient | None
@@ -49,6 +49,7 @@ class ServerListing(Listing):
     schemas: Mapping[str, Any]
     header_maps: Mapping[str, Any]
     ttl_seconds: float | None = None
+    faults: tuple[str, ...] = ()
     _validators: dict[str, Any] = field(default_factory=dict)  # each compiled once, by the first call that needs it
 
     def valid_seconds(self, seconds: float) -> float:

@@ -29,6 +29,7 @@ from pallas_gateway.runtime.downstreams.connections.connection_manager import (
     listing_of,
     tools_of,
 )
+from pallas_gateway.runtime.downstreams.listings.reading import listing_within
 from pallas_gateway.runtime.downstreams.programs.program_process import ProgramBusyError
 from pallas_gateway.runtime.downstreams.programs.program_transport import connection
 from pallas_gateway.runtime.failures import one_line
@@ -36,7 +37,7 @@ from pallas_gateway.runtime.scope import CallScope, current_scope, entered
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Set
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Set
 
     from fast_agent.config import MCPServerSettings
     from fast_agent.context import Context as FastAgentContext
@@ -57,7 +58,7 @@ class ProgramListings:
     def __init__(  # noqa: PLR0913  the parts of an agent's listings
         self,
         agent: str,
-        downstreams: Iterable[Downstream],
+        downstreams: Collection[Downstream],
         *,
         servers: Mapping[str, MCPServerSettings],
         context: FastAgentContext | None,
@@ -68,6 +69,7 @@ class ProgramListings:
         self.agent, self.context = agent, context
         self.log, self.limits = log, limits
         self.tasks = TaskOwner()
+        self.servers = tuple(one.name for one in downstreams)
         self._programs = programs
         self._of_programs = {
             one.name: one.program
@@ -171,7 +173,7 @@ class _Listed:
                     found, program=pool, connect_seconds=self._limits.start_seconds + self._limits.list_seconds
                 )
                 self._of.log.is_up(self._server)
-                self._of.log.on_listed(self._server, tools_of(aggregator, self._server))
+                self._of.log.on_listed(self._server, tools_of(aggregator, self._server), found.faults)
                 return self._listing
         except Exception as error:
             pool.is_of_initialize_era = False  # it may be another program now
@@ -181,9 +183,7 @@ class _Listed:
 
     def _failed(self, error: Exception) -> ConnectionError:
         """Log why there is no listing. A program whose processes are all in use keeps its listing."""
-        why = (
-            f"no answer within {self._limits.list_seconds:g} s" if isinstance(error, TimeoutError) else one_line(error)
-        )
+        why = one_line(error)
         if not any(isinstance(one, ProgramBusyError) for one in walk_exception_chain(error)):
             self._listing = None
             self._of.log.went_down(self._server, why)
@@ -192,13 +192,13 @@ class _Listed:
     @asynccontextmanager
     async def _connected(self, pool: ProgramPool) -> AsyncIterator[MCPAggregator]:
         aggregator = MCPAggregator([self._server], context=self._of.context, name=self._of.agent)
-        with entered(CallScope(connect=_later, questions=declaring(self._modes))):
+        with entered(CallScope(connect=_later, servers=self._of.servers, questions=declaring(self._modes))):
             async with aggregator:
                 connections_of(aggregator).factories[self._server] = partial(_connection, pool)
                 seconds = self._limits.start_seconds + self._limits.list_seconds
                 cutting = asyncio.get_running_loop().call_later(seconds, cut_off, aggregator)
                 try:
-                    async with asyncio.timeout(seconds):
+                    async with listing_within(seconds):
                         await connecting.attach(aggregator, self._server)
                     yield aggregator
                 finally:

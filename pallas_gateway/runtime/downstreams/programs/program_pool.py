@@ -81,14 +81,21 @@ class ProgramPool:
     def state(self) -> ProgramState | None:
         """The known state of the program, which is not started for it; None if there is none.
 
-        While a process starts, it is that of the process before, which a call may just have used.
+        Without a process it is that of the process before: a call may just have used it, or it was idle for too long.
+        The first process may take `start_seconds`.
         """
         if monotonic() < self._retry_at:
             return ProgramState(error=self._why_failed)
         greeted = [one.greeting for one in self._all if one.is_usable and one.greeting is not None]
         if greeted:
             return _state_after(greeted[0])
-        return self._latest if self._starting and not self._failures else None
+        if self._failures:
+            return None
+        if self.is_of_initialize_era:  # it may have been greeted by `server/discover` before
+            return ProgramState(protocol=INITIALIZE)
+        if self.discovery is not None:
+            return self._latest
+        return ProgramState() if self._all else None
 
     async def take(self, greeting: Greeting, *, is_listing: bool = False) -> ProgramProcess:
         """Return a process that has answered `greeting`, for one connection: of a call, or of a listing.
