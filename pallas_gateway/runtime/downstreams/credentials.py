@@ -56,10 +56,10 @@ def why_without_token(server_name: str) -> TokenExchangeError | None:
 
 def refuses_caller(server_name: str, error: BaseException) -> bool:
     """Return True if a server that receives the current call's token has refused it, or no token could be had."""
-    if not _receives_token(server_name):
+    if not receives_token(server_name):
         return False
     is_unsent = any(isinstance(one, TokenExchangeError) for one in walk_exception_chain(error))
-    return is_unsent or _status_of(error) in _REFUSALS
+    return is_unsent or status_of(error) in _REFUSALS
 
 
 def refusal_for_others(server_name: str, error: BaseException) -> str | None:
@@ -67,18 +67,34 @@ def refusal_for_others(server_name: str, error: BaseException) -> str | None:
 
     Its own words are left out, because they may be about the caller. None for another error or server.
     """
-    status = _status_of(error) if _receives_token(server_name) else None
+    status = status_of(error) if receives_token(server_name) else None
     return refusal(status, httpx2.Headers()) if status is not None else None
 
 
-def _receives_token(server_name: str) -> bool:
+def note_refusal(server_name: str, error: BaseException) -> None:
+    """Note for the model and the progress of the current call that it has no tools of this server, and why."""
+    presented = current_scope.get().presented
+    if presented is None:
+        return
+    has_token, status = presented.credentials.bearer is not None, refusal_for_others(server_name, error)
+    if status is None:
+        why = f"No token could be had for the server '{server_name}'"
+    elif has_token:
+        why = f"The server '{server_name}' refuses the caller's token ({status})"
+    else:
+        why = f"The server '{server_name}' requires the token of a caller, and this call has none ({status})"
+    presented.refusals[server_name] = f"{why}. Its tools are missing in this call."
+
+
+def receives_token(server_name: str) -> bool:
+    """Return True if a server receives the current call's token."""
     presented = current_scope.get().presented
     downstream = presented.downstreams.get(server_name) if presented else None
     return downstream is not None and downstream.forwards_bearer
 
 
-def _status_of(error: BaseException) -> int | None:
-    """The status of the refusal behind an error."""
+def status_of(error: BaseException) -> int | None:
+    """The status of the HTTP refusal behind an error."""
     data = (one.error.data for one in walk_exception_chain(error) if isinstance(one, MCPError))
     return next((one[STATUS] for one in data if isinstance(one, dict) and STATUS in one), None)
 
