@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 MOST_TOOLS = 20
 """Names of tools in one line; uses of the others are counted together."""
 LONGEST_TOOL = 100
-LONGEST_NAME = 80
-"""Of a tool that has failed, whose kind of error follows."""
 LONGEST_ERROR = 300
 OTHERS = "(others)"
 
@@ -138,7 +136,7 @@ class Account:
             spent.turns, spent.iterations = instance.turns, instance.iterations
             spent.tools = tuple(one.name for one in self._tools)
             failed = (one for one in self._tools if one.failure is not None)
-            spent.tools_failed = tuple(f"{one.name[:LONGEST_NAME]} ({one.failure})" for one in failed)
+            spent.tools_failed = tuple(f"{one.name[: LONGEST_TOOL - 20]} ({one.failure})" for one in failed)
             for turn in spent.turns:
                 self._metrics.llm_turns.labels(self.call.agent, turn.model).inc()
                 for kind, tokens in turn.by_kind().items():

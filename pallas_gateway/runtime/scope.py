@@ -56,7 +56,7 @@ class Operations:
         on_trouble: is called with a server that failed to answer or whose tool returned an error; `is_outdated` if an
             outdated listing may be the reason.
         on_refused: is called with a server that has refused the credential of the call (401, 403).
-        misfits: the `result_checks.Misfits` of the agent.
+        misfits: when a server or one of its tools last had a result that did not fit; see `result_checks`.
         refresh_seconds: a server that reports a change during a call may take so long to list its tools again.
     """
 
@@ -64,7 +64,7 @@ class Operations:
     servers: Collection[str]
     on_trouble: OnTrouble = lambda server, *, is_outdated: None  # noqa: ARG005  names of the protocol
     on_refused: Callable[[str], object] = lambda _: None
-    misfits: Any = None
+    misfits: dict[tuple[str, str], float] = field(default_factory=dict)
     refresh_seconds: float = 5.0
 
 

@@ -25,7 +25,6 @@ from pallas_gateway.runtime.downstreams.listings.known_tools import KnownTools
 from pallas_gateway.runtime.downstreams.listings.read_only import local_tools_only_read
 from pallas_gateway.runtime.downstreams.listings.tool_names import tool_names
 from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
-from pallas_gateway.runtime.downstreams.result_checks import Misfits
 from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
 from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
 from pallas_gateway.runtime.loading.agent_choice import served_agent
@@ -125,7 +124,6 @@ class StartedAgent:
             used,
             partial(_note_trouble, self._offers, self._programs),  # not the host: a socket may keep its call's scope
             self._offers.refused,
-            misfits=Misfits(spec.name),
             refresh_seconds=limits.listings.ask_seconds,
         )
         self._tasks = TaskOwner()

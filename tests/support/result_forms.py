@@ -34,9 +34,9 @@ FORMS: dict[str, tuple[Any, str]] = {
         {"content": [{**TEXT, "type": "md"}]},
         unread("content[0]: unknown type 'md'", "booked"),
     ),
-    "unknown kinds": (
-        {"content": [{"type": "v"}] * 7},
-        unread("; ".join([*(f"content[{n}]: unknown type 'v'" for n in range(5)), "…"])),
+    "two unknown kinds": (
+        {"content": [{"type": "v"}, {"type": "w"}]},
+        unread("content[0]: unknown type 'v'; content[1]: unknown type 'w'"),
     ),
     "no kind": ({"content": [{"text": "booked"}]}, "booked"),
     "kind that is null": ({"content": [{"type": None}]}, unread("content[0]: unknown type 'None'")),

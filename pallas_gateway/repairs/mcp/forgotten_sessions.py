@@ -16,7 +16,8 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
 
@@ -56,22 +57,16 @@ def changed(original: Callable[..., Awaitable[None]], _: object) -> Callable[...
 
     @wraps(original)
     async def handle_post_request(self: Any, ctx: RequestContext) -> None:
+        receiver = ctx.read_stream_writer
+
+        async def send(received: SessionMessage | Exception) -> None:
+            message = getattr(received, "message", None)
+            if isinstance(message, JSONRPCError) and _FORGOTTEN.search(message.error.message[:_LONGEST]):
+                message.error = ErrorData(code=INVALID_REQUEST, message=_TERMINATED)
+            await receiver.send(received)
+
         if ctx.session_id is not None:
-            ctx = replace(ctx, read_stream_writer=_Renaming(ctx.read_stream_writer))  # type: ignore[arg-type]
+            ctx = replace(ctx, read_stream_writer=cast("Any", SimpleNamespace(send=send)))
         await original(self, ctx)
 
     return handle_post_request
-
-
-class _Renaming:
-    """The receiver of an answer, with the SDK's error for a session that has ended."""
-
-    def __init__(self, receiver: Any) -> None:
-        self._receiver = receiver
-
-    async def send(self, received: SessionMessage | Exception) -> None:
-        """Hand a message to the receiver."""
-        message = getattr(received, "message", None)
-        if isinstance(message, JSONRPCError) and _FORGOTTEN.search(message.error.message[:_LONGEST]):
-            message.error = ErrorData(code=INVALID_REQUEST, message=_TERMINATED)
-        await self._receiver.send(received)

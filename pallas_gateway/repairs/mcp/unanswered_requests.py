@@ -11,9 +11,8 @@ Repair: after such an answer, the request fails at once.
 from __future__ import annotations
 
 from functools import wraps
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
-
-from mcp_types import JSONRPCError, JSONRPCResponse
 
 from pallas_gateway.changes.change import REPAIR, Change, Name
 
@@ -42,24 +41,14 @@ def changed(original: Callable[..., Awaitable[None]], _: object) -> Callable[...
 
     @wraps(original)
     async def handle_json_response(self: Any, response: Any, read_stream_writer: Any, *, request_id: Any) -> None:
-        receiver = _Watched(read_stream_writer)
-        await original(self, response, receiver, request_id=request_id)
-        if request_id not in receiver.answered:
+        answered: list[Any] = []
+
+        async def send(received: SessionMessage | Exception) -> None:
+            answered.append(getattr(getattr(received, "message", None), "id", None))
+            await read_stream_writer.send(received)
+
+        await original(self, response, SimpleNamespace(send=send), request_id=request_id)
+        if request_id not in answered:
             await self._resolve_abandoned_request(read_stream_writer, request_id, UNANSWERED)
 
     return handle_json_response
-
-
-class _Watched:
-    """The receiver of an answer, and the requests that it has answered."""
-
-    def __init__(self, receiver: Any) -> None:
-        self._receiver = receiver
-        self.answered: set[Any] = set()
-
-    async def send(self, received: SessionMessage | Exception) -> None:
-        """Hand a message to the receiver."""
-        message = getattr(received, "message", None)
-        if isinstance(message, JSONRPCResponse | JSONRPCError):
-            self.answered.add(message.id)
-        await self._receiver.send(received)

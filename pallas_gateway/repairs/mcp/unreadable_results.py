@@ -14,22 +14,16 @@ from __future__ import annotations
 
 import json
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, get_args
 
-from mcp_types import (
-    AudioContent,
-    CallToolResult,
-    EmbeddedResource,
-    ImageContent,
-    InputRequiredResult,
-    ResourceLink,
-    TextContent,
-)
+from mcp_types import CallToolResult, ContentBlock, InputRequiredResult
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
 
 from pallas_gateway.calls.tool_results import RAN
 from pallas_gateway.changes.change import REPAIR, Change, Name
+from pallas_gateway.http_answers import decoded
+from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,18 +44,11 @@ CHANGE = Change(
     gone_when="the SDK's client reads the parts of a tool's result each by itself",
 )
 CALL_TOOL = "tools/call"
-MOST_NAMED = 5
-"""Parts that a line names."""
+_MOST = 300
 _LONGEST = 60
 _REQUIRED = ("type", "text", "data", "mimeType", "uri", "resource")
 _result: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
-_KINDS: dict[str, type[BaseModel]] = {
-    "text": TextContent,
-    "image": ImageContent,
-    "audio": AudioContent,
-    "resource_link": ResourceLink,
-    "resource": EmbeddedResource,
-}
+_KINDS: dict[str, type[BaseModel]] = {one.model_fields["type"].default: one for one in get_args(ContentBlock)}
 
 
 def read_results(original: Callable[..., None], _: object) -> Callable[..., None]:
@@ -89,31 +76,17 @@ def read_results(original: Callable[..., None], _: object) -> Callable[..., None
 
 def read_messages(original: TypeAdapter[Any], _: object) -> Any:
     """Return the reader of the messages of HTTP servers, for which a result may be any JSON value."""
-    return _Messages(original)
 
-
-class _Messages:
-    """The SDK's reader of messages."""
-
-    def __init__(self, reader: TypeAdapter[Any]) -> None:
-        self._reader = reader
-
-    def validate_json(self, data: str | bytes, **options: Any) -> Any:
-        """Read a message; a result that is no object becomes the content of one."""
+    def validate_json(data: bytes, **options: Any) -> Any:
         try:
-            return self._reader.validate_json(data, **options)
+            return original.validate_json(data, **options)
         except ValidationError:
-            message = _json(data)
+            message = decoded(data)
             if not isinstance(message, dict) or isinstance(message.get("result", {}), dict):
                 raise
-            return self._reader.validate_python({**message, "result": {"content": message["result"]}}, **options)
+            return original.validate_python({**message, "result": {"content": message["result"]}}, **options)
 
-
-def _json(data: str | bytes) -> Any:
-    try:
-        return from_json(data)
-    except ValueError:
-        return None
+    return SimpleNamespace(validate_json=validate_json)
 
 
 def _readable(result: dict[str, Any], fits: Fits) -> dict[str, Any]:
@@ -123,11 +96,12 @@ def _readable(result: dict[str, Any], fits: Fits) -> dict[str, Any]:
         name: result[name] for name in ("_meta", "isError") if name in result and fits({**kept, name: result[name]})
     }
     unread: list[str] = []
-    for place, block in _blocks(result.get("content")):
+    content = result.get("content")
+    for number, block in enumerate(content if isinstance(content, list) else [] if content is None else [content]):
         found = next((one for one in _forms(block) if fits({**kept, "content": [one]})), None)
         kept["content"] += [] if found is None else [found]
         if found is None or _is_unknown(block):
-            unread.append(f"{place}{_why(block)}")
+            unread.append(f"content[{number}]{_why(block)}")
     if (structured := result.get("structuredContent", result.get("toolResult"))) is not None:
         if not unread and not isinstance(structured, str) and fits({**kept, "structuredContent": structured}):
             kept["structuredContent"] = structured
@@ -141,16 +115,8 @@ def _readable(result: dict[str, Any], fits: Fits) -> dict[str, Any]:
 def _line(kept: dict[str, Any], unread: list[str]) -> Iterator[dict[str, str]]:
     if unread:
         some = "a part of its answer" if kept["content"] else "its answer"
-        named = "; ".join([*unread[:MOST_NAMED], *(["…"] if unread[MOST_NAMED:] else [])])
         began = "The tool failed; " if kept.get("isError") else RAN
-        yield _text(f"{began}{some} cannot be read ({named}).")
-
-
-def _blocks(content: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(content, list):
-        yield from ((f"content[{number}]", block) for number, block in enumerate(content))
-    elif content is not None:
-        yield "content", content
+        yield _text(f"{began}{some} cannot be read ({shortened('; '.join(unread), _MOST)}).")
 
 
 def _forms(block: Any) -> Iterator[dict[str, Any]]:

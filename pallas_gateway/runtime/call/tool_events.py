@@ -18,7 +18,7 @@ from pallas_gateway.calls.assistant_stream import PeerCall
 from pallas_gateway.calls.tool_results import make_legible, spell_out
 from pallas_gateway.events import progress
 from pallas_gateway.events.events import ToolEnded, ToolReported, ToolStarted
-from pallas_gateway.runtime.downstreams.credentials import receives_token, why_without_token
+from pallas_gateway.runtime.downstreams.credentials import why_without_token
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry.redaction import shortened
 
@@ -150,13 +150,6 @@ class ToolEvents(NoOpToolExecutionHandler):
 def explain_result(call: ToolCall, result: CallToolResult) -> None:
     """Have a model read all of a result, with the gateway's own reasons for a failure."""
     _explain_missing_token(call, result)
-    if (
-        current_scope.get().tool_failures.get(call.id) == "http_401"
-        and call.server is not None
-        and receives_token(call.server)
-    ):
-        text = f"The server '{call.server}' refuses the caller's token."
-        result.content = [*result.content, TextContent(type="text", text=text)]
     _explain_unasked_questions(call, result)
     make_legible(result)
 

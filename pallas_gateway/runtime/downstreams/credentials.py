@@ -56,7 +56,7 @@ def why_without_token(server_name: str) -> TokenExchangeError | None:
 
 def refuses_caller(server_name: str, error: BaseException) -> bool:
     """Return True if a server that receives the current call's token has refused it, or no token could be had."""
-    if not receives_token(server_name):
+    if not _receives_token(server_name):
         return False
     is_unsent = any(isinstance(one, TokenExchangeError) for one in walk_exception_chain(error))
     return is_unsent or status_of(error) in _REFUSALS
@@ -67,7 +67,7 @@ def refusal_for_others(server_name: str, error: BaseException) -> str | None:
 
     Its own words are left out, because they may be about the caller. None for another error or server.
     """
-    status = status_of(error) if receives_token(server_name) else None
+    status = status_of(error) if _receives_token(server_name) else None
     return refusal(status, httpx2.Headers()) if status is not None else None
 
 
@@ -86,8 +86,7 @@ def note_refusal(server_name: str, error: BaseException) -> None:
     presented.refusals[server_name] = f"{why}. Its tools are missing in this call."
 
 
-def receives_token(server_name: str) -> bool:
-    """Return True if a server receives the current call's token."""
+def _receives_token(server_name: str) -> bool:
     presented = current_scope.get().presented
     downstream = presented.downstreams.get(server_name) if presented else None
     return downstream is not None and downstream.forwards_bearer

@@ -26,39 +26,11 @@ MISFIT = f"{RAN}its result does not fit the schema that it declares."
 LIST_SECONDS = 60.0
 """Shortest time between two listings of one server that results which do not fit are a reason for."""
 WARN_SECONDS = 3600.0
+_MOST_TIMES = 1000
 _LONGEST = 300
-_MOST_TOOLS = 1000
 _BROKEN = "Invalid schema"
 """Beginning of the SDK's message about a schema by which no result can be checked."""
 _log = logging.getLogger("pallas.runtime")
-
-
-class Misfits:
-    """The results of one agent's tools that did not fit: when each was a reason for a listing, and for a warning."""
-
-    def __init__(self, agent: str, clock: Callable[[], float] = monotonic) -> None:
-        self._agent = agent
-        self._clock = clock
-        self._at: dict[tuple[str, str], float] = {}
-
-    def may_list(self, server: str) -> bool:
-        """Return True once in `LIST_SECONDS` for each server."""
-        return self._is_due((server, ""), LIST_SECONDS)
-
-    def warn(self, server: str, tool: str, why: str) -> None:
-        """Log a tool whose results do not fit, once in `WARN_SECONDS`."""
-        if self._is_due((server, tool), WARN_SECONDS):
-            extra = {"agent": self._agent, "server": server, "tool": tool, "error": why}
-            _log.warning("tool result does not fit its schema", extra=extra)
-
-    def _is_due(self, what: tuple[str, str], seconds: float) -> bool:
-        now = self._clock()
-        if now - self._at.get(what, float("-inf")) < seconds:
-            return False
-        if len(self._at) > _MOST_TOOLS:
-            self._at.clear()
-        self._at[what] = now
-        return True
 
 
 def read_misfits(session: ClientSession, on_outdated: Callable[[], object] | None = None) -> None:
@@ -72,18 +44,20 @@ def read_misfits(session: ClientSession, on_outdated: Callable[[], object] | Non
     async def validate_tool_result(name: str, result: CallToolResult) -> None:
         if (why := await _why_not(check, name, result)) is None:
             return
-        operations, call = current_scope.get().operations, current_scope.get().peer_call
-        misfits, server = (
-            operations.misfits if operations is not None else None,
-            call.server if call is not None else "",
-        )
-        if on_outdated is not None and (misfits is None or misfits.may_list(server)) and await _has_listed(session):
+        call = current_scope.get().peer_call
+        server = call.server if call is not None else ""
+        if on_outdated is not None and _is_due((server, ""), LIST_SECONDS):
+            try:
+                await session.list_tools()
+            except Exception as error:  # noqa: BLE001  the result is there, whatever becomes of the listing
+                _log.debug("tools not listed again", extra={"error": one_line(error)})
             why = await _why_not(check, name, result)
             if why is None:
                 on_outdated()
                 return
-        if misfits is not None:
-            misfits.warn(server, name, why)
+        if _is_due((server, name), WARN_SECONDS):
+            extra = {"server": server, "tool": name, "error": why}
+            _log.warning("tool result does not fit its schema", extra=extra)
         has_line = any(getattr(block, "text", "").startswith(RAN) for block in result.content[-1:])
         if not has_line and not why.startswith(_BROKEN):
             add_line(result, MISFIT)
@@ -91,13 +65,16 @@ def read_misfits(session: ClientSession, on_outdated: Callable[[], object] | Non
     session.validate_tool_result = validate_tool_result  # type: ignore[method-assign]
 
 
-async def _has_listed(session: ClientSession) -> bool:
-    """List the tools of the session again; return False if that fails."""
-    try:
-        await session.list_tools()
-    except Exception as error:  # noqa: BLE001  the result is there, whatever becomes of the listing
-        _log.debug("tools not listed again", extra={"error": one_line(error)})
+def _is_due(what: tuple[str, str], seconds: float) -> bool:
+    """Return True once in `seconds` for each agent."""
+    if (operations := current_scope.get().operations) is None:
+        return True
+    times, now = operations.misfits, monotonic()
+    if now - times.get(what, float("-inf")) < seconds:
         return False
+    if len(times) > _MOST_TIMES:
+        times.clear()
+    times[what] = now
     return True
 
 
