@@ -103,13 +103,14 @@ class Message:
 class ToolUse:
     """One tool call of a call: `name` is `server/tool`, `began` by the monotonic clock.
 
-    `seconds` and `ok` are None until the tool has ended.
+    `seconds` and `ok` are None until the tool has ended; `failure` is the kind of error of one that has failed.
     """
 
     name: str
     began: float
     seconds: float | None = None
     ok: bool | None = None
+    failure: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ class Spent:
     turns: tuple[TurnUsage, ...] = ()
     iterations: int = 0
     tools: tuple[str, ...] = ()
+    tools_failed: tuple[str, ...] = ()
 
     @property
     def usage(self) -> Usage:

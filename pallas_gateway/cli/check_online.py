@@ -130,6 +130,16 @@ class Online:
         if is_new:
             for message in (*faults, *_renamed(server, tools, [one.name for one in started.downstreams])):
                 self._found.warn(self._of_server(name, server, message))
+        self._warn_of_unmatched(name, server, tools, patterns, entries)
+
+    def _warn_of_unmatched(
+        self,
+        name: str,
+        server: str,
+        tools: Collection[str],
+        patterns: Iterable[str],
+        entries: Iterable[tuple[str, str]],
+    ) -> None:
         for pattern in patterns:
             if not any(fnmatch(tool, pattern) for tool in tools):
                 message = (

@@ -135,6 +135,8 @@ class Account:
             spent = self.spent
             spent.turns, spent.iterations = instance.turns, instance.iterations
             spent.tools = tuple(one.name for one in self._tools)
+            failed = (one for one in self._tools if one.failure is not None)
+            spent.tools_failed = tuple(f"{one.name[: LONGEST_TOOL - 20]} ({one.failure})" for one in failed)
             for turn in spent.turns:
                 self._metrics.llm_turns.labels(self.call.agent, turn.model).inc()
                 for kind, tokens in turn.by_kind().items():
@@ -173,7 +175,7 @@ def accounting(call: Call, metrics: Metrics, running: RunningCalls) -> Iterator[
             if (reply := account.reply) is not None:
                 outcome, reason = ("ok", reply.stop_reason) if reply.failure is None else ("error", reply.failure)
                 _count_halts(reply, metrics, call.agent)
-                log_reply(call, reply, seconds=account.seconds)
+                log_reply(call, reply, seconds=account.seconds, tools_failed=account.spent.tools_failed)
         except (CallRefusedError, AgentUnavailableError) as refusal:
             metrics.calls_refused.labels(call.agent, refusal.reason).inc()
             log_refused(call, refusal, seconds=account.seconds)
@@ -201,13 +203,13 @@ def _count_halts(reply: Reply, metrics: Metrics, agent: str) -> None:
         metrics.loops_aborted.labels(agent, reason).inc()
 
 
-def log_reply(call: Call, reply: Reply, *, seconds: float) -> None:
+def log_reply(call: Call, reply: Reply, *, seconds: float, tools_failed: tuple[str, ...] = ()) -> None:
     """Log a call with a reply, which may be a failure."""
     outcome: dict[str, Any] = {"outcome": "ok", "stop_reason": reply.stop_reason}
     if reply.failure is not None:
         outcome = {"outcome": "error", "reason": reply.failure, "error": _sentence(reply)}
     halted = {"halted": list(reply.halted)} if reply.halted else {}
-    spent = _fields_of(Spent(reply.turns, reply.iterations, reply.tools))
+    spent = _fields_of(Spent(reply.turns, reply.iterations, reply.tools, tools_failed))
     _log.info("call ended", extra={**_about(call, seconds), **outcome, **spent, **halted})
 
 
@@ -238,7 +240,9 @@ def _tokens(turns: Iterable[TurnUsage]) -> int:
 
 def _fields_of(spent: Spent) -> dict[str, Any]:
     cost = {"cost": spent.cost} if spent.cost is not None else {}
-    return {"iterations": spent.iterations, "tokens": spent.usage.as_dict(), **cost, "tools": tools_used(spent.tools)}
+    failed = {"tools_failed": tools_used(spent.tools_failed)} if spent.tools_failed else {}
+    tools = {"tools": tools_used(spent.tools), **failed}
+    return {"iterations": spent.iterations, "tokens": spent.usage.as_dict(), **cost, **tools}
 
 
 def _about(call: Call, seconds: float) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
+from mcp_types import TextContent
 
 from pallas_gateway.calls.current import Unshared, running_call
 from pallas_gateway.errors import CallRefusedError
@@ -41,6 +42,7 @@ from pallas_gateway.runtime.downstreams.connections.connection_manager import (
     tools_of,
 )
 from pallas_gateway.runtime.downstreams.credentials import (
+    note_refusal,
     refusal_for_others,
     refuses_caller,
     token_endpoint_waited_for,
@@ -139,6 +141,8 @@ class Connections:
         except Exception as error:  # noqa: BLE001  the call goes on without a downstream that fails
             is_refused, for_others = refuses_caller(name, error), refusal_for_others(name, error)
             self._log.went_down(name, one_line(error), of_caller=is_refused, for_others=for_others)
+            if is_refused:
+                note_refusal(name, error)
         else:
             self._is_there(name)
             self._log.on_listed(name, tools_of(aggregator, name), faults_of(aggregator, name))
@@ -324,6 +328,11 @@ class FastAgentInstance:
         if images := [image.data for turn in turns for image in turn.images]:
             running_call.set(replace(running_call.get(), images=images))  # for the rest of this task
         agent, message = self._agents[self._served], to_fast_agent(call.message)
+        presented = current_scope.get().presented
+        refusals = presented.refusals.values() if presented is not None else ()
+        message.content = [*message.content, *(TextContent(type="text", text=f"[{one}]") for one in refusals)]
+        for one in refusals:
+            self._observer.report(one)
         if self._is_workflow:
             history = replayed(call.history, None, offers_tools=False)
             return await self._session.generate([*history, message], agent_name=self._served)

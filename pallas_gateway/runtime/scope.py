@@ -43,6 +43,7 @@ class Presented:
     downstreams: Mapping[str, Downstream]
     exchanger: TokenExchanger
     failures: dict[str, TokenExchangeError] = field(default_factory=dict)  # of this call, by server
+    refusals: dict[str, str] = field(default_factory=dict)  # sentences about servers without tools, by server
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ class Operations:
         on_trouble: is called with a server that failed to answer or whose tool returned an error; `is_outdated` if an
             outdated listing may be the reason.
         on_refused: is called with a server that has refused the credential of the call (401, 403).
+        misfits: when a server or one of its tools last had a result that did not fit; see `result_checks`.
         refresh_seconds: a server that reports a change during a call may take so long to list its tools again.
     """
 
@@ -62,6 +64,7 @@ class Operations:
     servers: Collection[str]
     on_trouble: OnTrouble = lambda server, *, is_outdated: None  # noqa: ARG005  names of the protocol
     on_refused: Callable[[str], object] = lambda _: None
+    misfits: dict[tuple[str, str], float] = field(default_factory=dict)
     refresh_seconds: float = 5.0
 
 
@@ -94,6 +97,12 @@ class CallScope:
     # One tool call
     tool_run: Any = None
     peer_call: PeerCall | None = None
+
+    @property
+    def tool_failures(self) -> dict[str, str]:
+        """Kinds of the errors of the call's tool calls, by their ids."""
+        failures: dict[str, str] = self.turns.tool_failures if self.turns is not None else {}
+        return failures
 
 
 current_scope: ContextVar[CallScope] = ContextVar("pallas_call_scope", default=CallScope())  # noqa: B039  frozen

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio.subprocess import PIPE
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -20,12 +21,16 @@ from tests.support.asking import FORM, SCHEMA, URL, URL_MESSAGE, asking_downstre
 from tests.support.asking_gateways import gateway_of
 from tests.support.calling import ask
 from tests.support.clients import MODERN_VERSION
+from tests.support.one_user import world
+from tests.support.scripted_llm import call_tools, hang, say
+from tests.support.waiting import Gate
 from tests.support_programs import program as installed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from tests.support.downstreams import Era
+    from tests.support.scripted_llm import Hang, LlmRequest, Turn
 
 HERE = Path(__file__).parent
 pytestmark = [pytest.mark.needs("typescript"), pytest.mark.whole]
@@ -50,11 +55,10 @@ async def told_by_client(
 
 
 @asynccontextmanager
-async def asking_server(program: str) -> AsyncGenerator[str]:
+async def asking_server(program: str, port: int = 0) -> AsyncGenerator[str]:
     """Serve a server of the SDK; yields its URL."""
-    server = await asyncio.create_subprocess_exec(
-        installed("typescript"), str(HERE / f"{program}_server.mjs"), stdout=PIPE
-    )
+    arguments = (str(HERE / f"{program}_server.mjs"), str(port))
+    server = await asyncio.create_subprocess_exec(installed("typescript"), *arguments, stdout=PIPE)
     try:
         assert server.stdout is not None
         yield (await asyncio.wait_for(server.stdout.readline(), NODE_SECONDS)).decode().strip()
@@ -95,3 +99,21 @@ async def test_its_server_asks_the_caller_and_reads_that_another_one_cannot_be_a
         refused = await ask(served.url("user"), "name pay")
         assert "cannot be asked" in refused.text
         assert REASON[program] in refused.text
+
+
+async def test_its_server_that_is_restarted_within_a_call_goes_on_with_a_new_session(tmp_path: Path) -> None:
+    gate = Gate()
+
+    def script(request: LlmRequest) -> Turn | Hang:
+        count = call_tools([("counter__count", {})])
+        results = [*request.tool_results.values()]
+        return (count, hang(gate, count), say(" | ".join(results)))[len(results)]
+
+    async with AsyncExitStack() as stack:
+        async with asking_server(V1) as url:
+            it = await stack.enter_async_context(world(tmp_path, script, counter=url))
+            asking = asyncio.create_task(ask(it.url))
+            await gate.wait_for_entered()
+        async with asking_server(V1, urlsplit(url).port or 0):
+            gate.open()
+            assert (await asking).text == "call 1 | call 1"

@@ -1,4 +1,5 @@
-// A server of the TypeScript SDK v1 (initialize era, with sessions) whose tools ask. Prints its URL.
+// A server of the TypeScript SDK v1 (initialize era, with sessions) whose tools ask. Prints its URL; its port may be given.
+// `count` counts its calls since the start of the server.
 // `name` asks by a form on the stream of the call, `pay` by a page on the session's own stream (the SDK's default).
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
@@ -12,11 +13,16 @@ const schema = {
   required: ["name"],
 };
 
+let calls = 0;
+
 function newServer() {
   const server = new McpServer({ name: "asking", version: "1" });
   const told = ({ action, content }) => ({
     content: [{ type: "text", text: `answer: ${JSON.stringify({ action, content: content ?? null })}` }],
   });
+  server.registerTool("count", { description: "Count." }, async () => ({
+    content: [{ type: "text", text: `call ${++calls}` }],
+  }));
   server.registerTool("name", { description: "Ask by a form." }, async ({ sendRequest }) => {
     const params = { mode: "form", message: "What is your name?", requestedSchema: schema };
     return told(await sendRequest({ method: "elicitation/create", params }, ElicitResultSchema));
@@ -43,4 +49,4 @@ async function transportOf(request) {
 }
 
 const http = createServer(async (request, response) => (await transportOf(request)).handleRequest(request, response));
-http.listen(0, "127.0.0.1", () => console.log(`http://127.0.0.1:${http.address().port}/mcp`));
+http.listen(Number(process.argv[2] ?? 0), "127.0.0.1", () => console.log(`http://127.0.0.1:${http.address().port}/mcp`));

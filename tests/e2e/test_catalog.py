@@ -204,7 +204,7 @@ async def test_tools_that_are_gone_and_results_of_another_shape_than_was_known(t
         await until_known(it, server.recorder)
         assert '"t":"text"' in await it.ask("use server__kept")
         server.tools = {"kept": ChangingTool({"t": 5}, TEXT)}
-        assert "Invalid structured content" in await it.ask("use server__kept")
+        assert "does not fit the schema" in await it.ask("use server__kept")
 
 
 @pytest.mark.parametrize("unknown_as_result", [True, False])

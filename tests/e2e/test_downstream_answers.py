@@ -11,6 +11,7 @@ import pytest
 from tests.support.answering_calls import CallAnswer, answering_calls
 from tests.support.calling import ask
 from tests.support.downstreams import refusing, stateless_downstream
+from tests.support.odd_server import hostile, odd_server
 from tests.support.one_user import ADD, use, world
 from tests.support.pairs import pairs
 
@@ -109,3 +110,83 @@ async def test_a_refused_connection_is_logged_with_the_status_and_the_reason(
 
     down = [record for record in caplog.records if record.getMessage() == "downstream unreachable"]
     assert [getattr(record, "error", "") for record in down] == ["HTTP 503 Service Unavailable: always 503"]
+
+
+SEAT = {"type": "object", "properties": {"seat": {"type": "integer"}}, "required": ["seat"]}
+BOOKED = {"type": "text", "text": "Booked for Ada."}
+MISFIT = "The tool ran; its result does not fit the schema that it declares."
+
+
+@pytest.mark.parametrize("era", ["initialize", "modern"])
+async def test_a_tool_whose_result_does_not_fit_its_schema_has_not_failed(
+    era: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    documents = hostile(era, outputSchema=SEAT)
+    results = [
+        ({"content": [BOOKED], "structuredContent": {"seat": 5}}, '{"seat":5}'),
+        ({"content": [BOOKED], "structuredContent": {"seat": None}}, f'Booked for Ada. {{"seat": null}} {MISFIT}'),
+        (
+            {"content": [{"type": "text", "text": '{"seat": "5"}'}], "structuredContent": {"seat": "5"}},
+            f'{{"seat": "5"}} {MISFIT}',
+        ),
+        ({"content": [BOOKED]}, f"Booked for Ada. {MISFIT}"),
+        ({"content": [BOOKED], "structuredContent": {"seat": None}, "isError": True}, 'Booked for Ada. {"seat": null}'),
+        (
+            {"content": [{"type": "video"}]},
+            "The tool ran; its answer cannot be read (content[0]: unknown type 'video').",
+        ),
+    ]
+    read: list[str] = []
+    asked: list[list[str]] = []
+    with odd_server(documents) as server:
+        async with world(tmp_path, use(("odd__book", {})), odd=f"{server.url}/mcp") as it:
+            for result, _ in results:
+                documents["tools/call"] = (200, {"result": {"resultType": "complete", **result}})
+                await ask(it.url)
+                read += it.tool_results()
+                asked.append([rpc.get("method") for _, _, rpc in server.seen])
+
+    assert read == [expected for _, expected in results]
+    assert asked[-1].count("tools/call") == len(results)
+    assert asked[-1].count("tools/list") == asked[0].count("tools/list") + 1  # after the first that does not fit
+    warned = [vars(one) for one in caplog.records if one.message == "tool result does not fit its schema"]
+    assert [(one["server"], one["tool"], one["error"]) for one in warned] == [("odd", "book", "$.seat: type")]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"seat": {"$ref": "#/$defs/none"}}},
+        {"type": "object", "properties": {"seat": {"type": "strnig"}}},
+        {"type": "object", "properties": {"seat": {"pattern": "["}}},
+    ],
+    ids=["unresolvable", "broken", "pattern"],
+)
+async def test_a_schema_that_cannot_be_used_costs_no_result(schema: object, tmp_path: Path) -> None:
+    documents = hostile("modern", outputSchema=schema)
+    result = {"resultType": "complete", "content": [BOOKED], "structuredContent": {"seat": "5"}}
+    documents["tools/call"] = (200, {"result": result})
+    with odd_server(documents) as server:
+        async with world(tmp_path, use(("odd__book", {})), odd=f"{server.url}/mcp") as it:
+            await ask(it.url)
+            assert it.tool_results() == ['{"seat":"5"}']
+
+
+async def test_the_line_of_a_call_names_the_tools_that_failed_and_the_kinds_of_their_errors(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", logger="pallas")
+    failing = ("tools__fail", {"message": "no such record"})
+    async with stateless_downstream() as tools, world(tmp_path, use(failing, ADD), tools=tools.url) as it:
+        await ask(it.url)
+        answering_calls(tools, CallAnswer(503, b'{"error": "stopping"}'))
+        await ask(it.url)
+
+    lines = [vars(one) for one in caplog.records if one.name == "pallas.calls"]
+    assert [one["tools_failed"] for one in lines] == [
+        {"tools/fail (tool_error)": 1},
+        {"tools/fail (http_503)": 1, "tools/add (http_503)": 1},
+    ]
+    words = [(one.levelname, vars(one)["error"]) for one in caplog.records if one.message == "tool call failed"]
+    assert ("DEBUG", "no such record") in words
+    assert len(words) == 3

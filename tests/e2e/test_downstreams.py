@@ -12,8 +12,9 @@ import pytest
 
 from pallas_gateway.hosting.agent_state import State
 from tests.support.asgi import http_only, respond
-from tests.support.calling import EACH_VERSION, ask, health
+from tests.support.calling import EACH_VERSION, answer_of, ask, health
 from tests.support.changing import ChangingTool, changing_downstream
+from tests.support.clients import MODERN_VERSION, raw_client
 from tests.support.downstreams import Recorder, refusing, stateful_downstream, stateless_downstream
 from tests.support.fair_time import hastened
 from tests.support.gateway import Agent, running, until_idle, write_project
@@ -309,6 +310,30 @@ async def test_refusing_downstream_costs_its_tools_only(status: int, forwards: b
         assert (found["status"], found["message"]) == ("degraded", "Unreachable: refusing")
         assert found["downstream"][0]["error"] == f"HTTP {status} {HTTPStatus(status).phrase}"
     assert {request.path for request in server.recorder.requests} == {"/mcp"}  # nobody began an OAuth registration
+
+
+@pytest.mark.parametrize(
+    ("bearer", "why"),
+    [
+        ("caller-token", "refuses the caller's token"),
+        (None, "requires the token of a caller, and this call has none"),
+    ],
+)
+async def test_the_model_and_the_progress_name_a_server_that_refuses_the_callers_token(
+    bearer: str | None, why: str, tmp_path: Path
+) -> None:
+    sentence = f"The server 'strict' {why} (HTTP 401 Unauthorized). Its tools are missing in this call."
+    async with refusing(401) as server:
+        settings = {"url": server.url, "forward_inbound_auth": True}
+        async with (
+            world(tmp_path, lambda request: say(request.last_user_text), strict=settings) as it,
+            raw_client(it.url, protocol_version=MODERN_VERSION, bearer=bearer) as client,
+        ):
+            reply = await client.call_tool("send_message", {"message": "hello"}, meta={"progressToken": 1})
+
+    assert answer_of(reply).text == f"hello[{sentence}]"
+    told = [one["params"] for one in reply.notifications if one["method"] == "notifications/progress"]
+    assert sentence in [one["message"] for one in told]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
@@ -12,19 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tests.support.asgi import Message, Receive, Scope, Send
-    from tests.support.downstreams import StatelessDownstream
+    from tests.support.downstreams import Downstream
+
+ITS_ID = "id of the request"
 
 
 @dataclass(frozen=True)
 class CallAnswer:
-    """An answer to a tool call."""
+    """An answer to a tool call. `ITS_ID` in the body is replaced by the id of the request."""
 
     status: int
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def answering_calls(tools: StatelessDownstream, given: CallAnswer, *, at_most: float = inf) -> list[str]:
+def answering_calls(tools: Downstream, given: CallAnswer, *, at_most: float = inf) -> list[str]:
     """Have a server answer each `tools/call`, or the first ones, like this; return its accepted encodings."""
     app = tools.recorder.app
     accepted: list[str] = []
@@ -38,7 +41,9 @@ def answering_calls(tools: StatelessDownstream, given: CallAnswer, *, at_most: f
         if b'"tools/call"' in first.get("body", b"") and len(accepted) < at_most:
             accepted.append(headers_of(scope).get("accept-encoding", ""))
             headers = {"content-type": "application/json", **given.headers}
-            await respond(send, given.status, given.body, headers=headers)
+            its_id = json.dumps(json.loads(first["body"])["id"]).encode()
+            body = given.body.replace(json.dumps(ITS_ID).encode(), its_id)
+            await respond(send, given.status, body, headers=headers)
             return
         await app(scope, _after(first, receive), send)
 

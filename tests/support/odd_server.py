@@ -147,3 +147,27 @@ ANSWER = {"result": {"resultType": "complete", "content": [{"type": "text", "tex
 
 def notice(method: str, **params: object) -> object:
     return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+INITIALIZED = {
+    "result": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "odd", "version": "1"},
+    }
+}
+
+
+def hostile(era: str, **schemas: object) -> dict[str, tuple[int, object]]:
+    """A server of one era with the tool `book`, whose `tools/call` a test changes from call to call."""
+    server = modern_agent([], {})
+    tool = {"name": "book", "inputSchema": {"type": "object"}, **schemas}
+    server["tools/list"] = (
+        200,
+        {"result": {"resultType": "complete", "tools": [tool], "ttlMs": 0, "cacheScope": "public"}},
+    )
+    if era == "initialize":
+        unknown = {"error": {"code": -32601, "message": "Method not found"}}
+        server |= {"server/discover": (400, unknown), "initialize": (200, INITIALIZED)}
+        server["notifications/initialized"] = (202, "")
+    return server

@@ -31,6 +31,7 @@ from pallas_gateway.events.events import (
     StepBegan,
     TextDelta,
     ToolCall,
+    ToolReported,
     ToolResult,
     ToolsEnded,
     TurnEnded,
@@ -39,7 +40,7 @@ from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.journal import journal_of
 from pallas_gateway.runtime.call.messages import STOPPED, STOPPED_AT_LIMIT, is_failure
 from pallas_gateway.runtime.call.steps import StepRecorder
-from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result
+from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result, kind_of_failure
 from pallas_gateway.runtime.call.turn_meter import was_asked
 from pallas_gateway.runtime.call.turn_spans import TurnSpans
 from pallas_gateway.runtime.scope import current_scope
@@ -157,6 +158,10 @@ class Observer:
         for events in self._tool_events:
             events.abandon()
 
+    def report(self, message: str) -> None:
+        """Send a message of progress."""
+        self._sink.put(ToolReported(message))
+
     def close_steps(self) -> None:
         """Store the tool calls that the end of the call has left without results."""
         self._steps.close()
@@ -247,7 +252,7 @@ class Observer:
             text = _text(result)
             use = loop.uses[id_]
             use.began, seconds = self._times_of.pop(id_, (loop.round_began, whole_round))
-            use.seconds, use.ok = seconds, not result.is_error
+            use.seconds, use.ok, use.failure = seconds, not result.is_error, kind_of_failure(call, result)
             # Clients see no more of it, and an event may wait for a reader after the call has forgotten the result.
             results.append(ToolResult(call, bool(result.is_error), text[: LONGEST_RESULT + 1], seconds))
             everything = result.model_dump_json(exclude={"meta"})  # an image may change while the text does not

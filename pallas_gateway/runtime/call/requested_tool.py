@@ -8,7 +8,7 @@ from pallas_gateway.calls.call import Reply
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.events.events import ToolCall
 from pallas_gateway.runtime.call.messages import failed
-from pallas_gateway.runtime.call.tool_events import explain_result
+from pallas_gateway.runtime.call.tool_events import explain_result, kind_of_failure
 from pallas_gateway.runtime.downstreams.connections.connection_manager import connections_of
 from pallas_gateway.runtime.downstreams.tool_filters import may_use
 
@@ -52,7 +52,7 @@ async def run_requested_tool(
     with observer.tool_used(one) as use:
         result = await agent.call_tool(found.namespaced_tool_name, dict(request.arguments), one.id)
         explain_result(one, result)
-        use.ok = not result.is_error
+        use.ok, use.failure = not result.is_error, kind_of_failure(one, result)
     return Reply(tuple(result.content), STOP_REASON, tool_result=result)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import Counter
 from contextlib import suppress
@@ -11,14 +10,17 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, override
 
+from fast_agent.mcp.helpers.content_helpers import get_text
 from fast_agent.mcp.tool_execution_handler import NoOpToolExecutionHandler
 from mcp_types import TextContent
 
 from pallas_gateway.calls.assistant_stream import PeerCall
+from pallas_gateway.calls.tool_results import make_legible, spell_out
 from pallas_gateway.events import progress
 from pallas_gateway.events.events import ToolEnded, ToolReported, ToolStarted
 from pallas_gateway.runtime.downstreams.credentials import why_without_token
 from pallas_gateway.runtime.scope import current_scope
+from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
@@ -30,6 +32,7 @@ OTHERS_SECONDS = 2.0
 """Longest wait for the end of tool calls that run at the same time as one that asks."""
 PROGRESS_SECONDS = 0.25
 """Shortest time between two messages of progress that a server sends of one tool call."""
+_LONGEST_ERROR = 300
 _log = logging.getLogger("pallas.runtime")
 
 
@@ -145,9 +148,21 @@ class ToolEvents(NoOpToolExecutionHandler):
 
 
 def explain_result(call: ToolCall, result: CallToolResult) -> None:
-    """Add the gateway's own reasons to the result of a failed tool call."""
+    """Have a model read all of a result, with the gateway's own reasons for a failure."""
     _explain_missing_token(call, result)
     _explain_unasked_questions(call, result)
+    make_legible(result)
+
+
+def kind_of_failure(call: ToolCall, result: CallToolResult) -> str | None:
+    """Return the kind of error of a tool call, None for none; what the model reads of it is logged."""
+    kind = current_scope.get().tool_failures.pop(call.id, "tool_error")
+    if not result.is_error:
+        return None
+    words = " ".join(text for block in result.content if (text := get_text(block)))
+    extra = {"server": call.server, "tool": call.name, "reason": kind, "error": shortened(words, _LONGEST_ERROR)}
+    _log.debug("tool call failed", extra=extra)
+    return kind
 
 
 def _explain_unasked_questions(call: ToolCall, result: CallToolResult) -> None:
@@ -157,9 +172,7 @@ def _explain_unasked_questions(call: ToolCall, result: CallToolResult) -> None:
     """
     if not (texts := current_scope.get().questions.texts_for(call.id)):
         return
-    if result.structured_content is not None:  # of a result with both, fast-agent shows the model no text
-        texts = [*texts, *([] if result.content else [json.dumps(result.structured_content)])]
-        result.structured_content = None
+    spell_out(result)
     result.content = [*(TextContent(type="text", text=text) for text in texts), *result.content]
 
 

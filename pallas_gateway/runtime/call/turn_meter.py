@@ -50,6 +50,7 @@ class TurnMeter:
     def __init__(self, spending: Spending, spent: Spent) -> None:
         self.spending = spending
         self.journal: Any = None
+        self.tool_failures: dict[str, str] = {}  # kinds of the errors of tool calls, by their ids
         self._spent = spent
         self._running: list[_Turn] = []
         self._counted: list[FastAgentTurn] = []

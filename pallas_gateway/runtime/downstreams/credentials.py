@@ -61,7 +61,7 @@ def refuses_caller(server_name: str, error: BaseException) -> bool:
     if not _receives_token(server_name):
         return False
     is_unsent = any(isinstance(one, TokenExchangeError) for one in walk_exception_chain(error))
-    return is_unsent or _status_of(error) in _REFUSALS
+    return is_unsent or status_of(error) in _REFUSALS
 
 
 def refusal_for_others(server_name: str, error: BaseException) -> str | None:
@@ -69,11 +69,26 @@ def refusal_for_others(server_name: str, error: BaseException) -> str | None:
 
     Its own words are left out, because they may be about the caller. None for another error or server.
     """
-    status = _status_of(error) if _receives_token(server_name) else None
+    status = status_of(error) if _receives_token(server_name) else None
     if status is None:
         return None
     is_listing = isinstance(error, ListingError) and status not in _REFUSALS
     return f"{CANNOT_LIST if is_listing else ''}{refusal(status, httpx2.Headers())}"
+
+
+def note_refusal(server_name: str, error: BaseException) -> None:
+    """Note for the model and the progress of the current call that it has no tools of this server, and why."""
+    presented = current_scope.get().presented
+    if presented is None:
+        return
+    has_token, status = presented.credentials.bearer is not None, refusal_for_others(server_name, error)
+    if status is None:
+        why = f"No token could be had for the server '{server_name}'"
+    elif has_token:
+        why = f"The server '{server_name}' refuses the caller's token ({status})"
+    else:
+        why = f"The server '{server_name}' requires the token of a caller, and this call has none ({status})"
+    presented.refusals[server_name] = f"{why}. Its tools are missing in this call."
 
 
 def _receives_token(server_name: str) -> bool:
@@ -82,8 +97,8 @@ def _receives_token(server_name: str) -> bool:
     return downstream is not None and downstream.forwards_bearer
 
 
-def _status_of(error: BaseException) -> int | None:
-    """The status of the refusal behind an error."""
+def status_of(error: BaseException) -> int | None:
+    """The status of the HTTP refusal behind an error."""
     data = (one.error.data for one in walk_exception_chain(error) if isinstance(one, MCPError))
     return next((one[STATUS] for one in data if isinstance(one, dict) and STATUS in one), None)
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from fast_agent.core.exceptions import walk_exception_chain
+from mcp import MCPError
+from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, REQUEST_TIMEOUT
+
+from pallas_gateway.runtime.downstreams.credentials import status_of
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:
@@ -37,6 +43,7 @@ _OUTDATED = re.compile(
     r"|invalid (?:arguments|params)|validation error",
     re.IGNORECASE | re.DOTALL,
 )
+_KINDS_OF_CODES = {CONNECTION_CLOSED: "connection", REQUEST_TIMEOUT: "timeout", PARSE_ERROR: "unreadable"}
 _LONGEST_REPORT = 300
 """Length of the beginning of a result in which servers describe an error."""
 
@@ -57,6 +64,8 @@ class Operation:
 
         def noted(message: str) -> Any:
             self._log_failure()
+            if (call := current_scope.get().peer_call) is not None:
+                current_scope.get().tool_failures[call.tool_call_id] = kind_of(sys.exception())
             self._failures.append(message)
             return make_result(message)
 
@@ -90,6 +99,16 @@ class Operation:
         if has_failed:
             is_outdated = bool(self._failures) or contradicts_listing(self.result)
             operations.on_trouble(self.server, is_outdated=is_outdated)
+
+
+def kind_of(error: BaseException | None) -> str:
+    """The kind of error of a tool call that has failed, as one word for the log."""
+    status = status_of(error) if error is not None else None
+    if status is not None:
+        return f"http_{status}"
+    of_protocol = (one for one in walk_exception_chain(error) if isinstance(one, MCPError)) if error is not None else ()
+    code = next((one.error.code for one in of_protocol), None)
+    return "connection" if code is None else _KINDS_OF_CODES.get(code, "rpc_error")
 
 
 async def refresh_and_report(

@@ -69,7 +69,7 @@ RELIED_ON = (
         Name(f"{_SERVER}.{name}")
         for name in ("_callback_runtime", "_error_occurred", "client", "server_config", "server_instructions")
     ),
-    Name(f"{_SERVER}.cancel_lifecycle", ("self",)),
+    *(Name(f"{_SERVER}.{name}", ("self",)) for name in ("cancel_lifecycle", "is_healthy")),
     *(
         Name(f"{_CALLBACKS}.{name}")
         for name in (

@@ -12,6 +12,7 @@ from pallas_gateway.calls.tool_names import name_at_model, real_name
 from pallas_gateway.runtime.call.journal import journal_of, run_in_journal
 from pallas_gateway.runtime.call.tool_approval import LimitsOfTool, why_not_approved
 from pallas_gateway.runtime.downstreams.operations import Operation, refresh_and_report
+from pallas_gateway.runtime.downstreams.result_checks import read_misfits
 from pallas_gateway.runtime.downstreams.tool_filters import passes, why_withheld
 from pallas_gateway.runtime.scope import current_scope
 
@@ -45,9 +46,7 @@ def call_tool(original: Callable[..., Awaitable[CallToolResult]], holder: type[T
                 if (refusal := await why_not_approved(self, name, arguments or {})) is None:
                     return await run_tool()
                 limits.give_back()
-            if (run := current_scope.get().tool_run) is not None:
-                run.is_refused = True
-            return CallToolResult(content=[TextContent(type="text", text=refusal)], is_error=True)
+            return _refused(tool_use_id, refusal)
 
         if isinstance(self, McpAgent) and holder is not McpAgent:
             return await run_tool()  # called by `McpAgent.call_tool`, for a function of the agent
@@ -55,6 +54,16 @@ def call_tool(original: Callable[..., Awaitable[CallToolResult]], holder: type[T
         return await run_in_journal(self, tool_use_id, run_if_allowed, limits.why_not_run)
 
     return call_tool
+
+
+def _refused(tool_use_id: str | None, refusal: str) -> CallToolResult:
+    """The result of a tool that the gateway has not run."""
+    scope = current_scope.get()
+    if scope.tool_run is not None:
+        scope.tool_run.is_refused = True
+    if tool_use_id is not None:
+        scope.tool_failures[tool_use_id] = "refused"
+    return CallToolResult(content=[TextContent(type="text", text=refusal)], is_error=True)
 
 
 def llm_step(original: Callable[..., Awaitable[PromptMessageExtended]], _: type[ToolAgent]) -> Callable[..., Any]:
@@ -71,10 +80,15 @@ def llm_step(original: Callable[..., Awaitable[PromptMessageExtended]], _: type[
 
 
 def session_call_tool(original: Callable[..., Awaitable[Any]], _: type[ClientSession]) -> Callable[..., Any]:
-    """Return the request of a tool call: the journal keeps what the server requires (2026-07-28)."""
+    """Return the request of a tool call: the journal keeps what the server requires (2026-07-28).
+
+    A tool that ran has not failed, whatever the form of its result.
+    """
 
     @wraps(original)
     async def call_tool(self: ClientSession, *arguments: Any, **options: Any) -> Any:
+        if "validate_tool_result" not in vars(self):  # its listing is not cached
+            read_misfits(self)
         run = current_scope.get().tool_run
         if run is None:
             return await original(self, *arguments, **options)

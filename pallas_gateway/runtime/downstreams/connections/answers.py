@@ -13,6 +13,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, override
 
 import httpx2
+from mcp.client.streamable_http import MCP_SESSION_ID
 from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp_types import INTERNAL_ERROR, JSONRPCError, jsonrpc_message_adapter
 
@@ -53,7 +54,8 @@ model shows a 401, a 429 or a reason. It reads JSON answers of any length into m
 Reproduction: call a tool of a server that answers 429 with a text; then of one that answers 200 MB of JSON.
 
 Repair: response hooks of the HTTP clients limit the answers, and replace a refusal by a JSON-RPC error with its status
-and reason. 404 stays: for the SDK it is an unknown method, or the end of a session.
+and reason. 404 stays: for the SDK it is an unknown method, or, in answer to a request of a session, its end; then a
+JSON-RPC error in it is dropped, which the SDK would report instead.
 """,
         library="mcp",
         gone_when="the SDK's error has the status and the reason of a refusal, and its client a limit for answers",
@@ -71,13 +73,17 @@ def with_limits(client: httpx2.AsyncClient) -> httpx2.AsyncClient:
 async def name_refusal(response: httpx2.Response) -> None:
     """As a response hook: replace a refusal by a JSON-RPC error with its status and reason, unless it is one.
 
-    404 stays: for the SDK it is an unknown method, or the end of a session.
+    404 stays: for the SDK it is an unknown method, or, without an error in its body, the end of a session.
     """
-    status = response.status_code
-    is_request = _RPC_ACCEPT in response.request.headers.get("Accept", "") and response.request.method == "POST"
+    status, asked = response.status_code, response.request
+    is_request = _RPC_ACCEPT in asked.headers.get("Accept", "") and asked.method == "POST"
     if is_request and response.is_success and not _is_answer(response):
-        _replace(response, not_an_answer(status, response.headers), decoded(response.request.content))
-    if not is_request or status < HTTPStatus.BAD_REQUEST or status == HTTPStatus.NOT_FOUND:
+        _replace(response, not_an_answer(status, response.headers), decoded(asked.content))
+    if not is_request or status < HTTPStatus.BAD_REQUEST:
+        return
+    if status == HTTPStatus.NOT_FOUND:
+        if MCP_SESSION_ID in asked.headers:
+            response.headers["Content-Type"] = "text/plain"  # which the SDK does not read
         return
     body = await _beginning(response)
     if _is_rpc_error(body):

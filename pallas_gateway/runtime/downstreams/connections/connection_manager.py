@@ -7,8 +7,10 @@ request is the tool call. Every call has its own connections; they share sockets
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast, override
+from weakref import WeakKeyDictionary
 
 import httpx2
 from fast_agent.core.exceptions import ServerInitializationError, walk_exception_chain
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from pallas_gateway.runtime.downstreams.listings.server_listing import Listing
 
 
+_log = logging.getLogger("pallas.runtime")
+
+
 def _once(name: str) -> Callable[[MCPConnectionManager], None]:
     """Return the method that adds a filter for log records, which only the first manager runs.
 
@@ -65,6 +70,7 @@ class LazyConnectionManager(MCPConnectionManager):
         self.factories: dict[str, Callable[[ServerConnection], MCPClientConnection]] = {}
         self._connecting: dict[str, asyncio.Lock] = {}
         self._stateless: dict[str, StatelessServer] = {}
+        self._used_by: WeakKeyDictionary[asyncio.Task[Any], ServerConnection] = WeakKeyDictionary()
 
     def callbacks_of(self, server: str) -> MCPClientCallbackRuntime | None:
         """Return the callbacks of an open connection without tasks; None if there is none."""
@@ -81,20 +87,36 @@ class LazyConnectionManager(MCPConnectionManager):
             return cast("ServerConnection", stateless)
         async with self._alone(server_name):
             try:
-                return await super().get_server(server_name, **options)
+                used = await super().get_server(server_name, **options)
             except ServerInitializationError as error:
                 is_refused = any(isinstance(one, httpx2.ConnectError) for one in walk_exception_chain(error))
                 if server_name not in self.listings or not is_refused:
                     raise
                 await repeats.pause(server_name, "connection refused", repeats.REFUSED_WAIT_SECONDS)
-                return await super().get_server(server_name, **options)
+                used = await super().get_server(server_name, **options)
+        if (task := asyncio.current_task()) is not None:
+            self._used_by[task] = used
+        return used
 
     @override
     async def reconnect_server(self, server_name: str, **options: Any) -> ServerConnection:
-        """Replace the connection to a server; as `get_server`."""
+        """Replace the connection that the current task has used; as `get_server`.
+
+        Another tool call of the same turn may have replaced it already. One that still works stays open until the end
+        of the call, because others may wait for its answers: the server has forgotten the session, perhaps of one only.
+        """
         if server_name in self.peers or self._is_stateless(server_name):
             return await self.get_server(server_name, **options)
+        task = asyncio.current_task()
+        used = self._used_by.get(task) if task is not None else None
         async with self._alone(server_name):
+            running = self.running_servers.get(server_name)
+            if running is not None and running.is_healthy():
+                if used is not None and running is not used:
+                    return running
+                self.running_servers[f"{server_name}, replaced {len(self.running_servers)}"] = running
+                del self.running_servers[server_name]
+            _log.info("downstream session replaced", extra={"server": server_name})
             return await super().reconnect_server(server_name, **options)
 
     @override

@@ -38,8 +38,7 @@ _Count = Annotated[int, Field(ge=0)]
 _Keywords = TypedDict(
     "_Keywords",
     {
-        "$schema": Literal[
-        "https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"
+        "$schema": Literal["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"],
         "$ref": str,
         "$defs": dict[str, "_Schema"],
         "definitions": dict[str, "_Schema"],

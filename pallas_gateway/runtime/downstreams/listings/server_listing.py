@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from mcp.client.session import ClientSession
 from pydantic_core import to_json
 
+from pallas_gateway.runtime.downstreams.result_checks import read_misfits
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -66,15 +68,11 @@ class ServerListing(Listing):
         session._tool_output_schemas = dict(self.schemas)
         session._x_mcp_header_maps = dict(self.header_maps)
         session._tool_output_validators = dict(self._validators)
+        read_misfits(session, self.on_outdated)
         check = session.validate_tool_result
 
         async def validate_tool_result(name: str, result: CallToolResult) -> None:
-            try:
-                await check(name, result)
-            except RuntimeError:  # the result does not fit its schema; the listing may be out of date
-                await session.list_tools()
-                await check(name, result)
-                self.on_outdated()
+            await check(name, result)
             self._absorb(session, name)
 
         session.validate_tool_result = validate_tool_result  # type: ignore[method-assign]

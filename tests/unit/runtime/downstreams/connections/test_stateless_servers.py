@@ -13,6 +13,8 @@ import pytest
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 
+from pallas_gateway.repairs.mcp.unanswered_requests import UNANSWERED
+from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.downstreams.connections import stateless_servers
 from pallas_gateway.runtime.downstreams.connections.stateless_servers import PostDispatcher
 from tests.support.listener import serve_app
@@ -41,6 +43,7 @@ class Session:
 
 @asynccontextmanager
 async def posting(answer: Callable[[httpx2.Request], Any]) -> AsyncIterator[tuple[PostDispatcher, Session]]:
+    preparation.prepare()
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http_client:
         dispatcher = PostDispatcher(URL, http_client)
         dispatcher.session = session = cast("Any", Session())
@@ -108,7 +111,7 @@ def without_connection(_: httpx2.Request) -> httpx2.Response:
     ("answer", "message"),
     [
         (without_connection, "Connection closed"),
-        (lambda request: httpx2.Response(200, json=result(request, id=77)), "Connection closed"),
+        (lambda request: httpx2.Response(200, json=result(request, id=77)), UNANSWERED),
         (lambda _: stream(), "SSE stream ended without a response"),
     ],
     ids=["no connection", "answer to another request", "no answer"],

@@ -1,0 +1,50 @@
+"""A result that the SDK cannot read is a failure of its tool."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.calling import ask
+from tests.support.odd_server import hostile, odd_server
+from tests.support.one_user import use, world
+from tests.support.result_forms import FORMS, TEXT
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+BOOK = ("odd__book", {})
+
+
+@pytest.mark.parametrize("era", ["initialize", "modern"])
+async def test_a_model_reads_of_each_form_of_result_what_can_be_read(era: str, tmp_path: Path) -> None:
+    documents = hostile(era)
+    read: dict[str, str] = {}
+    with odd_server(documents) as server:
+        async with world(tmp_path, use(BOOK), odd=f"{server.url}/mcp") as it:
+            for name, (form, _) in FORMS.items():
+                result: Any = {"resultType": "complete", **form} if isinstance(form, dict) else form
+                documents["tools/call"] = (200, {"result": result})
+                await ask(it.url)
+                [read[name]] = it.tool_results()
+        calls = [rpc for _, _, rpc in server.seen if rpc.get("method") == "tools/call"]
+
+    assert read == {name: expected for name, (_, expected) in FORMS.items()}
+    assert len(calls) == len(FORMS) >= 38
+
+
+@pytest.mark.parametrize(
+    ("era", "structured", "expected"),
+    [("initialize", ["A", 5], "booked"), ("modern", ["A", 5], '["A",5]')],
+)
+async def test_a_structure_that_is_a_list_is_read_where_the_protocol_has_it(
+    era: str, structured: object, expected: str, tmp_path: Path
+) -> None:
+    documents = hostile(era)
+    result = {"resultType": "complete", "content": [TEXT], "structuredContent": structured}
+    documents["tools/call"] = (200, {"result": result})
+    with odd_server(documents) as server:
+        async with world(tmp_path, use(BOOK), odd=f"{server.url}/mcp") as it:
+            await ask(it.url)
+            assert it.tool_results() == [expected]
