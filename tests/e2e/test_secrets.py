@@ -161,7 +161,7 @@ async def test_no_output_ever_shows_a_secret(tmp_path: Path) -> None:
         "OPENAI_LOG": "debug",
     }
     async with project_full_of_canaries(tmp_path / "project") as (project, llm, got):
-        with started(["serve"], project.path, environ=environ) as program:
+        with started(["serve"], project.path, environ=environ, is_real=True) as program:
             await asyncio.to_thread(program.wait_for, "Registry:")
             run = Run(program, llm, CALLER)
             await mixed_run(run)

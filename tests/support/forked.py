@@ -21,7 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 IS_POSSIBLE = sys.platform == "linux" and not os.environ.get("PALLAS_REAL_PROGRAMS")
-READ_AT_THE_START = {"PALLAS_CHANGES", "PALLAS_FAST_PATHS", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED"}
+READ_AT_THE_START = {
+    "ANTHROPIC_LOG",
+    "OPENAI_LOG",
+    "PALLAS_CHANGES",
+    "PALLAS_FAST_PATHS",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONHASHSEED",
+}
 FORKER = "TESTS_FORKER"
 """Names the descriptor of the socket to the process that forks."""
 _HIGHEST = 899
