@@ -11,7 +11,7 @@ import httpx
 import pytest
 from mcp import MCPError
 
-from tests.support.calling import EACH_VERSION, ask
+from tests.support.calling import EACH_VERSION, answer_of, ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import EACH_ERA, Connect, ProgressLog, raw_client, text_of, tool_params
 from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
@@ -57,8 +57,9 @@ async def test_each_agent_has_a_tool_whose_name_models_accept(tmp_path: Path) ->
         running(write_project(tmp_path, agents, llm_url=llm.base_url)) as served,
         raw_client(endpoint(served)) as client,
     ):
-        *tools, _ = [tool.name for tool in await client.list_tools()]
-        answers = [text_of(await client.call_tool(tool, {"message": tool})) for tool in (*tools, "agent-of.two")]
+        *tools, _ = [tool["name"] for tool in await client.list_tools()]
+        called = [*tools, "agent-of.two"]
+        answers = [answer_of(await client.call_tool(tool, {"message": tool})).text for tool in called]
 
     assert [re.sub("-[0-9a-f]{8}$", "-HASH", tool) for tool in tools] == [
         "agent-echo",

@@ -35,7 +35,7 @@ AGENTS = {
 @asynccontextmanager
 async def own_model(path: Path) -> AsyncGenerator[Project]:
     """A project whose agents use llama.cpp's server with `tiny_model`, until the block ends."""
-    command, pipe = [program("llama.cpp"), SERVER / "server.py", path / "tiny.gguf"], asyncio.subprocess.PIPE
+    command, pipe = (program("llama.cpp"), SERVER / "server.py", path / "tiny.gguf"), asyncio.subprocess.PIPE
     server = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
     assert server.stdin is not None
     assert server.stdout is not None

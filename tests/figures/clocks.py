@@ -48,9 +48,10 @@ def _is_clock(call: ast.Call) -> bool:
 
 
 def _is_short_limit(keyword: ast.keyword) -> bool:
-    value = keyword.value
-    is_number = isinstance(value, ast.Constant) and isinstance(value.value, int | float)
-    return keyword.arg in LIMITS and is_number and value.value < SHORT_SECONDS
+    match keyword:
+        case ast.keyword(arg=name, value=ast.Constant(value=int() | float() as seconds)):
+            return name in LIMITS and seconds < SHORT_SECONDS
+    return False
 
 
 if __name__ == "__main__":

@@ -92,8 +92,9 @@ async def listing_within(seconds: float) -> AsyncIterator[None]:
     why = f"no answer within {seconds:g} s"
     time = _Time(asyncio.get_running_loop().time() + _SHARE * seconds)
     token = _time.set(time)
+    limit = asyncio.timeout(seconds)
     try:
-        async with asyncio.timeout(seconds) as limit:
+        async with limit:
             yield
     except TimeoutError:
         if not limit.expired():
@@ -211,12 +212,12 @@ class _Reading:
             self._check({**page, "tools": [raw]})
             tool = Tool.model_validate(raw, by_name=False)
             fault = await _fault_of(tool)
+            if fault is None and self._tools.setdefault(tool.name, tool) != tool:
+                fault = "another tool has this name"
         except ValidationError as error:
             fault = _first_fault(error)
         except ValueError as error:  # text that is no Unicode
             fault = one_line(error)
-        if fault is None and self._tools.setdefault(tool.name, tool) != tool:
-            fault = "another tool has this name"
         if fault is not None:
             name = raw.get("name") if isinstance(raw, dict) else None
             self.faults.append(f"tools[{index}]{f' {quoted(name)}' if isinstance(name, str) else ''}: {fault}")
