@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.health.probe import ProbeResult, probe
 from pallas_gateway.health.verdict import WORTH, judge
-from pallas_gateway.runtime.protocols import CANNOT_LIST
+from pallas_gateway.runtime.protocols import CANNOT_LIST, ProgramState
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -173,19 +173,25 @@ class HealthChecker:
     async def _why_unlisted(self, downstream: Downstream) -> str | None:
         """Why the tools of a reachable server cannot be listed; they are listed again, if that needs no call."""
         name = downstream.name
-        if name in self._unlisted and downstream.list_again is not None:
-            with suppress(TimeoutError, ConnectionError):
-                async with asyncio.timeout(self._limits.probe_seconds):
-                    await downstream.list_again()
+        if name in self._unlisted:
+            await self._list_again(downstream)
         why, seen_at = self._unlisted.get(name, (None, 0.0))
         is_old = downstream.list_again is None and monotonic() - seen_at > self._limits.refused_seconds
         return None if is_old else why
+
+    async def _list_again(self, downstream: Downstream) -> None:
+        if downstream.list_again is not None:
+            with suppress(TimeoutError, ConnectionError):
+                async with asyncio.timeout(self._limits.probe_seconds):
+                    await downstream.list_again()
 
     async def _reached(self, downstream: Downstream) -> ProbeResult:
         name = downstream.name
         self._asked_at[name] = monotonic()
         if downstream.peer is not None:  # judged by its state: a peer's endpoint answers in every state
             return ProbeResult(name, 0.0, self._peer_problem(downstream.peer))
+        if downstream.program_state is not None and downstream.program_state() == ProgramState():
+            await self._list_again(downstream)  # it starts
         if downstream.program_state is not None and (known := downstream.program_state()) is not None:
             return ProbeResult(name, 0.0, known.error, known.protocol)
         answered, before = self._program_answered.pop(name, float("-inf")), self._latest.get(name)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from jsonschema import SchemaError
 from jsonschema.validators import Draft202012Validator, validator_for
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from pallas_gateway.telemetry.redaction import shortened
@@ -35,41 +35,46 @@ def _distinct(values: list[str]) -> list[str]:
 _Type = Literal["null", "boolean", "object", "array", "number", "string", "integer"]
 _Number = int | float
 _Count = Annotated[int, Field(ge=0)]
-_Keywords = with_config(ConfigDict(strict=True, extra="forbid"))(
-    TypedDict(
-        "_Keywords",
-        {
-            "$schema": Literal[
-                "https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"
-            ],
-            "$ref": str,
-            "$defs": dict[str, "_Schema"],
-            "definitions": dict[str, "_Schema"],
-            "title": str,
-            "description": str,
-            "format": str,
-            "pattern": str,
-            "default": Any,
-            "const": Any,
-            "enum": list[Any],
-            "examples": list[Any],
-            "type": _Type | Annotated[list[_Type], Field(min_length=1), AfterValidator(_distinct)],
-            "properties": dict[str, "_Schema"],
-            "required": Annotated[list[str], AfterValidator(_distinct)],
-            "additionalProperties": "_Schema",
-            "items": "_Schema",
-            "anyOf": Annotated[list["_Schema"], Field(min_length=1)],
-            "oneOf": Annotated[list["_Schema"], Field(min_length=1)],
-            "allOf": Annotated[list["_Schema"], Field(min_length=1)],
-            **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _Number),
-            **dict.fromkeys(
-                (f"{end}{what}" for end in ("min", "max") for what in ("Length", "Items", "Properties")), _Count
-            ),
-            **dict.fromkeys(("uniqueItems", "deprecated", "readOnly"), bool),
-        },
-        total=False,
-    )
+_Keywords = TypedDict(
+    "_Keywords",
+    {
+        "$schema": Literal["https://json-schema.org/draft/2020-12/schema", "http://json-schema.org/draft-07/schema#"],
+        "$ref": str,
+        "$defs": dict[str, "_Schema"],
+        "definitions": dict[str, "_Schema"],
+        "title": str,
+        "description": str,
+        "format": str,
+        "pattern": str,
+        "default": Any,
+        "const": Any,
+        "enum": list[Any],
+        "examples": list[Any],
+        "type": _Type | Annotated[list[_Type], Field(min_length=1), AfterValidator(_distinct)],
+        "properties": dict[str, "_Schema"],
+        "required": Annotated[list[str], AfterValidator(_distinct)],
+        "additionalProperties": "_Schema",
+        "items": "_Schema",
+        "anyOf": Annotated[list["_Schema"], Field(min_length=1)],
+        "oneOf": Annotated[list["_Schema"], Field(min_length=1)],
+        "allOf": Annotated[list["_Schema"], Field(min_length=1)],
+        "minimum": _Number,
+        "maximum": _Number,
+        "exclusiveMinimum": _Number,
+        "exclusiveMaximum": _Number,
+        "minLength": _Count,
+        "minItems": _Count,
+        "minProperties": _Count,
+        "maxLength": _Count,
+        "maxItems": _Count,
+        "maxProperties": _Count,
+        "uniqueItems": bool,
+        "deprecated": bool,
+        "readOnly": bool,
+    },
+    total=False,
 )
+_Keywords.__pydantic_config__ = ConfigDict(strict=True, extra="forbid")  # type: ignore[attr-defined]
 type _Schema = bool | _Keywords
 _usual = TypeAdapter(_Schema)
 
@@ -105,7 +110,7 @@ def _checked(place: str, schema: Mapping[str, Any]) -> str | None:
         return f"{place}.$schema is not text"
     try:
         dialect = validator_for({"$schema": schema.get("$schema", "")}, default=Draft202012Validator)
-        dialect.check_schema(schema)
+        dialect.check_schema(dict(schema))
     except SchemaError as error:
         where = ".".join(map(str, (place, *error.absolute_path)))
         return f"{where}: {shortened(error.message, _LONGEST_MESSAGE)}"

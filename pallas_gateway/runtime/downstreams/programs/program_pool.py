@@ -91,7 +91,11 @@ class ProgramPool:
             return _state_after(greeted[0])
         if self._failures:
             return None
-        return self._latest or (ProgramState() if self._starting else None)
+        if self.is_of_initialize_era:  # it may have been greeted by `server/discover` before
+            return ProgramState(protocol=INITIALIZE)
+        if self.discovery is not None:
+            return self._latest
+        return ProgramState() if self._all else None
 
     async def take(self, greeting: Greeting, *, is_listing: bool = False) -> ProgramProcess:
         """Return a process that has answered `greeting`, for one connection: of a call, or of a listing.
