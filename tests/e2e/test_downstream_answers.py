@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -121,7 +121,7 @@ async def test_a_tool_whose_result_does_not_fit_its_schema_has_not_failed(
     era: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     documents = hostile(era, outputSchema=SEAT)
-    results = [
+    results: list[tuple[dict[str, Any], str]] = [
         ({"content": [BOOKED], "structuredContent": {"seat": 5}}, '{"seat":5}'),
         ({"content": [BOOKED], "structuredContent": {"seat": None}}, f'Booked for Ada. {{"seat": null}} {MISFIT}'),
         (

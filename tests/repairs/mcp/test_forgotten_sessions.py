@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.support.answering_calls import ITS_ID, CallAnswer, answering_calls
 from tests.support.calling import ask
@@ -13,7 +13,7 @@ from tests.support.one_user import use, world
 if TYPE_CHECKING:
     from pathlib import Path
 
-COUNT = ("counter__count", {})
+COUNT: tuple[str, dict[str, Any]] = ("counter__count", {})
 PLAIN = {"content-type": "text/plain"}
 
 

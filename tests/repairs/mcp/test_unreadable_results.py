@@ -14,7 +14,7 @@ from tests.support.result_forms import FORMS, TEXT
 if TYPE_CHECKING:
     from pathlib import Path
 
-BOOK = ("odd__book", {})
+BOOK: tuple[str, dict[str, Any]] = ("odd__book", {})
 
 
 @pytest.mark.parametrize("era", ["initialize", "modern"])
