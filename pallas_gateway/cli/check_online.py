@@ -125,7 +125,9 @@ class Online:
         try:
             tools, faults = await started.tools_of(server)
         except ConnectionError as error:
-            self._found.problems.append(self._of_server(name, server, f"its tools cannot be listed: {error}"))
+            problem = self._of_server(name, server, f"its tools cannot be listed: {error}")
+            if problem not in self._found.problems:  # of another agent
+                self._found.problems.append(problem)
             return
         if is_new:
             for message in (*faults, *_renamed(server, tools, [one.name for one in started.downstreams])):

@@ -147,8 +147,8 @@ async def test_tools_that_are_left_out_or_renamed_and_lists_that_cannot_be_read_
     said = sorted(line.partition(": ")[2] for line in ran.err.splitlines())
     assert [re.sub("-[0-9a-f]{8}'", "-HASH'", line) for line in said] == [
         "mcp.servers.login: its tools cannot be listed: not an MCP answer: HTTP 200 with text/html",
-        "warning: mcp.servers.odd: its tool 'a.b' has the name 'odd__a_b-HASH' at the model",
-        "warning: mcp.servers.odd: tools[2] 'empty': inputSchema has no type",
+        "mcp.servers.odd: warning: its tool 'a.b' has the name 'odd__a_b-HASH' at the model",
+        "mcp.servers.odd: warning: tools[2] 'empty': inputSchema has no type",
     ]
 
 
