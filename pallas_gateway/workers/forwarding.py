@@ -100,11 +100,11 @@ class Forwarding(Elsewhere):
     ) -> NotThere | None:
         if _NAME.fullmatch(process) is None:
             return NotThere(process)
-        queue = self._queues.setdefault(process, _Queue())
+        queue, deadline = self._queues.setdefault(process, _Queue()), asyncio.timeout(TAKEN_SECONDS)
         try:
             async with AsyncExitStack() as untaken:
                 untaken.enter_context(queue.place(len(body)))
-                deadline = await untaken.enter_async_context(asyncio.timeout(TAKEN_SECONDS))
+                await untaken.enter_async_context(deadline)
                 await untaken.enter_async_context(queue.turns)
                 return await self._forwarded(process, request, body, _Response(send, untaken.aclose), if_cut)
         except TimeoutError as error:
