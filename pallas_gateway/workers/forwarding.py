@@ -100,8 +100,7 @@ class Forwarding(Elsewhere):
     ) -> NotThere | None:
         if _NAME.fullmatch(process) is None:
             return NotThere(process)
-        queue = self._queues.setdefault(process, _Queue())
-        deadline = asyncio.timeout(TAKEN_SECONDS)
+        queue, deadline = self._queues.setdefault(process, _Queue()), asyncio.timeout(TAKEN_SECONDS)
         try:
             async with AsyncExitStack() as untaken:
                 untaken.enter_context(queue.place(len(body)))
