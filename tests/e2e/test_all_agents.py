@@ -14,7 +14,7 @@ from mcp import MCPError
 from tests.support.calling import EACH_VERSION, answer_of, ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import EACH_ERA, Connect, ProgressLog, raw_client, text_of, tool_params
-from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
+from tests.support.gateway import Agent, declare_project, gateway_and_model, running, until_idle, write_project
 from tests.support.guarded import METADATA, OK, Refusal, attempt, bearer, guarded, static_key
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.listener import reserved_port
@@ -51,10 +51,10 @@ async def talking(path: Path, **gateway: Any) -> AsyncGenerator[tuple[Running, A
 
 
 async def test_each_agent_has_a_tool_whose_name_models_accept(tmp_path: Path) -> None:
-    agents = {name: Agent() for name in ("echo", "of.two", "x" * 60)}
+    agents = {name: {"instruction": "You repeat."} for name in ("echo", "of.two", "x" * 60)}
     async with (
         scripted_llm(echo) as llm,
-        running(write_project(tmp_path, agents, llm_url=llm.base_url)) as served,
+        running(declare_project(tmp_path, agents, llm_url=llm.base_url)) as served,
         raw_client(endpoint(served)) as client,
     ):
         *tools, _ = [tool["name"] for tool in await client.list_tools()]
