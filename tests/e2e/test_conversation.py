@@ -204,18 +204,15 @@ async def test_the_members_of_a_workflow_see_the_history(decorator: str, readers
     assert sorted(turns[0][1] for turns in seen if turns[1:] == conversation) == readers
 
 
-async def test_a_history_that_is_no_list_is_left_out_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_history_that_is_no_list_is_refused_and_one_as_json_text_is_read(tmp_path: Path) -> None:
     async with gateway_and_model(tmp_path, {"scribe": Agent()}) as (served, llm):
         for history in ("earlier we said", {"role": "user", "content": "text"}, 7):
-            caplog.clear()
-            with caplog.at_level(logging.WARNING, "pallas.agent_server"):
-                answer = await ask(served.url("scribe"), "now", history=history)
-            assert turns_seen(llm.requests[-1]) == [SYSTEM, ("user", "now")]
-            assert not answer.is_error
-            [warning] = [vars(record) for record in caplog.records if record.name == "pallas.agent_server"]
-            assert "list" in warning["first"][0]["why"]
+            answer = await ask(served.url("scribe"), "now", history=history)
+            assert (answer.is_error, "history" in answer.text) == (True, True)
+        assert llm.requests == []
+        rows = json.dumps([{"role": "user", "content": [{"type": "text", "text": "before"}]}])
+        assert not (await ask(served.url("scribe"), "now", history=rows)).is_error
+        assert turns_seen(llm.requests[-1]) == [SYSTEM, ("user", "before"), ("user", "now")]
 
 
 @each_version
