@@ -1,0 +1,1 @@
+"""Repairs of the MCP SDK."""
