@@ -15,7 +15,7 @@ from pallas_gateway.cli.project import ConfigOption, load_project
 from pallas_gateway.client.address import DEFAULT_URL
 from pallas_gateway.client.output import print_announcement, print_stop_hint, stdout_for_results_only, table_lines
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.config.loading.unknown_names import UNKNOWN_NAME, unknown_names
+from pallas_gateway.config.loading.unknown_names import unknown_names
 from pallas_gateway.config.model.values import is_loopback
 from pallas_gateway.serving import process
 from pallas_gateway.telemetry import logs
@@ -110,7 +110,10 @@ def _warn(configuration: Configuration) -> None:
             extra = {"variable": unset.variable, "key": unset.path, "file": unset.file, "line": unset.line}
             _log.warning("downstream header variable not set", extra=extra)
     for one in unknown_names(configuration):
-        _log.warning(UNKNOWN_NAME, extra={"setting": one.path, "line": one.line, "problem": one.message})
+        _log.warning(
+            "name in the configuration is not known",
+            extra={"setting": one.path, "line": one.line, "problem": one.message},
+        )
     from pallas_gateway.cli.check_exposure import warn_of_exposure  # noqa: PLC0415  `--help` does not load it
     from pallas_gateway.serving import certificates  # noqa: PLC0415
 

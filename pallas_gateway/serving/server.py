@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.config.loading.unknown_names import UNKNOWN_NAME, unknown_models
+from pallas_gateway.config.loading.unknown_names import unknown_models
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.hosting.running_calls import RunningCalls
@@ -179,7 +179,10 @@ async def _warn_of_prices(gateway: Gateway) -> None:
     models = [runtime.model_names for runtime in runtimes if runtime is not None]
     if len(models) == len(runtimes):
         for one in unknown_models(gateway.configuration, frozenset[str]().union(*models)):
-            _log.warning(UNKNOWN_NAME, extra={"setting": one.path, "line": one.line, "problem": one.message})
+            _log.warning(
+                "name in the configuration is not known",
+                extra={"setting": one.path, "line": one.line, "problem": one.message},
+            )
 
 
 async def _drain(gateway: Gateway, service: ServiceManager) -> None:

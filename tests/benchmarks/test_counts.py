@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.whole("e2e/test_budget.py::test_call_asks_no_more_of_others_than_its_budget")
 async def test_functions_and_tasks_of_a_call_are_counted(tmp_path: Path) -> None:
     folder = tmp_path / "project"
     async with (

@@ -47,6 +47,7 @@ def test_a_pod_gets_the_memory_that_the_page_says() -> None:
     assert 1.25 * most < 400 < int(memory["requests"].removesuffix("Mi"))
 
 
+@pytest.mark.whole
 async def test_the_command_of_the_page_measures_a_gateway(tmp_path: Path) -> None:
     async with bench(SHORT, tmp_path) as run:
         row = await measure(run, 2, idle_seconds=0.1, calls=40)

@@ -53,6 +53,7 @@ fast path off: pallas_gateway.fast_paths.openai_chunks: AsyncOpenAI._process_res
 """
 
 
+@pytest.mark.whole("unit/changes/test_registry.py::test_a_repair_that_does_not_fit_stops_before_anything_is_replaced")
 def test_every_misfit_is_one_line() -> None:
     program = [sys.executable, "-c", WITH_OTHER_LIBRARIES]
     ran = subprocess.run(program, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, override
 import pytest
 from openai import AsyncOpenAI
 
-from pallas_gateway.config.loading.unknown_names import UNKNOWN_NAME
 from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.ledger.protocol import Excess, Permit
 from tests.support.calling import ask
@@ -109,7 +108,8 @@ async def test_a_model_without_a_price_costs_nothing_and_is_reported_once(
     assert [(answer.text, "cost" in answer.meta) for answer in answers] == [("Hi.", False)] * 2
     unpriced = [record.__dict__ for record in caplog.records if record.getMessage() == "model has no price"]
     assert [record["model"] for record in unpriced] == ["generic.test-model"]
-    unused = [record.__dict__ for record in caplog.records if record.getMessage() == UNKNOWN_NAME]
+    unknown = "name in the configuration is not known"
+    unused = [record.__dict__ for record in caplog.records if record.getMessage() == unknown]
     assert [record["setting"] for record in unused] == ["gateway.prices.openai.gpt-5"]
 
 

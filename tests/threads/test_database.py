@@ -129,6 +129,7 @@ async def test_a_transaction_that_breaks_a_rule_of_a_table_fails_alone(
     assert record.__dict__["why"].startswith("IntegrityError")
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_database_that_stands_still_is_unavailable_once_a_try_takes_too_long(server: PostgreSql) -> None:
     limits: dict[str, Any] = {"try_again_seconds": 0.05, "try_seconds": 0.05}
     async with services_at(server.new_database(), **limits) as stored:

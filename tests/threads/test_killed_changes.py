@@ -29,6 +29,7 @@ def whole(line: dict[str, Any]) -> dict[str, Any]:
     return after
 
 
+@pytest.mark.whole("threads/test_definitions.py::test_of_two_changes_at_once_that_would_form_a_circle_one_is_refused")
 async def test_a_change_that_is_killed_is_made_as_a_whole_or_not_at_all(database_url: str) -> None:
     command = [sys.executable, "-m", "tests.support.killed_changes", database_url]
     program = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.PIPE)

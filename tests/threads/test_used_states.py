@@ -195,6 +195,7 @@ async def test_a_process_that_is_killed_before_it_admits_a_call_has_used_its_sta
         await eventually(lambda: not len(one.gateway.running.waiting_calls), what="the end of the call")
 
 
+@pytest.mark.needs("postgresql")
 async def test_without_the_database_no_state_is_accepted_that_another_replica_could_have_accepted(
     tmp_path: Path, server: PostgreSql
 ) -> None:
@@ -219,6 +220,7 @@ async def test_without_the_database_no_state_is_accepted_that_another_replica_co
         assert world.runs == 3
 
 
+@pytest.mark.needs("postgresql")
 async def test_a_state_is_good_for_one_request_if_the_database_stops_while_it_is_used(
     tmp_path: Path, server: PostgreSql
 ) -> None:

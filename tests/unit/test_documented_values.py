@@ -39,7 +39,7 @@ LIMITS = {
         f"for at most {GATEWAY.health.probe_seconds:g} s each",
         f"within {GATEWAY.health.fresh_seconds:g} s after them",
         f"is not started again for {GATEWAY.health.program_fresh_seconds:g} s",
-        f"calls and `check --online` wait up to {RUNTIME.programs.start_seconds:g} s for it",
+        f"the {RUNTIME.programs.start_seconds:g} s to start that calls and `check --online` wait for it",
         f"at most {RUNTIME.listings.credentials:,} tokens (as keyed hashes) and {RUNTIME.listings.kept_bytes // MB} MB",
         f"at most {RUNTIME.listings.fresh_seconds:g} s old while there are calls",
         f"has {RUNTIME.listings.ask_seconds:g} s to list again",

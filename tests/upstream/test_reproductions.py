@@ -13,6 +13,7 @@ SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py") if not path.name.star
 DOCUMENT = (FOLDER.parents[1] / "docs" / "upstream.md").read_text()
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_locked_version_still_has_the_fault(script: str, tmp_path: Path) -> None:
     environ = {**os.environ, "TMPDIR": str(tmp_path), "NO_PROXY": "*"}

@@ -11,8 +11,6 @@ from pallas_gateway.config.loading.tool_policies import of_no_server, policies
 from pallas_gateway.config.model.values import GRANT, WILDCARD
 from pallas_gateway.config.problems import Problem, did_you_mean
 
-UNKNOWN_NAME = "name in the configuration is not known"
-"""The message of the log; fields name the setting and the problem."""
 _KEY = "key:"
 _SQLITE = "sqlite:///"
 

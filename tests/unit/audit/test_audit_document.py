@@ -6,11 +6,12 @@ import ast
 import hmac
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import pallas_gateway
 from pallas_gateway.audit.chain import FIELDS, LONGEST_LINE, LONGEST_VALUE, SHORTEST_HASH
 from pallas_gateway.audit.hashed_names import HASHED_FIELDS, HashedNames
+from pallas_gateway.ledger.protocol import Action
 from pallas_gateway.ledger.refused_requests import MOST_OF_ALL, MOST_OF_CLIENT
 from pallas_gateway.web.agents.api import GRANT_OF
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(pallas_gateway.__file__).parent
+OTHERS = ("approve", "answer", "request", *get_args(Action.__value__))
+"""Actions of questions and of requests, and those that limits count."""
 PAGE = (PACKAGE.parent / "docs" / "operate" / "audit.md").read_text()
 
 
@@ -45,14 +48,14 @@ def test_every_field_has_a_meaning() -> None:
 
 
 def test_every_action_is_listed() -> None:
-    assert {*first_cells("### Actions")} == {*actions(), *GRANT_OF, "approve", "answer"} - {"I", "decline"}
+    assert {*first_cells("### Actions")} == {*actions(), *OTHERS, *GRANT_OF} - {"I", "decline"}
 
 
 def test_the_numbers_are_those_of_the_code() -> None:
     assert f"at most {LONGEST_LINE:,} bytes" in PAGE
     assert f"cut at {LONGEST_VALUE} bytes" in PAGE
     assert f"{SHORTEST_HASH} digits of its hash are enough" in PAGE
-    assert f"at most {MOST_OF_CLIENT} lines a minute, those of all clients {MOST_OF_ALL}" in PAGE
+    assert f"at most {MOST_OF_CLIENT} lines a minute together, those of all clients {MOST_OF_ALL}" in PAGE
 
 
 def test_a_hashed_name_can_be_found_as_the_page_shows() -> None:
