@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from benchmarks import contenders, counted_gateway, counts
 from benchmarks.project import Agent
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pytest
 import yaml
 
 from benchmarks.bench import SHORT, bench

@@ -29,6 +29,8 @@ FastAgent._build_model_factory_func = None
 AsyncOpenAI._process_response_data = ResponsesLLM._default_transport_setting = lambda this: None
 ToolRunner._advance_iteration = advance
 
+import pytest
+
 from tests.drift.names import main
 
 sys.exit(main())
