@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 WITH_OTHER_LIBRARIES = """
 import sys
 
@@ -28,8 +30,6 @@ del llm_decorator.CONTROL_MESSAGE_SAVE_HISTORY
 FastAgent._build_model_factory_func = None
 AsyncOpenAI._process_response_data = ResponsesLLM._default_transport_setting = lambda this: None
 ToolRunner._advance_iteration = advance
-
-import pytest
 
 from tests.drift.names import main
 
