@@ -279,7 +279,11 @@ async def test_the_metrics_are_those_of_a_single_process(served: WorkerManager) 
     told = list(text_string_to_metric_families(exposition.text))
     assert {(family.name, family.type, family.documentation) for family in told} == expected
     assert "pid=" not in exposition.text
-    assert lint(exposition.text) == ""
+
+
+@pytest.mark.needs("promtool")
+async def test_prometheus_has_nothing_against_the_metrics_of_workers(served: WorkerManager) -> None:
+    assert lint((await served.metrics()).text) == ""
 
 
 async def test_counters_are_summed_and_the_same_whoever_is_asked(served: WorkerManager) -> None:
