@@ -63,7 +63,10 @@ _LOCKED_SECONDS = 0.01  # pause between attempts to change a file of SQLite that
 _SQLITE = "sqlite:///"
 _WRITES = {"pallas_writes": True}
 _REFUSED = (IntegrityError, DataError)
-_CONFLICTS = "40"  # the class of PostgreSQL's states for transactions that it has undone, such as one of a deadlock
+_REFUSED_STATES = ("22", "23", "40")
+"""Classes of PostgreSQL's states: data, rules of tables, and transactions that it has undone, as for a deadlock."""
+_LATE_STATES = ("57014", "55P03")
+"""PostgreSQL's states of a statement, and of the wait for a lock, that took too long."""
 _FAILURES = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError)
 _log = logging.getLogger("pallas.threads")
 
@@ -265,14 +268,19 @@ async def tried_again[T](transaction: Callable[[], Awaitable[T]]) -> T:
 
 
 def _is_late(error: BaseException) -> bool:
-    """Return True for a time-out: of the transaction, a connection, a statement, or a lock of SQLite."""
+    """Return True for a time-out: of the transaction, a connection, a statement, or a lock."""
     code: int = getattr(getattr(error, "orig", None), "sqlite_errorcode", 0)
-    return isinstance(error, (TimeoutError, PoolTimeoutError)) or code & 0xFF == sqlite3.SQLITE_BUSY
+    is_busy = code & 0xFF == sqlite3.SQLITE_BUSY or _state(error) in _LATE_STATES
+    return is_busy or isinstance(error, (TimeoutError, PoolTimeoutError))
 
 
 def _is_refused(error: BaseException) -> bool:
-    state = getattr(getattr(error, "orig", None), "sqlstate", None) or ""
-    return isinstance(error, _REFUSED) or state.startswith(_CONFLICTS)
+    return isinstance(error, _REFUSED) or _state(error).startswith(_REFUSED_STATES)
+
+
+def _state(error: BaseException) -> str:
+    """Return PostgreSQL's code of an error; empty for others."""
+    return getattr(getattr(error, "orig", error), "sqlstate", None) or ""
 
 
 def reason_of(error: BaseException) -> str:

@@ -336,7 +336,7 @@ class Definitions:
         around = rules.Surroundings.of(configuration, visible)
         found = rules.problems(name, definition.definition, around)
         found += rules.circle(name, definition.definition, others, visible)
-        found += rules.policies_of_no_server(definition.definition, {*around.floors.servers, *visible})
+        found += rules.policies_of_no_server(definition.definition, {*configuration.fastagent.servers, *visible})
         placed = [definition.place(one.path, one.message) for one in found]
         given = {place.path for place in definition.problems}
         return [*definition.problems, *(place for place in placed if place.path not in given)]

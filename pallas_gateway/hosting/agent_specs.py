@@ -32,6 +32,7 @@ def agent_spec(configuration: Configuration, addresses: Addresses, name: str) ->
         approve=agent.approve,
         tool_limits=tuple(agent.tool_limits),
         ask_caller=agent.ask_caller,
+        file_agents=tuple(configuration.file_agents),
     )
 
 

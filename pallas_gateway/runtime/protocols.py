@@ -245,7 +245,7 @@ class AgentSpec:
     the project has such a server. `models` are those that callers may choose. `watch` are files that the agent may
     read: it is started again when one changes. `on_operation` receives its downstream operations.
     `approve` lists the tools that callers have to approve, `tool_limits` those whose calls are limited. `ask_caller` is
-    false if callers are asked nothing.
+    false if callers are asked nothing. `file_agents` are the agents of the project's files, which policies may name.
     `on_downstream` receives changes of its downstreams' states.
     """
 
@@ -266,6 +266,7 @@ class AgentSpec:
     approve: tuple[str, ...] = ()
     tool_limits: tuple[str, ...] = ()
     ask_caller: bool = True
+    file_agents: tuple[str, ...] = field(default=(), compare=False)
     on_downstream: OnDownstream = field(default=not_reported, compare=False)
 
 

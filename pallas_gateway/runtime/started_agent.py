@@ -233,7 +233,8 @@ class StartedAgent:
         try:
             pause_child_timeouts()
             agents = session.agent_app.registered_agents().values()
-            refuse_unenforceable(agents, self._spec, self._servers.keys() | self._downstreams)
+            known = {*self._servers, *self._downstreams, *self._spec.file_agents}
+            refuse_unenforceable(agents, self._spec, known)
             await registry().settled()
             with entered(self._outside_calls), calling(RunningCall(self._spec.name)):
                 self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)

@@ -316,6 +316,8 @@ def _put(writer: asyncio.StreamWriter, value: Any) -> None:
 
 def _has_hung_up(writer: asyncio.StreamWriter) -> bool:
     """Return True if the other side has closed its socket, also before the event loop notices it."""
+    if writer.transport.is_closing():  # its socket has no descriptor any more
+        return True
     hung_up = select.poll()
     hung_up.register(writer.get_extra_info("socket"), 0)
     return bool(hung_up.poll(0))

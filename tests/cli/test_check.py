@@ -145,10 +145,10 @@ def test_entries_of_approve_that_name_tools_of_a_providers_own_connection_are_li
 
 
 def test_policies_of_modules_over_servers_that_are_not_there_are_lines(run: Command, folder: Path) -> None:
-    settings = {"approve": ["note/remove_*", "notes/x"], "tool_limits": {"nots/*": 3, "*/y": 1}}
+    settings = {"approve": ["note/remove_*", "notes/x", "peer/*"], "tool_limits": {"nots/*": 3, "*/y": 1}}
     project = project_in(
         folder,
-        {"one": Agent(["notes"], settings=settings)},
+        {"one": Agent(["notes"], settings=settings), "peer": Agent()},
         servers={"notes": {"url": "https://notes.example/mcp"}},
         gateway={"limits": {"rules": [{"agent": "on", "calls_at_once": 1}]}},
     )
@@ -156,13 +156,12 @@ def test_policies_of_modules_over_servers_that_are_not_there_are_lines(run: Comm
 
     said = "is of no server or agent of this project (did you mean 'notes'?)"
     line = line_of_module(project, "one")
-    assert (
-        ran.code,
-        [text.split(": ", 1)[1] for text in lines_of(ran.err) if f":{line + 2}" in text or "nots" in text],
-    ) == (
+    found = [text for text in lines_of(ran.err) if "is of no server" in text]
+    assert (ran.code, [text.split(": ", 1)[1] for text in found]) == (
         2,
         [f"agents.one.approve.0: 'note/remove_*' {said}", f"agents.one.tool_limits.nots/*: 'nots/*' {said}"],
     )
+    assert found[0].startswith(f"agents.yaml:{line + 2}: ")
     assert "gateway.limits.rules.0.agent: warning: no agent 'on' (did you mean 'one'?)" in ran.err
 
 

@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import time
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +97,8 @@ class WorkerManager:
             yield
         finally:
             for other in others:
-                os.kill(other, signal.SIGCONT)
+                with suppress(ProcessLookupError):  # the test has killed it, and its parent has reaped it
+                    os.kill(other, signal.SIGCONT)
 
     @asynccontextmanager
     async def client_of(

@@ -130,6 +130,28 @@ async def test_a_transaction_that_breaks_a_rule_of_a_table_fails_alone(
 
 
 @pytest.mark.needs("postgresql")
+@pytest.mark.parametrize(
+    ("state", "is_late", "is_up"),
+    [
+        ("57014", True, True),  # statement_timeout
+        ("55P03", True, True),  # lock_timeout
+        ("22003", False, True),
+        ("23514", False, True),
+        ("40P01", False, True),
+        ("53100", False, False),  # a full disk
+    ],
+)
+async def test_errors_of_one_statement_are_no_outage(
+    server: PostgreSql, state: str, *, is_late: bool, is_up: bool
+) -> None:
+    async with services_at(server.new_database(), try_again_seconds=3600) as stored:
+        database = stored.database.connections
+        with pytest.raises(DatabaseBusyError if is_up else DatabaseUnavailableError):
+            await database.write(lambda sql: sql.execute(text(f"DO $$ BEGIN RAISE SQLSTATE '{state}'; END $$")))
+        assert (database.is_late, database.is_up) == (is_late, is_up)
+
+
+@pytest.mark.needs("postgresql")
 async def test_a_database_that_stands_still_is_unavailable_once_a_try_takes_too_long(server: PostgreSql) -> None:
     limits: dict[str, Any] = {"try_again_seconds": 0.05, "try_seconds": 0.05}
     async with services_at(server.new_database(), **limits) as stored:

@@ -71,12 +71,12 @@ async def test_an_agent_is_stored_as_its_owner_has_written_it(database_url: str)
                 await made.find(name)
 
 
-async def test_policies_over_servers_that_are_not_released_are_problems(database_url: str) -> None:
-    policies = {"approve": ["notes/x", "secret/*", "*/y", "desk/z"], "tool_limits": {"note/*": 1}}
+async def test_policies_over_servers_that_are_not_there_are_problems(database_url: str) -> None:
+    policies = {"approve": ["notes/x", "mail/*", "*/y", "desk/z", "secret/*"], "tool_limits": {"note/*": 1}}
     async with definitions(database_url) as made:
         said = "is of no server or agent of this project"
         assert [(one.path, one.message) for one in await refusal(made.create("helper", with_(**policies), ANN))] == [
-            ("approve.1", f"'secret/*' {said}"),
+            ("approve.1", f"'mail/*' {said}"),
             ("tool_limits.note/*", f"'note/*' {said} (did you mean 'notes'?)"),
         ]
 

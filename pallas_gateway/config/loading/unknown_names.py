@@ -76,10 +76,10 @@ def _floors(configuration: Configuration) -> Iterator[Problem]:
 
 def _folders(configuration: Configuration) -> Iterator[Problem]:
     gateway = configuration.deployment.gateway
-    files = {"database": gateway.database, "audit_log": gateway.audit_log}
-    for key, value in files.items():
+    database = gateway.database and unquote(gateway.database.removeprefix(_SQLITE))
+    for key, value in {"database": database, "audit_log": gateway.audit_log}.items():
         if value is None or value == "-" or value.startswith(("syslog:", "postgres")):
             continue
-        folder = (configuration.folder / unquote(value.removeprefix(_SQLITE))).parent
+        folder = (configuration.folder / value).parent
         if not folder.is_dir():
             yield configuration.problem(f"gateway.{key}", f"no folder {folder}; the gateway makes none")

@@ -98,7 +98,7 @@ class FilterReport:
                     self._servers.setdefault(f"{prefix}{SEP}{pattern}", set()).update(servers)
         self.look_further: Callable[[str], bool] = lambda _: False
         self._tools: dict[str, dict[frozenset[Mode], list[str]]] = {}
-        self._real_names: dict[str, set[str]] = {}
+        self._real_names: dict[str, dict[frozenset[Mode], list[str]]] = {}
         self._unmatched: dict[str, str] = {}
 
     def on_listed(self, server: str, tools: Iterable[str], modes: Collection[Mode] = ()) -> None:
@@ -106,7 +106,7 @@ class FilterReport:
         if server in self._varying:
             return
         tools = list(tools)
-        self._real_names.setdefault(server, set()).update(f"{server}/{tool}" for tool in tools)
+        self._real_names.setdefault(server, {})[frozenset(modes)] = [f"{server}/{tool}" for tool in tools]
         names = [real_name(server, tool) for tool in tools]
         self._tools.setdefault(server, {})[frozenset(modes)] = names
         before, self._unmatched = self._unmatched, dict(self._find())
@@ -129,7 +129,7 @@ class FilterReport:
                     yield name, f"'{name}' matches no tool{did_you_mean(name, tools)}"
 
         for key, pattern, server in self._policies:
-            tools = sorted(self._real_names.get(server, ()))
+            tools = sorted({tool for listed in self._real_names.get(server, {}).values() for tool in listed})
             is_matched = server not in self._tools or any(fnmatchcase(tool, pattern) for tool in tools)
             if not is_matched and not self._is_open(server):
                 yield f"{key}: {pattern}", f"{key}: '{pattern}' matches no tool{did_you_mean(pattern, tools)}"

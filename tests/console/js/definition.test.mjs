@@ -28,6 +28,7 @@ const picked = (base, servers, more = {}) => after(base, () => ({ servers, isPic
 
 test('the parameters of an agent are those that its tool names', () => {
   assert.deepEqual(namesIn({ type: 'object', description: 'How the model answers: {temperature, top_p}' }), ['temperature', 'top_p']);
+  assert.deepEqual(namesIn({ description: 'Any.', propertyNames: { enum: ['temperature', 'top_p'] } }), ['temperature', 'top_p']);
   assert.deepEqual([namesIn({ description: 'Any.' }), namesIn(undefined)], [[], []]);
 });
 

@@ -403,6 +403,16 @@ async def test_a_request_whose_sender_has_given_up_is_not_taken() -> None:
         assert used == []
 
 
+async def test_a_connection_that_has_ended_here_has_hung_up() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        _, writer = await asyncio.open_connection(sock=ours)
+        assert not forwarding._has_hung_up(writer)
+        writer.close()
+        await writer.wait_closed()
+        assert forwarding._has_hung_up(writer)
+
+
 @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
 def test_a_sender_that_gives_up_makes_no_error_while_its_response_is_written(
     loop_factory: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture

@@ -15,12 +15,14 @@ export async function parametersOf(agent) {
 }
 
 /**
- * Return the names of the parameters in a listed schema, which stand at the end of its description.
+ * Return the names of the parameters in a listed schema, which stand at the end of its description; a gateway of 0.1.0
+ * has them in `propertyNames`.
  * @param {any} listed
  * @returns {string[]}
  */
 export function namesIn(listed) {
-  return /\{([\w, ]+)\}$/.exec(String(listed?.description))?.[1].split(', ') ?? [];
+  const older = listed?.propertyNames?.enum;
+  return Array.isArray(older) ? older.map(String) : /\{([\w, ]+)\}$/.exec(String(listed?.description))?.[1].split(', ') ?? [];
 }
 
 /**

@@ -53,7 +53,13 @@ def test_with_a_database_every_agent_may_be_there_and_its_folder_must_be(tmp_pat
 
 @pytest.mark.parametrize(
     ("value", "is_missing"),
-    [("nowhere/audit.log", True), ("audit.log", False), ("'-'", False), ("'syslog:/nowhere/log'", False)],
+    [
+        ("nowhere/audit.log", True),
+        ("nowhere%2Faudit.log", False),
+        ("audit.log", False),
+        ("'-'", False),
+        ("'syslog:/nowhere/log'", False),
+    ],
 )
 def test_a_folder_of_the_audit_log_that_is_not_there_is_named(tmp_path: Path, value: str, *, is_missing: bool) -> None:
     of_folder = [one for one in found(tmp_path, f"  audit_log: {value}\n") if "audit_log" in one]

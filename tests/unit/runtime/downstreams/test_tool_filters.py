@@ -51,6 +51,16 @@ def test_servers_that_share_the_beginning_of_their_names_are_judged_together() -
     assert one.problems == ("'n__c__*' matches no tool (did you mean 'n__b__x'?)",)
 
 
+def test_a_policy_whose_tool_the_server_no_longer_offers_matches_none() -> None:
+    config = AgentConfig("lead", servers=["notes"])
+    one = FilterReport("lead", [config], policies=[("approve.0", "notes/delete_*")])
+    one.on_listed("notes", ["delete_note"])
+    one.on_listed("notes", ["search"], ["form"])
+    assert one.problems == ()
+    one.on_listed("notes", ["remove_note"])
+    assert one.problems == ("approve: 'notes/delete_*' matches no tool",)
+
+
 def test_filters_of_servers_that_differ_by_caller_are_not_judged() -> None:
     one = filters(["n"], ["n"], n=["wether"])
     one.on_listed("n", ["weather"])
