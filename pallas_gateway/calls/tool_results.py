@@ -31,7 +31,7 @@ def spell_out(result: CallToolResult) -> None:
     if (structured := result.structured_content) is None:
         return
     result.structured_content = None
-    if not any(_json_of(text) == structured for text in _texts(result)):
+    if not any(json_of(text) == structured for text in _texts(result)):
         text = json.dumps(structured, ensure_ascii=False)
         result.content = [*result.content, TextContent(type="text", text=text)]
 
@@ -46,6 +46,15 @@ def make_legible(result: CallToolResult) -> None:
         spell_out(result)
         if not any(text.strip() for text in _texts(result)):
             result.content = [TextContent(type="text", text=NO_REASON), *result.content]
+
+
+def json_of(text: str) -> object:
+    """Return the value of a text in JSON; the text itself if it is none."""
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):  # the latter: thousands of brackets
+        return text
+    return value
 
 
 def _legible(block: ContentBlock) -> Iterator[ContentBlock]:
@@ -64,12 +73,3 @@ def _legible(block: ContentBlock) -> Iterator[ContentBlock]:
 
 def _texts(result: CallToolResult) -> list[str]:
     return [one.text for one in result.content if isinstance(one, TextContent)]
-
-
-def _json_of(text: str) -> object:
-    """The value of a text in JSON; the text itself if it is none."""
-    try:
-        value: object = json.loads(text)
-    except (ValueError, RecursionError):  # the latter: thousands of brackets
-        return text
-    return value

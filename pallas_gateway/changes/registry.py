@@ -11,6 +11,7 @@ import sys
 from contextlib import AsyncExitStack
 from graphlib import TopologicalSorter
 from importlib import import_module
+from pathlib import Path
 from pkgutil import walk_packages
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -317,6 +318,10 @@ def _rule(what: Replaced) -> tuple[str, str, bool]:
 
 
 def _files_of(package: ModuleType) -> Iterator[Any]:
+    for path in package.__path__:
+        for folder, _, files in os.walk(path):
+            if "__init__.py" not in files and any(Path(folder).rglob("*.py")):  # `walk_packages` would skip it
+                raise ValueError(f"the folder {folder} has files of Python but no __init__.py")
     for found in walk_packages(package.__path__, f"{package.__name__}."):
         if not found.ispkg and not found.name.rpartition(".")[2].startswith("_"):
             yield import_module(found.name)

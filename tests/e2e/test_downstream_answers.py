@@ -11,7 +11,7 @@ import pytest
 from tests.support.answering_calls import CallAnswer, answering_calls
 from tests.support.calling import ask
 from tests.support.downstreams import refusing, stateless_downstream
-from tests.support.odd_server import hostile, odd_server
+from tests.support.odd_server import Raw, hostile, odd_server
 from tests.support.one_user import ADD, use, world
 from tests.support.pairs import pairs
 
@@ -151,6 +151,21 @@ async def test_a_tool_whose_result_does_not_fit_its_schema_has_not_failed(
     assert asked[-1].count("tools/list") == asked[0].count("tools/list") + 1  # after the first that does not fit
     warned = [vars(one) for one in caplog.records if one.message == "tool result does not fit its schema"]
     assert [(one["server"], one["tool"], one["error"]) for one in warned] == [("odd", "book", "$.seat: type")]
+
+
+@pytest.mark.parametrize("era", ["initialize", "modern"])
+async def test_a_list_of_tools_that_never_comes_costs_no_result(
+    era: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pallas_gateway.runtime.downstreams.result_checks.PAGES_SECONDS", 0.05)
+    documents = hostile(era, outputSchema=SEAT)
+    with odd_server(documents) as server:
+        async with world(tmp_path, use(("odd__book", {})), odd=f"{server.url}/mcp") as it:
+            for result in ({"structuredContent": {"seat": 5}}, {}):
+                documents["tools/call"] = (200, {"result": {"resultType": "complete", "content": [BOOKED], **result}})
+                await ask(it.url)
+                documents["tools/list"] = (200, Raw(content_type="text/event-stream", pings=True))
+            assert it.tool_results() == [f"Booked for Ada. {MISFIT}"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,9 @@ from tests.support.asking import FORM, asking_downstream
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.guarded import static_key
+from tests.support.odd_server import hostile, odd_server
 from tests.support.pairs import pairs
+from tests.support.result_forms import LINK
 from tests.support.scripted_llm import say, scripted_llm
 from tests.support.stdio_processes import Processes
 from tests.support.waiting import eventually
@@ -115,6 +117,20 @@ async def test_an_error_of_the_tool_is_a_result(tmp_path: Path) -> None:
     assert "no room" in failed.json()["content"][0]["text"]
     assert (misfit.status_code, misfit.json()["isError"]) == (200, True)
     assert "valid" in misfit.json()["content"][0]["text"]  # what the server says of its schema
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+async def test_a_result_is_as_the_server_sent_it_not_as_a_model_reads_it(is_error: bool, tmp_path: Path) -> None:
+    sent = {"content": [{**LINK, "name": "ticket"}], "structuredContent": {"seat": 5}, "isError": is_error}
+    documents = hostile("modern")
+    documents["tools/call"] = (200, {"result": {"resultType": "complete", **sent}})
+    with odd_server(documents) as server:
+        servers = {"odd": {"url": f"{server.url}/mcp"}}
+        project = write_project(tmp_path, {"user": Agent(["odd"])}, servers=servers, gateway={"console": True})
+        async with running(project) as served, httpx.AsyncClient(trust_env=False, base_url=served.base_url) as http:
+            result = (await http.post("/api/agents/user/tools/odd/book", json={})).json()
+            await until_idle(served)
+    assert {name: result[name] for name in sent} == sent
 
 
 async def test_tools_that_the_agent_may_not_use_are_not_there(tmp_path: Path) -> None:

@@ -71,9 +71,21 @@ FORMS: dict[str, tuple[Any, str]] = {
         {"content": [{"type": "video"}], "structuredContent": {"seat": 5}},
         unread("content[0]: unknown type 'video'", '{"seat": 5}'),
     ),
+    "structure with text and an unknown kind": (
+        {"content": [TEXT, {"type": "video"}], "structuredContent": {"seat": 5}},
+        unread("content[1]: unknown type 'video'", 'booked {"seat": 5}'),
+    ),
+    "structure that the text says, with an unknown kind": (
+        {"content": [{"type": "text", "text": '{"seat":5}'}, {"type": "video"}], "structuredContent": {"seat": 5}},
+        unread("content[1]: unknown type 'video'", '{"seat":5}'),
+    ),
     # The rest of a result
     "isError null": ({"content": [TEXT], "isError": None}, "booked"),
     "isError of a wrong kind": ({"content": [TEXT], "isError": "perhaps"}, "booked"),
+    "isError of a wrong kind without content": (
+        {"content": [], "isError": "perhaps"},
+        unread("it has no content", began="The tool failed"),
+    ),
     "_meta is a list": ({"content": [TEXT], "_meta": []}, "booked"),
     "result is text": ("booked", "booked"),
     "result is null": (None, unread("it has no content")),

@@ -7,8 +7,8 @@ others every tool of that server fails until the end of the call.
 
 Reproduction: call a tool of a server of the TypeScript SDK, start it again, and call the tool again.
 
-Repair: an error that speaks of the session, in answer to a request that carried one, is the end of the session. Such a
-request was not run. Other errors stay: their tool may have run.
+Repair: an error in the words of an SDK, as the first answer to a request that carried a session, is the end of the
+session. Such a request was not run. Other errors stay: their tool may have run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError
+from mcp_types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
 from pallas_gateway.changes.change import REPAIR, Change, Name
 
@@ -43,13 +43,15 @@ CHANGE = Change(
 )
 _TERMINATED = "Session terminated"
 """The SDK's message, which fast-agent compares."""
-_LONGEST = 300
 _FORGOTTEN = re.compile(
-    r"\b(?:no|not a|invalid|unknown|missing|expired|unrecognized)\b.{0,30}\bsession\b"
-    r"|\bsession\b.{0,60}\b(?:not found|not exist|expired|terminated|unknown|invalid|missing|required|closed|ended)\b"
-    r"|\bserver not initialized\b",
-    re.IGNORECASE | re.DOTALL,
+    r"(?:HTTP 4\d\d[^:]*: )?(?:(?:Bad Request|Not Found|Unauthorized): )?"
+    r"(?:(?:MCP )?session(?: id)? (?:not found(?: or (?:has )?expired)?|expired|(?:has been )?terminated|required)"
+    r"|(?:no valid|invalid(?: or expired)?|unknown|missing) session(?: id)?(?: provided)?"
+    r"|server not initialized)"
+    r"(?:: [\w.-]+| in mcp-session-id header)?\.?",
+    re.IGNORECASE,
 )
+"""All of a message of an SDK. Tools have sessions as well, of which their own errors speak."""
 
 
 def changed(original: Callable[..., Awaitable[None]], _: object) -> Callable[..., Awaitable[None]]:
@@ -58,10 +60,14 @@ def changed(original: Callable[..., Awaitable[None]], _: object) -> Callable[...
     @wraps(original)
     async def handle_post_request(self: Any, ctx: RequestContext) -> None:
         receiver = ctx.read_stream_writer
+        has_begun = False
 
         async def send(received: SessionMessage | Exception) -> None:
+            nonlocal has_begun
             message = getattr(received, "message", None)
-            if isinstance(message, JSONRPCError) and _FORGOTTEN.search(message.error.message[:_LONGEST]):
+            if isinstance(message, JSONRPCNotification | JSONRPCRequest):
+                has_begun = True
+            elif isinstance(message, JSONRPCError) and not has_begun and _FORGOTTEN.fullmatch(message.error.message):
                 message.error = ErrorData(code=INVALID_REQUEST, message=_TERMINATED)
             await receiver.send(received)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from mcp_types import CallToolResult, ContentBlock, InputRequiredResult
 from pydantic import TypeAdapter, ValidationError
 
-from pallas_gateway.calls.tool_results import RAN
+from pallas_gateway.calls.tool_results import RAN, json_of
 from pallas_gateway.changes.change import REPAIR, Change, Name
 from pallas_gateway.http_answers import decoded
 from pallas_gateway.telemetry.redaction import shortened
@@ -92,9 +92,9 @@ def read_messages(original: TypeAdapter[Any], _: object) -> Any:
 def _readable(result: dict[str, Any], fits: Fits) -> dict[str, Any]:
     """What of a result can be read, with a line about the rest."""
     kept: dict[str, Any] = {"content": [], "resultType": "complete"}
-    kept |= {
-        name: result[name] for name in ("_meta", "isError") if name in result and fits({**kept, name: result[name]})
-    }
+    if "_meta" in result and fits({**kept, "_meta": result["_meta"]}):
+        kept["_meta"] = result["_meta"]
+    kept |= {"isError": True} if result.get("isError") else {}
     unread: list[str] = []
     content = result.get("content")
     for number, block in enumerate(content if isinstance(content, list) else [] if content is None else [content]):
@@ -105,7 +105,7 @@ def _readable(result: dict[str, Any], fits: Fits) -> dict[str, Any]:
     if (structured := result.get("structuredContent", result.get("toolResult"))) is not None:
         if not unread and not isinstance(structured, str) and fits({**kept, "structuredContent": structured}):
             kept["structuredContent"] = structured
-        elif not any(one["type"] == "text" for one in kept["content"]):
+        elif not any(one["type"] == "text" and json_of(one["text"]) == structured for one in kept["content"]):
             kept["content"].append(_text(structured))
     elif not kept["content"] and not unread:
         unread.append("it has no content")

@@ -25,6 +25,7 @@ from mcp_types import LoggingMessageNotification, TextContent
 from pallas_gateway.calls.assistant_stream import LOGGER, LONGEST_RESULT, relayed
 from pallas_gateway.calls.call import CALL_META_KEY, ToolUse
 from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
+from pallas_gateway.calls.tool_results import make_legible
 from pallas_gateway.events.events import (
     Emitter,
     FromPeer,
@@ -249,6 +250,7 @@ class Observer:
             logged = _text(result)  # without the questions that `explain_result` adds for the model
             answers += _answer_of_agent(call, result)
             explain_result(call, result)
+            make_legible(result)
             text = _text(result)
             use = loop.uses[id_]
             use.began, seconds = self._times_of.pop(id_, (loop.round_began, whole_round))

@@ -15,7 +15,7 @@ from fast_agent.mcp.tool_execution_handler import NoOpToolExecutionHandler
 from mcp_types import TextContent
 
 from pallas_gateway.calls.assistant_stream import PeerCall
-from pallas_gateway.calls.tool_results import make_legible, spell_out
+from pallas_gateway.calls.tool_results import spell_out
 from pallas_gateway.events import progress
 from pallas_gateway.events.events import ToolEnded, ToolReported, ToolStarted
 from pallas_gateway.runtime.downstreams.credentials import why_without_token
@@ -148,10 +148,9 @@ class ToolEvents(NoOpToolExecutionHandler):
 
 
 def explain_result(call: ToolCall, result: CallToolResult) -> None:
-    """Have a model read all of a result, with the gateway's own reasons for a failure."""
+    """Add the gateway's own reasons for a failure to a result."""
     _explain_missing_token(call, result)
     _explain_unasked_questions(call, result)
-    make_legible(result)
 
 
 def kind_of_failure(call: ToolCall, result: CallToolResult) -> str | None:

@@ -90,10 +90,12 @@ class DownstreamLog:
             _log.info("downstream tools renamed", extra={**ids, "tools": renamed})
 
     def _unsaid(self, name: str, sentences: Iterable[str]) -> list[str]:
-        """The first of `sentences` that were not logged."""
+        """The first of `sentences` that were not logged; none after `_MOST_SAID`."""
         said = self._said.setdefault(name, set())
+        if len(said) >= _MOST_SAID:
+            return []
         unsaid = [one for one in sentences if one not in said][:_MOST_LISTED]
-        said.update(unsaid if len(said) < _MOST_SAID else ())
+        said.update(unsaid)
         return unsaid
 
     async def look_for(self, downstreams: Iterable[Downstream]) -> None:

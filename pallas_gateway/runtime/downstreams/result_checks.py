@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from jsonschema.exceptions import ValidationError
 
 from pallas_gateway.calls.tool_results import RAN, add_line
+from pallas_gateway.runtime.downstreams.listings.reading import PAGES_SECONDS, listing_within
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry.redaction import shortened
@@ -48,7 +49,8 @@ def read_misfits(session: ClientSession, on_outdated: Callable[[], object] | Non
         server = call.server if call is not None else ""
         if on_outdated is not None and _is_due((server, ""), LIST_SECONDS):
             try:
-                await session.list_tools()
+                async with listing_within(PAGES_SECONDS):
+                    await session.list_tools()
             except Exception as error:  # noqa: BLE001  the result is there, whatever becomes of the listing
                 _log.debug("tools not listed again", extra={"error": one_line(error)})
             why = await _why_not(check, name, result)
@@ -81,11 +83,12 @@ def _is_due(what: tuple[str, str], seconds: float) -> bool:
 async def _why_not(check: Callable[..., Any], name: str, result: CallToolResult) -> str | None:
     """Return why a result does not fit, without its values; None if it fits, or the check itself cannot be made."""
     try:
-        await check(name, result)
+        async with listing_within(PAGES_SECONDS):  # of a tool that is not listed yet, the check lists all
+            await check(name, result)
     except RuntimeError as error:
         if isinstance(wrong := error.__cause__, ValidationError):
             return f"{wrong.json_path}: {wrong.validator}"
         return shortened(str(error).partition("\n")[0], _LONGEST)
-    except Exception as error:  # noqa: BLE001  of a listing that failed, or a pattern that cannot be compiled
+    except Exception as error:  # noqa: BLE001  of a listing that failed or hangs, or a pattern that cannot be compiled
         _log.debug("tool result not checked", extra={"tool": name, "error": one_line(error)})
     return None

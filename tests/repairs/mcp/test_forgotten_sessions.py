@@ -29,6 +29,10 @@ FORGOTTEN = {
     "400 of a new server of that SDK": CallAnswer(400, rpc_error("Bad Request: Server not initialized", -32000)),
     "400 in plain text": CallAnswer(400, b"invalid or expired session", PLAIN),
     "401 of Rust's SDK": CallAnswer(401, b"Unauthorized: Session not found", PLAIN),
+    "404 of Python's SDK of 2025": CallAnswer(404, rpc_error("Not Found: Session has been terminated", -32600)),
+    "400 of Java's SDK": CallAnswer(400, rpc_error("Session ID required in mcp-session-id header", -32603)),
+    "200 of Java's SDK": CallAnswer(200, rpc_error("Session not found: 5d1e-07", -32603)),
+    "400 with a period": CallAnswer(400, rpc_error("Session not found or has expired.")),
     "410": CallAnswer(410, b'{"error": "session expired"}'),
     "500 as an error of JSON-RPC": CallAnswer(500, rpc_error("Unknown session", -32603)),
     "200": CallAnswer(200, rpc_error("Session not found", -32603)),
@@ -56,17 +60,41 @@ NOT_FORGOTTEN = {
     "500 with a page": CallAnswer(500, b"<html>session not found</html>", {"content-type": "text/html"}),
     "400": CallAnswer(400, rpc_error("the session of Parliament has no such member")),
     "200": CallAnswer(200, rpc_error("no such tool", -32602)),
+    "500 in plain text": CallAnswer(500, b"no database session left", PLAIN),
+    "500 in the words of an SDK": CallAnswer(500, b"Session not found", PLAIN),
+    "502 in plain text": CallAnswer(502, b"upstream session closed", PLAIN),
+    "200 after progress": CallAnswer(
+        200,
+        b'data: {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "paid"}}\n\n'
+        b"data: " + rpc_error("Session not found") + b"\n\n",
+        {"content-type": "text/event-stream"},
+    ),
+    **{
+        message: CallAnswer(200, rpc_error(message, -32603))
+        for message in (
+            "Protocol error (Page.navigate): Session closed.",
+            "Payment sent, but the session expired",
+            "Terminal session 7 not found",
+            "invalid arguments: session is required",
+            "HTTP 500 Internal Server Error: no database session left",
+            "HTTP 502 Bad Gateway: upstream session closed",
+            "HTTP 500 Internal Server Error: Session not found",
+            "Session is closed",
+        )
+    },
 }
 
 
 async def test_a_tool_that_may_have_run_is_not_called_again(tmp_path: Path) -> None:
     async with stateful_downstream() as counter, world(tmp_path, use(COUNT), counter=counter.url) as it:
-        for answer in NOT_FORGOTTEN.values():
+        requests = {}
+        for name, answer in NOT_FORGOTTEN.items():
             counter.recorder.clear()
             answering_calls(counter, answer, at_most=1)
             await ask(it.url)
-            assert "Failed to call_tool" in it.tool_results()[0]
-            assert len(counter.recorder.calls()) == 1
+            requests[name] = ("Failed to call_tool" in it.tool_results()[0], len(counter.recorder.calls()))
+
+    assert requests == dict.fromkeys(NOT_FORGOTTEN, (True, 1))
 
 
 async def test_a_session_that_stays_forgotten_is_made_again_once(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ async def test_a_model_reads_of_each_form_of_result_what_can_be_read(era: str, t
 
 @pytest.mark.parametrize(
     ("era", "structured", "expected"),
-    [("initialize", ["A", 5], "booked"), ("modern", ["A", 5], '["A",5]')],
+    [("initialize", ["A", 5], 'booked ["A", 5]'), ("modern", ["A", 5], '["A",5]')],
 )
 async def test_a_structure_that_is_a_list_is_read_where_the_protocol_has_it(
     era: str, structured: object, expected: str, tmp_path: Path

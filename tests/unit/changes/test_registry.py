@@ -144,6 +144,16 @@ def test_a_method_and_a_function_of_one_name_are_two(changes: Callable[..., Regi
     assert set(registry.changes) == {"a", "b"}
 
 
+@pytest.mark.parametrize("modules", [{"one": ""}, {"inner/__init__": "", "inner/one": ""}], ids=["files", "packages"])
+def test_a_folder_of_files_that_is_no_package_is_refused(folder: Path, modules: dict[str, str]) -> None:
+    package(folder / "fakechanges", {"": ""})
+    (folder / "fakechanges" / "below" / "inner").mkdir(parents=True)
+    for name, text in modules.items():
+        (folder / "fakechanges" / "below" / f"{name}.py").write_text(text)
+    with pytest.raises(ValueError, match=r"fakechanges.below has files of Python but no __init__\.py$"):
+        Registry([import_module("fakechanges")])
+
+
 def test_two_files_with_one_name_are_refused(changes: Callable[..., Registry]) -> None:
     with pytest.raises(ValueError, match=r"fakechanges\.b and fakechanges\.a are both same"):
         changes(a=repair("same", GREETING), b=repair("same", 'Name("fakelib.late:greeting")'))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import TYPE_CHECKING, Any, cast, override
 from weakref import WeakKeyDictionary
 
@@ -69,6 +70,7 @@ class LazyConnectionManager(MCPConnectionManager):
         self.peers: Mapping[str, Any] = {}  # like `ServerConnection`; see runtime/call/peers.py
         self.factories: dict[str, Callable[[ServerConnection], MCPClientConnection]] = {}
         self._connecting: dict[str, asyncio.Lock] = {}
+        self._replaced = count(1)
         self._stateless: dict[str, StatelessServer] = {}
         self._used_by: WeakKeyDictionary[asyncio.Task[Any], ServerConnection] = WeakKeyDictionary()
 
@@ -114,7 +116,7 @@ class LazyConnectionManager(MCPConnectionManager):
             if running is not None and running.is_healthy():
                 if used is not None and running is not used:
                     return running
-                self.running_servers[f"{server_name}, replaced {len(self.running_servers)}"] = running
+                self.running_servers[f"{server_name}, replaced {next(self._replaced)}"] = running
                 del self.running_servers[server_name]
             _log.info("downstream session replaced", extra={"server": server_name})
             return await super().reconnect_server(server_name, **options)

@@ -53,7 +53,8 @@ that has a tool with a letter such as `ß` in its name.
 
 Reproduction: an agent with a server of 40 letters and two tools whose names begin with the same 30 letters.
 
-Repair: `create_namespaced_name` is replaced by `name_at_model` (`calls/tool_names.py`). Filters go by the real name.
+Repair: `seams/tool_calls.py` replaces `create_namespaced_name` by `name_at_model` of `calls/tool_names.py`. Filters go
+by the real name.
 """,
         library="fast_agent",
         gone_when="`create_namespaced_name` gives each tool a name of its own that providers accept",
@@ -61,7 +62,7 @@ Repair: `create_namespaced_name` is replaced by `name_at_model` (`calls/tool_nam
     ),
 )
 MOST_PAGES = 100
-_PAGES_SECONDS = 4.0
+PAGES_SECONDS = 4.0
 """Time for the pages of a list that is read outside of `listing_within`."""
 _SHARE = 0.8
 """The part of a listing's time after which the pages that were read are all."""
@@ -114,7 +115,7 @@ async def read_tools(session: ClientSession, params: PaginatedRequestParams | No
     now = asyncio.get_running_loop().time()
     if (time := _time.get()) is not None:
         time.is_connected = True
-    ends_at = time.ends_at if time is not None and time.ends_at > now else now + _PAGES_SECONDS
+    ends_at = time.ends_at if time is not None and time.ends_at > now else now + PAGES_SECONDS
     reading = _Reading(session._negotiated_version or "2025-11-25")
     params = params or PaginatedRequestParams()
     cursor = await reading.add(await _page(session, params))

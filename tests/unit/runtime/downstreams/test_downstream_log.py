@@ -75,6 +75,16 @@ async def test_a_program_that_is_not_installed_is_logged(
     assert await found(Downstream("tools", None, program=program), caplog) == []
 
 
+def test_tools_that_are_left_out_are_logged_once_and_no_longer_when_there_were_too_many(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downstream_log, "_MOST_SAID", 2)
+    log = DownstreamLog("lead")
+    for faults in (["a"], ["a", "b"], ["c"], ["c"]):
+        log.on_listed("tools", [], faults)
+    assert [vars(record)["problems"] for record in caplog.records] == [["a"], ["b"]]
+
+
 # --- Outages
 
 
