@@ -56,9 +56,9 @@ def test_a_policy_whose_tool_the_server_no_longer_offers_matches_none() -> None:
     one = FilterReport("lead", [config], policies=[("approve.0", "notes/delete_*")])
     one.on_listed("notes", ["delete_note"])
     one.on_listed("notes", ["search"], ["form"])
-    assert one.problems == ()
+    before = one.problems
     one.on_listed("notes", ["remove_note"])
-    assert one.problems == ("approve: 'notes/delete_*' matches no tool",)
+    assert (before, one.problems) == ((), ("approve: 'notes/delete_*' matches no tool",))
 
 
 def test_filters_of_servers_that_differ_by_caller_are_not_judged() -> None:

@@ -42,7 +42,7 @@ async def test_connections_that_are_replaced_all_stay_open(monkeypatch: pytest.M
         return made
 
     def connection() -> ServerConnection:
-        return cast("Any", SimpleNamespace(is_healthy=lambda: True))
+        return cast("ServerConnection", SimpleNamespace(is_healthy=lambda: True))
 
     monkeypatch.setattr(MCPConnectionManager, "reconnect_server", reconnect)
     connections = LazyConnectionManager(cast("Any", None))
