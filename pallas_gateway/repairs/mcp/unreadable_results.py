@@ -45,6 +45,8 @@ CHANGE = Change(
 )
 CALL_TOOL = "tools/call"
 _MOST = 300
+_MOST_BLOCKS = 1000
+"""Blocks that are read of a result of which one cannot be read."""
 _LONGEST = 60
 _REQUIRED = ("type", "text", "data", "mimeType", "uri", "resource")
 _result: TypeAdapter[Any] = TypeAdapter(CallToolResult | InputRequiredResult)
@@ -60,7 +62,7 @@ def read_results(original: Callable[..., None], _: object) -> Callable[..., None
             try:
                 original(method, version, result, **options)
                 _result.validate_python(result, by_name=False)
-            except ValidationError:
+            except (ValueError, RecursionError):  # ValidationError is a ValueError, as is JSON of too many levels
                 return False
             return True
 
@@ -92,16 +94,18 @@ def read_messages(original: TypeAdapter[Any], _: object) -> Any:
 def _readable(result: dict[str, Any], fits: Fits) -> dict[str, Any]:
     """What of a result can be read, with a line about the rest."""
     kept: dict[str, Any] = {"content": [], "resultType": "complete"}
-    if "_meta" in result and fits({**kept, "_meta": result["_meta"]}):
-        kept["_meta"] = result["_meta"]
+    meta = {"_meta": result["_meta"]} if "_meta" in result and fits({**kept, "_meta": result["_meta"]}) else {}
     kept |= {"isError": True} if result.get("isError") else {}
     unread: list[str] = []
     content = result.get("content")
-    for number, block in enumerate(content if isinstance(content, list) else [] if content is None else [content]):
+    blocks = content if isinstance(content, list) else [] if content is None else [content]
+    for number, block in enumerate(blocks[:_MOST_BLOCKS]):
         found = next((one for one in _forms(block) if fits({**kept, "content": [one]})), None)
         kept["content"] += [] if found is None else [found]
         if found is None or _is_unknown(block):
             unread.append(f"content[{number}]{_why(block)}")
+    if len(blocks) > _MOST_BLOCKS:
+        unread.insert(0, f"the last {len(blocks) - _MOST_BLOCKS} blocks")
     if (structured := result.get("structuredContent", result.get("toolResult"))) is not None:
         if not unread and not isinstance(structured, str) and fits({**kept, "structuredContent": structured}):
             kept["structuredContent"] = structured
@@ -109,7 +113,7 @@ def _readable(result: dict[str, Any], fits: Fits) -> dict[str, Any]:
             kept["content"].append(_text(structured))
     elif not kept["content"] and not unread:
         unread.append("it has no content")
-    return {**kept, "content": [*kept["content"], *_line(kept, unread)]}
+    return {**kept, **meta, "content": [*kept["content"], *_line(kept, unread)]}
 
 
 def _line(kept: dict[str, Any], unread: list[str]) -> Iterator[dict[str, str]]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pallas_gateway.repairs.mcp import unreadable_results
 from tests.support.calling import ask
 from tests.support.odd_server import hostile, odd_server
 from tests.support.one_user import use, world
@@ -48,3 +49,16 @@ async def test_a_structure_that_is_a_list_is_read_where_the_protocol_has_it(
         async with world(tmp_path, use(BOOK), odd=f"{server.url}/mcp") as it:
             await ask(it.url)
             assert it.tool_results() == [expected]
+
+
+def test_metadata_is_checked_once_and_of_many_blocks_the_first_are_read() -> None:
+    checked: list[bool] = []
+
+    def fits(result: dict[str, Any]) -> bool:
+        checked.append("_meta" in result)
+        return all(block["type"] == "text" for block in result["content"])
+
+    blocks = [{"type": "video"}] * (unreadable_results._MOST_BLOCKS + 5)
+    read = unreadable_results._readable({"content": blocks, "_meta": {"a": 1}}, fits)
+    assert (checked.count(True), read["_meta"]) == (1, {"a": 1})
+    assert "the last 5 blocks; content[0]: unknown type 'video'" in read["content"][-1]["text"]

@@ -10,6 +10,7 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from mcp.shared.exceptions import MCPError
@@ -23,6 +24,7 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.runtime.downstreams.listings.schemas import schema_fault
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.protocols import CANNOT_LIST
+from pallas_gateway.tasks import give_way
 from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
@@ -64,6 +66,10 @@ by the real name.
 MOST_PAGES = 100
 PAGES_SECONDS = 4.0
 """Time for the pages of a list that is read outside of `listing_within`."""
+_ENVELOPE = ("resultType", "ttlMs", "cacheScope")
+"""What a page requires, in some version, besides its tools. The rest of a page is checked once, not with each tool."""
+_PART_SECONDS = 0.002
+"""Time of checking tools after which other work of the event loop goes on."""
 _SHARE = 0.8
 """The part of a listing's time after which the pages that were read are all."""
 
@@ -173,8 +179,13 @@ class _Reading:
         if self._first is None:
             self._first = whole
         self.ttls += [whole.ttl_ms] if whole.ttl_ms > 0 else []
+        envelope = {name: rest[name] for name in _ENVELOPE if name in rest}
+        began = perf_counter()
         for raw in tools or ():
-            await self._add(raw, rest)
+            await self._add(raw, envelope)
+            if perf_counter() - began > _PART_SECONDS:
+                await give_way(began)
+                began = perf_counter()
         self._next_page += 1
         return page.get("nextCursor")
 
@@ -207,10 +218,10 @@ class _Reading:
         with suppress(KeyError):  # a version without models
             validate_server_result("tools/list", self._version, page)
 
-    async def _add(self, raw: Any, page: Mapping[str, Any]) -> None:
+    async def _add(self, raw: Any, envelope: Mapping[str, Any]) -> None:
         index, self._count = self._count, self._count + 1
         try:
-            self._check({**page, "tools": [raw]})
+            self._check({**envelope, "tools": [raw]})
             tool = Tool.model_validate(raw, by_name=False)
             fault = await _fault_of(tool)
             if fault is None and self._tools.setdefault(tool.name, tool) != tool:

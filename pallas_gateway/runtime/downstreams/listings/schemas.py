@@ -10,7 +10,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
 from jsonschema import SchemaError
-from jsonschema.validators import Draft202012Validator, validator_for
+from jsonschema.validators import Draft7Validator, Draft201909Validator, Draft202012Validator, validator_for
 from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
@@ -24,6 +24,8 @@ _LARGEST = 64 * 1024
 """Bytes of the largest schema that `jsonschema` checks."""
 _MOST_VERDICTS = 5000
 _verdicts: dict[bytes, str | None] = {}
+_running: set[bytes] = set()
+_DIALECTS = (Draft202012Validator, Draft201909Validator, Draft7Validator)
 
 
 def _distinct(values: list[str]) -> list[str]:
@@ -88,9 +90,18 @@ async def schema_fault(place: str, schema: Mapping[str, Any] | None) -> str | No
     except ValueError:
         return f"{place} is nested too deeply"
     key = blake2b(place.encode() + encoded).digest()
-    if len(encoded) > _LARGEST or key in _verdicts:
+    if len(encoded) > _LARGEST or key in _verdicts or key in _running:
         return _verdicts.get(key)
-    verdict = await asyncio.to_thread(_checked, place, schema)
+    _running.add(key)
+    return await asyncio.to_thread(_judged, key, place, schema)
+
+
+def _judged(key: bytes, place: str, schema: Mapping[str, Any]) -> str | None:
+    """Check a schema and keep the verdict, also if the listing has been given up meanwhile."""
+    try:
+        verdict = _checked(place, schema)
+    finally:
+        _running.discard(key)
     if len(_verdicts) >= _MOST_VERDICTS:
         _verdicts.clear()
     _verdicts[key] = verdict
@@ -110,7 +121,8 @@ def _checked(place: str, schema: Mapping[str, Any]) -> str | None:
         return f"{place}.$schema is not text"
     try:
         dialect = validator_for({"$schema": schema.get("$schema", "")}, default=Draft202012Validator)
-        dialect.check_schema(dict(schema))
+        if dialect in _DIALECTS:  # the metaschemas of older ones compare all values of an `enum` with each other
+            dialect.check_schema(dict(schema))
     except SchemaError as error:
         where = ".".join(map(str, (place, *error.absolute_path)))
         return f"{where}: {shortened(error.message, _LONGEST_MESSAGE)}"
