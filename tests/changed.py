@@ -1,7 +1,7 @@
 """`python -m tests.changed quick`: the tests of what has changed; `shaken`: changed tests again and again, under load.
 
-Changed is what differs from the branch `main`, or on `main` from its commit before the last, committed or not; another
-commit is named with `--base`.
+Changed is what differs from the branch `main` (`origin/main` where there is none), or on `main` from its commit before
+the last, committed or not; another commit is named with `--base`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,17 @@ RUNS = 10
 BUSY = "while True: pass"
 
 
-def changed_files(base: str | None) -> list[str]:
+def base_commit(named: str | None) -> str:
+    """Return the commit to compare with; ends the program if there is none."""
+    for name in [named] if named else ["main", "origin/main"]:
+        if commit := _commit(name):
+            is_head = named is None and commit == _commit("HEAD")
+            return _commit(f"{name}~1") or commit if is_head else commit
+    sys.exit(f"no commit {named or 'main'} to compare with; name one: --base COMMIT")
+
+
+def changed_files(base: str) -> list[str]:
     """Return the paths of files that differ from `base`, without deleted ones."""
-    if base is None:
-        on_main = _git("rev-parse", "HEAD") == _git("rev-parse", "main")
-        base = "main~1" if on_main else "main"
     differing = _git("diff", "--name-only", "--diff-filter=d", base, "--").splitlines()
     return sorted({*differing, *_git("ls-files", "--others", "--exclude-standard").splitlines()})
 
@@ -83,11 +89,11 @@ def within(seconds: float, files: Sequence[str], costs: dict[str, float]) -> tup
 def quick(base: str | None) -> int:
     """Run the tests of what has changed, the cheap ones of the areas first."""
     costs = {name: cpu for name, (_, cpu, _) in json.loads(COSTS.read_text()).items()}
-    own, areas = files_for(changed_files(base))
+    own, areas = files_for(changed_files(base_commit(base)))
     areas.sort(key=lambda file: costs.get(file, UNKNOWN_SECONDS))
     kept, left_out = within(CPU_SECONDS, [*own, *areas], costs)
     if not kept:
-        print("No test belongs to what has changed.")
+        print(f"No test belongs to what differs from {base_commit(base)[:8]}; --base COMMIT compares with another.")
         return 0
     code = _pytest("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--tier", "test", *kept)
     for file in left_out:
@@ -98,8 +104,8 @@ def quick(base: str | None) -> int:
 
 def shaken(base: str | None) -> int:
     """Run changed files of tests `RUNS` times, each time in another order, while two processes use the cores."""
-    files = [one for one in changed_files(base) if one.startswith("tests/") and Path(one).name.startswith("test_")]
-    files = [one for one in files if one.endswith(".py")]
+    changed = map(Path, changed_files(base_commit(base)))
+    files = [str(one) for one in changed if one.parts[0] == "tests" and one.match("test_*.py")]
     if not files:
         print("No file of tests has changed.")
         return 0
@@ -117,6 +123,11 @@ def shaken(base: str | None) -> int:
 def _pytest(*arguments: str) -> int:
     command = [sys.executable, "-m", "pytest", "-q", *arguments]
     return subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONDONTWRITEBYTECODE": ""}, check=False).returncode
+
+
+def _commit(name: str) -> str:
+    command = ["git", "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def _git(*arguments: str) -> str:

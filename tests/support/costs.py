@@ -82,7 +82,7 @@ class Costs:
             self.tests.update({name: Cost(*cost) for name, cost in found["tests"].items()})
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self.config.getoption("tier") is not None:
+        if self.config.getoption("tier") is not None and len(self.tests) > 10 * _SHOWN:
             for title, key in (("dearest, CPU seconds", "cpu"), ("longest waits, seconds", "waited")):
                 terminalreporter.write_line(f"{title}:")
                 for name, cost in sorted(self.tests.items(), key=lambda one: -getattr(one[1], key))[:_SHOWN]:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
 from tests.areas import AREAS, GROUND
-from tests.changed import TESTS, files_for, within
+from tests.changed import TESTS, base_commit, files_for, within
 
 PACKAGE = TESTS.parent / "pallas_gateway"
 
@@ -40,3 +42,8 @@ def test_what_takes_too_long_is_left_out() -> None:
     costs = {"a": 3.0, "b": 9.0, "c": 4.0}
     assert within(8.0, ["a", "b", "c"], costs) == (["a", "c"], ["b"])
     assert within(5.0, ["unknown", "a"], costs) == (["unknown", "a"], [])
+
+
+def test_a_commit_that_does_not_exist_ends_with_a_sentence() -> None:
+    with pytest.raises(SystemExit, match="no commit nosuch to compare with; name one: --base COMMIT"):
+        base_commit("nosuch")
