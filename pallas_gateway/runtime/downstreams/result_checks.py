@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from jsonschema.exceptions import ValidationError
+from pydantic_core import to_json
 
 from pallas_gateway.calls.tool_results import RAN, add_line
 from pallas_gateway.runtime.downstreams.listings.reading import PAGES_SECONDS, listing_within
@@ -29,6 +30,10 @@ LIST_SECONDS = 60.0
 WARN_SECONDS = 3600.0
 _MOST_TIMES = 1000
 _LONGEST = 300
+_DEAR = (b'"pattern"', b'"patternProperties"', b'"uniqueItems"')
+_MOST_REFERENCES = 16
+_LARGEST = 64 * 1024
+"""Bytes of the largest structured content that is checked."""
 _BROKEN = "Invalid schema"
 """Beginning of the SDK's message about a schema by which no result can be checked."""
 _log = logging.getLogger("pallas.runtime")
@@ -43,7 +48,7 @@ def read_misfits(session: ClientSession, on_outdated: Callable[[], object] | Non
     check = session.validate_tool_result
 
     async def validate_tool_result(name: str, result: CallToolResult) -> None:
-        if (why := await _why_not(check, name, result)) is None:
+        if (why := await _why_not(session, check, name, result)) is None:
             return
         call = current_scope.get().peer_call
         server = call.server if call is not None else ""
@@ -53,7 +58,7 @@ def read_misfits(session: ClientSession, on_outdated: Callable[[], object] | Non
                     await session.list_tools()
             except Exception as error:  # noqa: BLE001  the result is there, whatever becomes of the listing
                 _log.debug("tools not listed again", extra={"error": one_line(error)})
-            why = await _why_not(check, name, result)
+            why = await _why_not(session, check, name, result)
             if why is None:
                 on_outdated()
                 return
@@ -65,6 +70,20 @@ def read_misfits(session: ClientSession, on_outdated: Callable[[], object] | Non
             add_line(result, MISFIT)
 
     session.validate_tool_result = validate_tool_result  # type: ignore[method-assign]
+
+
+def is_cheap(schema: object, structured: object) -> bool:
+    """Return True if a check cannot hold the event loop: it runs there at once, and nothing ends it.
+
+    Patterns and comparisons of all items with each other take a time of their own, and references double it at each
+    level.
+    """
+    text = to_json(schema)
+    return (
+        not any(keyword in text for keyword in _DEAR)
+        and text.count(b'"$ref"') <= _MOST_REFERENCES
+        and len(to_json(structured)) <= _LARGEST
+    )
 
 
 def _is_due(what: tuple[str, str], seconds: float) -> bool:
@@ -80,10 +99,14 @@ def _is_due(what: tuple[str, str], seconds: float) -> bool:
     return True
 
 
-async def _why_not(check: Callable[..., Any], name: str, result: CallToolResult) -> str | None:
+async def _why_not(session: ClientSession, check: Callable[..., Any], name: str, result: CallToolResult) -> str | None:
     """Return why a result does not fit, without its values; None if it fits, or the check itself cannot be made."""
     try:
-        async with listing_within(PAGES_SECONDS):  # of a tool that is not listed yet, the check lists all
+        async with listing_within(PAGES_SECONDS):
+            if name not in session._tool_output_schemas:
+                await session.list_tools()
+        schema = session._tool_output_schemas.get(name)
+        if schema is not None and is_cheap(schema, result.structured_content):
             await check(name, result)
     except RuntimeError as error:
         if isinstance(wrong := error.__cause__, ValidationError):
