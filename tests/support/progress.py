@@ -49,7 +49,9 @@ class Progress:
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Print no letter for a test."""
-        if hasattr(report, "wasxfail") or (report.when != "call" and report.passed):
+        if hasattr(report, "wasxfail"):
+            return "xfailed" if report.skipped else "xpassed", "", ""
+        if report.when != "call" and report.passed:
             return None
         return ("error" if report.failed and report.when != "call" else report.outcome), "", ""
 
