@@ -34,7 +34,8 @@ class Terminal:
     def __init__(self, process: "subprocess.Popen[bytes] | forked.Forked", descriptor: int) -> None:
         """Read and write at `descriptor`, the terminal's other end."""
         self._process = process
-        self._screen = fdspawn(descriptor, encoding="utf-8", timeout=200)  # a busy machine imports for long, once for each worker
+        # A busy machine imports for long, once for each worker.
+        self._screen = fdspawn(descriptor, encoding="utf-8", timeout=200)
 
     async def shows(self, text: str) -> str:
         """Wait until `text` appears after what was found before; what stood between."""
