@@ -92,7 +92,7 @@ def read_messages(original: TypeAdapter[Any], _: object) -> Any:
 
 
 def _readable(result: dict[str, Any], fits: Fits) -> dict[str, Any]:
-    """What of a result can be read, with a line about the rest."""
+    """Return the readable parts of a result, and a line about the others."""
     kept: dict[str, Any] = {"content": [], "resultType": "complete"}
     meta = {"_meta": result["_meta"]} if "_meta" in result and fits({**kept, "_meta": result["_meta"]}) else {}
     kept |= {"isError": True} if result.get("isError") else {}

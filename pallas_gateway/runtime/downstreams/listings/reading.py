@@ -67,7 +67,7 @@ MOST_PAGES = 100
 PAGES_SECONDS = 4.0
 """Time for the pages of a list that is read outside of `listing_within`."""
 _ENVELOPE = ("resultType", "ttlMs", "cacheScope")
-"""What a page requires, in some version, besides its tools. The rest of a page is checked once, not with each tool."""
+"""Fields that a page requires in some version, besides its tools. The other fields are checked once per page."""
 _PART_SECONDS = 0.002
 """Time of checking tools after which other work of the event loop goes on."""
 _SHARE = 0.8
