@@ -185,11 +185,24 @@ def _asking(told: str, answers: list[str], gate: Gate) -> Turn:
 
 
 def stop_process(pid: int) -> None:
-    """Have a process stand still; returns when it does, which may be after the signal was sent."""
-    os.kill(pid, signal.SIGSTOP)
-    for status in Path(f"/proc/{pid}/task").glob("*/stat"):
-        while _stat_of(status)[:1] not in (["T"], ["Z"], []):
-            time.sleep(0)  # gives the processor away
+    """Have a process stand still; returns when it does, which may be after the signal was sent.
+
+    A process that stood still while it writes to SQLite would lock the others out: it goes on until it has written.
+    """
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        for status in Path(f"/proc/{pid}/task").glob("*/stat"):
+            while _stat_of(status)[:1] not in (["T"], ["Z"], []):
+                time.sleep(0)  # gives the processor away
+        if not _writes_to_sqlite(pid):
+            return
+        os.kill(pid, signal.SIGCONT)
+
+
+def _writes_to_sqlite(pid: int) -> bool:
+    """Whether a process has a lock for writing, as SQLite takes them (proc_locks(5))."""
+    locks = (line.split() for line in Path("/proc/locks").read_text().splitlines())
+    return any(kind == "POSIX" and mode == "WRITE" and int(of) == pid for _, kind, _, mode, of, *_ in locks)
 
 
 def _stat_of(status: Path) -> list[str]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future, ThreadPoolExecutor
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
 
@@ -24,7 +25,8 @@ _LARGEST = 64 * 1024
 """Bytes of the largest schema that `jsonschema` checks."""
 _MOST_VERDICTS = 5000
 _verdicts: dict[bytes, str | None] = {}
-_running: set[bytes] = set()
+_running: dict[bytes, Future[str | None]] = {}
+_threads = ThreadPoolExecutor(2, thread_name_prefix="schemas")
 _DIALECTS = (Draft202012Validator, Draft201909Validator, Draft7Validator)
 
 
@@ -90,18 +92,17 @@ async def schema_fault(place: str, schema: Mapping[str, Any] | None) -> str | No
     except ValueError:
         return f"{place} is nested too deeply"
     key = blake2b(place.encode() + encoded).digest()
-    if len(encoded) > _LARGEST or key in _verdicts or key in _running:
+    if len(encoded) > _LARGEST or key in _verdicts:
         return _verdicts.get(key)
-    _running.add(key)
-    return await asyncio.to_thread(_judged, key, place, schema)
+    running = _running.get(key)
+    if running is None:
+        running = _running[key] = _threads.submit(_judged, key, place, schema)
+        running.add_done_callback(lambda _: _running.pop(key, None))
+    return await asyncio.shield(asyncio.wrap_future(running))  # it goes on if this listing is given up
 
 
 def _judged(key: bytes, place: str, schema: Mapping[str, Any]) -> str | None:
-    """Check a schema and keep the verdict, also if the listing has been given up meanwhile."""
-    try:
-        verdict = _checked(place, schema)
-    finally:
-        _running.discard(key)
+    verdict = _checked(place, schema)
     if len(_verdicts) >= _MOST_VERDICTS:
         _verdicts.clear()
     _verdicts[key] = verdict
