@@ -248,7 +248,7 @@ loaded_configurations = Table(
     Column("digest", String(64), primary_key=True),
     Column("loaded_at", BigInteger, nullable=False),
 )
-"""When the first process has loaded a configuration of files, by a digest of it without secrets."""
+"""Used by release 0.1.0 only, whose replicas may run beside this one."""
 
 
 class now(FunctionElement[int]):  # noqa: N801  named like the SQL function it stands for

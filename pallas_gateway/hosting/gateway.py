@@ -20,10 +20,10 @@ from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.prices import Prices
 from pallas_gateway.config.loading.configuration import stored_changes
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.file_stamps import stamp
 from pallas_gateway.health.preflight import Preflight
 from pallas_gateway.hosting.agent_set import AgentSet, GatewayServices
 from pallas_gateway.hosting.agent_state import State
-from pallas_gateway.hosting.publication import Publication, published
 from pallas_gateway.hosting.running_calls import RunningCalls
 from pallas_gateway.http_answers import limited
 from pallas_gateway.identity.authenticator import Authenticator
@@ -71,7 +71,8 @@ class Gateway:
         self.limits = limits = limits or GatewayLimits()
         self.configuration = configuration
         self.addresses = addresses
-        self.started_at = self.loaded_at = datetime.now(UTC)
+        self.loaded_at = datetime.now(UTC)
+        self._file_stamp = stamp(configuration.path)  # of agents.yaml, when it was read
         self.reload_problems: tuple[str, ...] = ()
         """Reasons why the last reload was not applied completely."""
         self.metrics = Metrics()
@@ -92,9 +93,6 @@ class Gateway:
         self.stored = _stored(self, self.running.elsewhere.process)
         if self.stored is not None:
             self.running.ledger = self.stored.ledger_around(self.running.ledger)
-        self._load_times = self.running.load_times if self.stored is None else self.stored.load_times
-        self.publication = Publication()
-        """The time at which the registry says that the agents of files were updated."""
         self.agent_watch = self.stored.watch if self.stored is not None and not configuration.per_port else None
         """Reads the agents of the database; None if there are none."""
         self.metrics.limit_ratios = self.running.ledger.ratios
@@ -176,11 +174,10 @@ class Gateway:
         """
         addresses = replace(self.addresses, configuration=configuration)
         prepared = await self._agent_set.prepare(configuration, addresses)
-        publication = await published(configuration, self._load_times, self.publication)
         # No `await` from here on, so that no request sees a part of the change.
         same_auth = configuration.deployment.gateway.auth == self.configuration.deployment.gateway.auth
         self.configuration, self.addresses, self.loaded_at = configuration, addresses, datetime.now(UTC)
-        self.publication = publication
+        self._file_stamp = stamp(configuration.path)
         if not same_auth:
             self.authenticator = self._authenticator()
             if self.authenticator is not None:
@@ -201,8 +198,6 @@ class Gateway:
             configuration: the present one with other agents of the database.
             again: agents to start although they are the same, because they were kept back.
         """
-        if not self.publication.is_shared:  # the database was away when the files were loaded
-            await self.publish()
         only = {*stored_changes(self.configuration, configuration), *again}
         addresses = replace(self.addresses, configuration=configuration)
         prepared = await self._agent_set.prepare(configuration, addresses, only)
@@ -211,15 +206,17 @@ class Gateway:
         return self._agent_set.apply(prepared)
 
     def times_of(self, agent: HostedAgent) -> tuple[datetime, datetime]:
-        """Return when an agent was created and last updated; of one of a file, when the file was loaded first."""
-        identity, of_files = agent.identity, self.publication.at
-        if identity is None:
-            return of_files, of_files
-        return identity.created_at or of_files, identity.updated_at or of_files
+        """Return when an agent was created and last updated.
 
-    async def publish(self) -> None:
-        """Ask when the first process has loaded the configuration of files; required once, before requests."""
-        self.publication = await published(self.configuration, self._load_times, self.publication)
+        An agent of files was created at the start of the gateway, and updated then or, if that is later, when one of
+        its files was last changed. Replicas start at different times.
+        """
+        started_at = self.running.started_at
+        if agent.identity is not None:
+            return agent.identity.created_at or started_at, agent.identity.updated_at or started_at
+        files = [self._file_stamp, *(agent.runtime.files.values() if agent.runtime is not None else ())]
+        edits = (datetime.fromtimestamp(stamp[0] / 1e9, UTC) for stamp in files if stamp is not None)
+        return started_at, max(started_at, *edits)
 
     async def until_taken_up(self, name: str, seconds: float) -> bool:
         """Return True when this process has applied, or refused, all changes of agents of the database made before.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -11,7 +12,6 @@ from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.log_levels import LogLevels
 from pallas_gateway.calls.prices import NO_PRICES
 from pallas_gateway.hosting.call_registry import CallRegistry
-from pallas_gateway.hosting.publication import KnownLoadTimes
 from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.ledger.usage import UsageTable
 from pallas_gateway.questions.asking import WaitingCount
@@ -22,7 +22,6 @@ from pallas_gateway.questions.waiting_calls import WaitingCalls
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pallas_gateway.hosting.publication import LoadTimes
     from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.ledger.usage import UsageSource
 
@@ -41,7 +40,7 @@ class RunningCalls:
         ledger: admits calls by the limits, and writes the audit log.
         usage: of agents by callers, over all processes.
         calls: the running calls, and the latest ended ones.
-        load_times: when configurations were loaded first, over all processes.
+        started_at: the start of the gateway, the same for all its workers.
         worker: the number of this process, from 1, of so many `workers`.
         prices: of models, by the configuration.
         draining: no new calls are accepted.
@@ -56,7 +55,7 @@ class RunningCalls:
         self.usage: UsageSource = UsageTable()
         self.calls = CallRegistry()
         self.worker = self.workers = 1
-        self.load_times: LoadTimes = KnownLoadTimes()
+        self.started_at = datetime.now(UTC)
         self.cancellations = Cancellations()
         self.log_levels = LogLevels()
         self.answers = ClientAnswers(state_key, self.elsewhere.process)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Self
 from pallas_gateway.definitions.service import Definitions
 from pallas_gateway.definitions.watch import AgentWatch
 from pallas_gateway.hosting.dropped_threads import DroppedThreads
-from pallas_gateway.hosting.stored_load_times import StoredLoadTimes
 from pallas_gateway.ledger.stored_counters import StoredCounters
 from pallas_gateway.ledger.stored_ledger import StoredLedger
 from pallas_gateway.limits import GatewayLimits
@@ -50,7 +49,6 @@ class StoredServices:
         )
         self.definitions = Definitions(self.database, configuration)
         self.watch = AgentWatch(self.definitions)
-        self.load_times = StoredLoadTimes(database)
         self.definitions.on_change = self.watch.look_soon
         self.dropped_threads = DroppedThreads(self.definitions, self.threads)
         self.database.add(self.threads, self.states, self.counters, self.dropped_threads)

@@ -109,7 +109,6 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
         certificates.measure_end(configuration, gateway.metrics)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gateway)
-            await gateway.publish()
             stored = await _stored_agents(gateway)
             service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))
             entrance = SwappableApp(create_app(gateway, servers, listeners.routes))

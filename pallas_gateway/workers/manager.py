@@ -9,14 +9,12 @@ import asyncio
 import logging
 import signal
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.hosting.publication import KnownLoadTimes
 from pallas_gateway.ledger.usage import UsageTable
 from pallas_gateway.questions.used_states import UsedStates
 from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
@@ -36,8 +34,6 @@ from pallas_gateway.workers.worker_messages import (
     LedgerSettings,
     LedgerState,
     LevelSet,
-    Loaded,
-    LoadedAt,
     NotReloaded,
     Ready,
     Stopped,
@@ -114,7 +110,6 @@ class WorkerManager:
         self._ready: set[int] = set()
         self._used_states = UsedStates()
         self._usage = UsageTable()
-        self._load_times = KnownLoadTimes()
         self._uncounted_restarts = 0
         self._stop = asyncio.Event()
         self._failure: WorkersError | None = None
@@ -251,18 +246,12 @@ class WorkerManager:
         if digest != digest_of(self.configuration.deployment.gateway):  # the worker has reloaded by itself
             _call_back(self.reread)
 
-    def _loaded_at(self, digest: str, after: float | None) -> LoadedAt:
-        before = datetime.fromtimestamp(after, UTC) if after is not None else None
-        return LoadedAt(digest, self._load_times.note(digest, before).timestamp())
-
     def _take(self, worker: WorkerProcess, calls: CallsOfWorker, message: WorkerMessage) -> None:
         match message:
             case LedgerRows():
                 calls.take(message)
             case LedgerSettings(digest):
                 self._note_ledger_settings(digest)
-            case Loaded(digest, after):
-                worker.send(self._loaded_at(digest, after))
             case UsageChanges(day, rows):
                 self._usage.add_of_day(day, counted(rows))
             case UsageAsked():

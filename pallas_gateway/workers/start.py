@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import pickle
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO, cast, override
 
@@ -46,6 +47,7 @@ class Start:
         restarts: ended workers that no worker has counted yet.
         process: the worker's name in what clients return to it.
         lock: descriptor that says, while any process has it, that the folder is in use.
+        started_at: the start of the gateway.
     """
 
     configuration: Configuration
@@ -60,6 +62,7 @@ class Start:
     process: str = ""
     workers: int = 1
     lock: int = -1
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     @property
     def descriptors(self) -> tuple[int, ...]:

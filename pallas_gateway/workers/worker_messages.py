@@ -100,25 +100,6 @@ class NotReloaded:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """From a worker: it loads the configuration with this digest, `after` one of that time, if after any.
-
-    Times are seconds since 1970.
-    """
-
-    digest: str
-    after: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedAt:
-    """To a worker that loads a configuration: when the first worker has loaded it."""
-
-    digest: str
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
 class LedgerSettings:
     """From a worker: its rules and audit log, as a hash, at its start and after a reload."""
 
@@ -168,8 +149,6 @@ type WorkerMessage = (
     | UsedBefore
     | GivenBack
     | NotReloaded
-    | Loaded
-    | LoadedAt
     | LedgerRows
     | LedgerSettings
     | UsageChanges

@@ -9,7 +9,6 @@ import signal
 import socket
 import threading
 from contextlib import suppress
-from datetime import UTC, datetime
 from time import sleep
 from typing import TYPE_CHECKING, Self
 
@@ -31,8 +30,6 @@ from pallas_gateway.workers.worker_messages import (
     GivenBack,
     LedgerState,
     LevelSet,
-    Loaded,
-    LoadedAt,
     NotReloaded,
     Stopped,
     Used,
@@ -86,28 +83,6 @@ class SharedStates:
             self.answered(ticket, is_first=False)
 
 
-class SharedLoadTimes:
-    """The `LoadTimes` of workers: asks the parent by `send`, and takes its answers."""
-
-    def __init__(self, send: Callable[[WorkerMessage], object]) -> None:
-        self._send = send
-        self._asked: dict[str, asyncio.Future[datetime]] = {}
-
-    async def first(self, digest: str, after: datetime | None) -> datetime:
-        """Ask the parent; the caller bounds the wait for its answer."""
-        answer = self._asked[digest] = asyncio.get_running_loop().create_future()
-        self._send(Loaded(digest, after.timestamp() if after is not None else None))
-        try:
-            at: datetime = await answer
-        finally:
-            del self._asked[digest]
-        return at
-
-    def take(self, message: LoadedAt) -> None:
-        if (answer := self._asked.get(message.digest)) is not None and not answer.done():
-            answer.set_result(datetime.fromtimestamp(message.at, UTC))
-
-
 ORPHAN_SECONDS = 60.0
 """Time after the drain in which a worker without a parent closes its agents and ends."""
 ALIVE_SECONDS = 5.0
@@ -144,7 +119,7 @@ class WorkerSide:
         self._running.cancellations.hand_on = lambda key: self.send(Cancelled(key))
         self._running.log_levels.hand_on = lambda session, shows_info: self.send(LevelSet(session, shows_info))
         self._states = self._running.waiting_calls.used = SharedStates(self.send)
-        self._load_times = self._running.load_times = SharedLoadTimes(self.send)
+        self._running.started_at = start.started_at
         self._tasks = TaskOwner(close_seconds=0)
 
     async def __aenter__(self) -> Self:
@@ -215,8 +190,10 @@ class WorkerSide:
         match message:
             case LedgerRows() | LedgerState():
                 self._ledger.take(message)
-            case UsageAnswer() | UsedBefore() | LoadedAt():
-                self._take_answer(message)
+            case UsageAnswer():
+                self._usage.take(message)
+            case UsedBefore(ticket, before):
+                self._states.answered(ticket, is_first=not before)
             case Cancelled(key):
                 end_cancelled(self._running.cancellations, key)
             case LevelSet(session, shows_info):
@@ -226,15 +203,6 @@ class WorkerSide:
             case Close(had_calls):
                 self._had_calls = had_calls
                 self._may_close.set()
-
-    def _take_answer(self, message: UsageAnswer | UsedBefore | LoadedAt) -> None:
-        match message:
-            case UsageAnswer():
-                self._usage.take(message)
-            case UsedBefore(ticket, before):
-                self._states.answered(ticket, is_first=not before)
-            case LoadedAt():
-                self._load_times.take(message)
 
     def _note_not_reloaded(self, message: NotReloaded) -> None:
         if self._gateway is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -391,16 +392,32 @@ async def test_the_tag_follows_the_document(tmp_path: Path) -> None:
     assert len(tags) == 4
 
 
-async def test_updated_at_is_when_the_configuration_was_loaded(tmp_path: Path) -> None:
+async def test_an_agent_was_updated_when_the_gateway_started_or_one_of_its_files_was_changed_later(
+    tmp_path: Path,
+) -> None:
     before = datetime.now(UTC).replace(microsecond=0)
-    async with registry(tmp_path, {"one": Agent(), "two": Agent()}) as http:
+    project = write_project(tmp_path, {"one": Agent(), "two": Agent()})
+    async with running(project) as served:
         after = datetime.now(UTC)
-        stamps = [
-            entry["_meta"][OFFICIAL]["updatedAt"]
-            for path in (WELL_KNOWN, LIST)
-            for entry in (await http.get(path)).json()["servers"]
-        ]
 
-    assert len(set(stamps)) == 1
-    assert stamps[0].endswith("Z")
-    assert before <= datetime.fromisoformat(stamps[0]) <= after + timedelta(seconds=1)
+        async def stamps() -> list[tuple[datetime, datetime]]:
+            async with httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http:
+                entries = [one for path in (WELL_KNOWN, LIST) for one in (await http.get(path)).json()["servers"]]
+            official = [entry["_meta"][OFFICIAL] for entry in entries]
+            assert all(one["updatedAt"].endswith("Z") for one in official)
+            return [
+                (datetime.fromisoformat(one["publishedAt"]), datetime.fromisoformat(one["updatedAt"]))
+                for one in official
+            ]
+
+        [(published, updated)] = set(await stamps())
+        assert before <= published == updated <= after + timedelta(seconds=1)
+        project.edit(lambda document: document["agents"]["one"].update(title="One"))
+        later = (published + timedelta(hours=1)).timestamp()
+        os.utime(project.path / "agents.yaml", (later, later))
+        await served.reload()
+        assert set(await stamps()) == {(published, published + timedelta(hours=1))}
+        os.utime(project.path / project.package / "one.py", (later + 60, later + 60))
+        assert set(await stamps()) == {(published, published + timedelta(hours=1))}
+        await served.reload()
+        assert (await stamps())[0] == (published, published + timedelta(hours=1, minutes=1))

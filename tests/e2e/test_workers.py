@@ -317,6 +317,15 @@ async def test_calls_in_flight_are_those_of_all_workers(served: WorkerManager) -
     await _until_metric(served, "pallas_instances_live", 0, agent="peer")
 
 
+async def test_all_workers_give_the_registry_one_tag(served: WorkerManager) -> None:
+    tags = []
+    for pid in sorted(served.pids):
+        with served.only(pid):
+            tags.append((await served.get("/.well-known/mcp/server.json")).headers["ETag"])
+    assert len(tags) == 2
+    assert tags[0] == tags[1]
+
+
 async def test_a_hangup_has_every_worker_reload(served: WorkerManager) -> None:
     file = served.folder / "agents.yaml"
     document = yaml.safe_load(file.read_text())

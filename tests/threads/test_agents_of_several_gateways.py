@@ -133,15 +133,10 @@ async def test_no_accepted_write_is_lost_and_every_process_soon_answers_by_the_l
             assert all(stored[-1] in one for one in answers)
 
 
-@pytest.mark.whole("threads/test_stored_load_times.py::test_all_processes_read_the_time_of_the_first")
+@pytest.mark.whole("e2e/test_workers.py::test_all_workers_give_the_registry_one_tag")
 @pytest.mark.needs("postgresql")
-async def test_the_registry_is_the_same_at_every_worker_and_replica(server: PostgreSql, tmp_path: Path) -> None:
+async def test_the_registry_shows_a_new_agent_at_every_worker_and_replica(server: PostgreSql, tmp_path: Path) -> None:
     async with replicas(tmp_path, server.new_database()) as fleet:
-
-        async def tags() -> set[str]:
-            return {answer.headers["ETag"] for answer in await fleet.of_all(WELL_KNOWN)}
-
-        assert len(first := await tags()) == 1
         made = (await fleet.workers[0].post(API, json={"name": "helper", **definition("one")})).json()
 
         async def all_have(name: str, title: str) -> bool:
@@ -150,8 +145,6 @@ async def test_the_registry_is_the_same_at_every_worker_and_replica(server: Post
             return all(title in titles for titles in found)
 
         await eventually(lambda: all_have("helper", "Helper"), what="the new agent at every worker")
-        assert len(second := await tags()) == 1
-        assert first != second
         for answer in await fleet.of_all(WELL_KNOWN):
             updated = {
                 one["server"]["title"]: one["_meta"]["io.modelcontextprotocol.registry/official"]["updatedAt"]
@@ -162,7 +155,6 @@ async def test_the_registry_is_the_same_at_every_worker_and_replica(server: Post
         for one in fleet.gateways:
             one.program.signal(signal.SIGHUP)
         await eventually(lambda: all_have("filed", "Another"), what="the reload at every worker")
-        assert len(await tags()) == 1
 
 
 @pytest.mark.whole(
