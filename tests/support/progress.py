@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _REASON = re.compile(r"^Skipped: (.+) \((.+)\)$")
 
 
-@dataclass
+@dataclass(eq=False)
 class Progress:
     """Writes the lines of a run."""
 
