@@ -464,9 +464,13 @@ def test_an_interrupted_call_is_cancelled_without_a_traceback(run: Command) -> N
         return []
 
     hung_up = threading.Event()
-    with odd_server(modern_agent(["send_message"], interrupt)) as server:
-        ran = run("call", "echo", "hi", "--url", server.url)
-        hung_up.set()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for programs in the background
+    try:
+        with odd_server(modern_agent(["send_message"], interrupt)) as server:
+            ran = run("call", "echo", "hi", "--url", server.url)
+            hung_up.set()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert (ran.code, ran.out, ran.err) == (1, "", "cancelled\n")
 
 
