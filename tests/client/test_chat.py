@@ -160,7 +160,7 @@ def test_what_the_model_cannot_read_any_more_is_left_out_and_told(run: Command) 
             run("chat", "echo", "-m", word * 600, "--thread", "long", "--url", server.url)
         ran = run("chat", "echo", "-m", "now?", "--resume", "--url", server.url)
         calm = run("chat", "echo", "-m", "now?", "--thread", "short", "--url", server.url)
-    told = "(the oldest 1 turn of this thread no longer go along: the model's context window of 1,000 tokens"
+    told = "(the oldest 1 turn of this thread no longer go along: the model's context window"
     assert ran.err.splitlines()[-1].startswith(told)
     assert calm.err == ""
     assert [row["content"] for row in calls(server)[2]["arguments"]["history"]] == ["new" * 600, "done"]
@@ -494,7 +494,7 @@ async def test_resume_says_how_many_turns_are_not_shown_and_how_many_no_longer_g
         await says("/clear")
         shown = (await says("/resume long")).splitlines()
         asked = await says("y" * 1000)
-    left_out = "of this thread no longer go along: the model's context window of 1,000 tokens has no room for more)"
+    left_out = "of this thread no longer go along: the model's context window has no room for more)"
     assert shown[:2] == ["Thread long, 5 turns.", "(2 earlier turns not shown; /export shows all)"]
     assert shown[-1] == f"(the oldest 2 turns {left_out}"
     assert asked.splitlines()[-1] == f"(the oldest 3 turns {left_out}"

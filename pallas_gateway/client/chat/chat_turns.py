@@ -109,41 +109,31 @@ class Chat:
         return ChatThread(self.thread, self.name, len(self.turns), last_at, failed, first)
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The limits of an agent's model in the registry, in tokens."""
+def room_of(entry: Mapping[str, Any]) -> int | None:
+    """Tokens of the model's context window in a registry entry that history and message may take.
 
-    context_window: int
-    max_output_tokens: int
-
-    @property
-    def for_conversation(self) -> int:
-        """Tokens for history and message together."""
-        answer = min(self.max_output_tokens, self.context_window // LONGEST_ANSWER_SHARE)
-        return self.context_window - answer - self.context_window // UNSEEN_SHARE
-
-
-def window_of(entry: Mapping[str, Any]) -> Window | None:
-    """The window in a registry entry; None where the gateway declares none."""
+    None if the gateway declares no window.
+    """
     published = (entry.get("_meta") or {}).get(PUBLISHER) or {}
     capabilities = entry.get("capabilities") or published.get("capabilities") or {}
     size, answer = capabilities.get("context_window"), capabilities.get("max_output_tokens")
     if not isinstance(size, int) or size <= 0:
         return None
-    return Window(size, answer if isinstance(answer, int) and answer > 0 else 0)
+    reserved = min(answer, size // LONGEST_ANSWER_SHARE) if isinstance(answer, int) and answer > 0 else 0
+    return size - reserved - size // UNSEEN_SHARE
 
 
 def trimmed(
-    turns: Iterable[ChatTurn], window: Window | None, message: str = "", images: int = 0
+    turns: Iterable[ChatTurn], room: int | None, message: str = "", images: int = 0
 ) -> tuple[list[ChatTurn], int]:
     """The newest complete turns that fit with the new message, and the number of older ones left out.
 
     Turns without an answer are never sent: the model would answer them again.
     """
     complete = [turn for turn in turns if turn.state == "complete"]
-    if window is None:
+    if room is None:
         return complete, 0
-    left = window.for_conversation - _tokens(message, images)
+    left = room - _tokens(message, images)
     dropped = len(complete)
     for turn in reversed(complete):
         left -= _tokens(turn.message, len(turn.images)) + _tokens(turn.answer or "", 0)

@@ -61,15 +61,8 @@ class LocalConversation(Conversation):
         self.thread = self.thread or found or ChatThread(f"chat-{token_hex(5)}", self.name)
         with self.files.locked(self.thread.id):
             chat = self._stored(self.thread)
-            turn = ChatTurn(
-                len(chat.turns) + 1,
-                "error",
-                message,
-                tuple(self.images),
-                error=NO_ANSWER,
-                params=dict(self.parameters),
-                began_at=_now(),
-            )
+            sent = ChatTurn(len(chat.turns) + 1, "error", message, tuple(self.images), None, NO_ANSWER)
+            turn = replace(sent, params=dict(self.parameters), began_at=_now())
             self.screen.begin()
             self._store(chat, turn)
             try:
@@ -113,10 +106,8 @@ class LocalConversation(Conversation):
 
     def _sendable(self, all_turns: Sequence[ChatTurn], message: str = "") -> list[ChatTurn]:
         """The turns that are sent with a message; reports how many no longer fit into the model's window."""
-        window = self.capabilities.window
-        turns, dropped = trimmed(all_turns, window, message, len(self.images))
-        size = window.context_window if window else 0
-        self.note_left_out(dropped, f": the model's context window of {size:,} tokens has no room for more")
+        turns, dropped = trimmed(all_turns, self.capabilities.room, message, len(self.images))
+        self.note_left_out(dropped, ": the model's context window has no room for more")
         return turns
 
 

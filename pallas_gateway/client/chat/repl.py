@@ -18,7 +18,7 @@ from prompt_toolkit.shortcuts import CompleteStyle
 
 from pallas_gateway.client.agent_client import AgentClient
 from pallas_gateway.client.attachments import image_of
-from pallas_gateway.client.call_settings import SYSTEM_PARAMETERS, described, values_of
+from pallas_gateway.client.call_settings import SYSTEM_PARAMETERS, values_of
 from pallas_gateway.client.chat.chat_commands import COMMANDS, go_on, read, resume, thread_name
 from pallas_gateway.client.chat.chat_files import ChatFiles, StoreError
 from pallas_gateway.client.chat.command import ChatOptions
@@ -33,7 +33,7 @@ from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from prompt_toolkit.completion import CompleteEvent, Completion
     from prompt_toolkit.key_binding import KeyPressEvent
@@ -106,11 +106,9 @@ async def start_conversation(options: ChatOptions, files: ChatFiles | None) -> C
 
 
 async def _converse(conversation: Conversation, inputs: Path | None) -> None:
-    choices = Choices(
-        lambda: {name: described(schema) for name, schema in conversation.capabilities.parameters.items()},
-        lambda: conversation.labels,
+    session = _prompt_session(
+        inputs, Choices(lambda: conversation.capabilities.parameters, lambda: conversation.labels)
     )
-    session = _prompt_session(inputs, choices)
     await conversation.threads()
     conversation.screen.note(f"Talking to {conversation.client.agent}. /help shows what there is, Ctrl-D leaves.")
     while True:
@@ -180,14 +178,7 @@ def _prompt_session(inputs: Path | None, choices: Choices) -> PromptSession[str]
 
 
 class _PrivateHistory(FileHistory):
-    """A history that its owner alone can read; ignores a file that cannot be read or written."""
-
-    @override
-    def load_history_strings(self) -> Iterable[str]:
-        try:
-            return list(super().load_history_strings())
-        except OSError:
-            return []
+    """A history that its owner alone can read; ignores a file that cannot be written."""
 
     @override
     def store_string(self, string: str) -> None:
@@ -199,15 +190,15 @@ class _PrivateHistory(FileHistory):
 class Choices(Completer):
     """Completions: commands, and the arguments of a command.
 
-    `parameters` returns the present parameters with their descriptions, `threads` the labels of the threads.
+    `parameters` returns the names of the present parameters, `threads` the labels of the threads.
     """
 
-    def __init__(self, parameters: Callable[[], dict[str, str]], threads: Callable[[], Sequence[str]]) -> None:
-        self._completers: dict[str, Callable[[], Completer]] = {
-            "parameter": lambda: _words(parameters()),
-            "thread": lambda: _words(dict.fromkeys(threads(), "")),
-            "system": lambda: _words(dict.fromkeys([*SYSTEM_PARAMETERS, "off"], "")),
-            "file": lambda: PathCompleter(expanduser=True),
+    def __init__(self, parameters: Callable[[], Iterable[str]], threads: Callable[[], Iterable[str]]) -> None:
+        self._completers: dict[str, Completer] = {
+            "parameter": WordCompleter(lambda: [*parameters()], sentence=True),
+            "thread": WordCompleter(lambda: [*threads()], sentence=True),
+            "system": WordCompleter([*SYSTEM_PARAMETERS, "off"], sentence=True),
+            "file": PathCompleter(expanduser=True),
         }
 
     @override
@@ -218,14 +209,10 @@ class Choices(Completer):
         if not text.startswith("/"):
             return ()
         if not has_arguments:
-            words = {f"/{one}{' ' * (' ' in command.usage)}": command.does for one, command in COMMANDS.items()}
-            return _words(words).get_completions(document, complete_event)
+            words = [f"/{one}{' ' * (' ' in command.usage)}" for one, command in COMMANDS.items()]
+            return WordCompleter(words, sentence=True).get_completions(document, complete_event)
         completer = self._completers.get(COMMANDS[name].completes) if name in COMMANDS else None
-        return completer().get_completions(Document(rest), complete_event) if completer else ()
-
-
-def _words(words: dict[str, str]) -> WordCompleter:
-    return WordCompleter([*words], meta_dict=words, sentence=True)
+        return completer.get_completions(Document(rest), complete_event) if completer else ()
 
 
 def _keys() -> KeyBindings:
