@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.calls.assistant_stream import STREAM_META_KEY
 from pallas_gateway.calls.call import CALL_META_KEY, GET_HEALTH, PARAMS_META_KEY
 from pallas_gateway.client.call_settings import offered_by
-from pallas_gateway.client.chat.chat_turns import Window, window_of
+from pallas_gateway.client.chat.chat_turns import room_of
 from pallas_gateway.client.gateway_client import RefusedError, connected, fetch_agents, find_agent
 from pallas_gateway.client.progress_view import stream_payload
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChatCapabilities:
-    """An agent's message tool, the parameters that callers may set by name, and the context window of its model."""
+    """An agent's message tool, the parameters that callers may set, and the `room_of` its model."""
 
     tool: str
     parameters: dict[str, dict[str, Any]] = field(default_factory=dict)
-    window: Window | None = None
+    room: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class AgentClient:
 
         async with connected(agent, bearer=self.bearer, on_message=on_message, on_question=self.person) as client:
             tool = await message_tool(client, self.agent)
-            capabilities = ChatCapabilities(tool.name, offered_by(tool.input_schema), window_of(agent.document))
+            capabilities = ChatCapabilities(tool.name, offered_by(tool.input_schema), room_of(agent.document))
             yield AgentConnection(client, capabilities, view, self.person)
 
 

@@ -6,17 +6,18 @@ import io
 import json
 import os
 import signal
-import stat
+import sqlite3
 import sys
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pallas_gateway.calls.assistant_stream import LOGGER
-from pallas_gateway.client.chat.chat_store import opened
+from pallas_gateway.client.chat.chat_files import ChatFiles
+from pallas_gateway.client.chat.chat_turns import ChatPlace
 from pallas_gateway.client.chat.command import ChatOptions
 from pallas_gateway.client.chat.repl import answer, start_conversation
 from tests.support.listener import reserved_port
@@ -25,11 +26,11 @@ from tests.support.odd_server import ANSWER, modern_agent, notice, odd_server, r
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
-    from pallas_gateway.client.chat.chat_store import ChatStore
     from pallas_gateway.client.chat.conversation import Conversation
     from tests.support.commands import Command
     from tests.support.odd_server import Answers
 
+WRITTEN = (Path(__file__).parents[1] / "unit/client/chat/chat_of_0.1.0.sql").read_text()
 PNG = bytes.fromhex("89504e470d0a1a0a")
 PARAMETERS = {
     "temperature": {
@@ -56,27 +57,43 @@ HELP = "Is it running? `pallas-gateway serve` starts it; --url or PALLAS_GATEWAY
 def data(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where threads are kept."""
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))
     monkeypatch.delenv("PALLAS_CHAT_DB", raising=False)
-    return folder / "data" / "pallas-gateway" / "chat.sqlite3"
+    return folder / "state" / "pallas-gateway" / "chats"
 
 
 # One turn.
 
 
-def test_only_the_answer_is_on_stdout(asking: Command) -> None:
-    ran = asking("chat", "echo", "-m", "hello there")
-    assert (ran.code, ran.out, ran.err) == (0, "hello there\n", "")
-
-
-def test_what_to_say_may_come_from_standard_input(asking: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_answer_is_on_stdout(asking: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("two\nlines\n"))
-    assert asking("chat", "echo", "-m", "-").out == "two\nlines\n"
+    for message, answered in (("hello there", "hello there\n"), ("-", "two\nlines\n")):
+        ran = asking("chat", "echo", "-m", message)
+        assert (ran.code, ran.out, ran.err) == (0, answered, "")
 
 
-def test_threads_are_for_their_owners_eyes_only(asking: Command, data: Path) -> None:
-    asking("chat", "echo", "-m", "hello")
-    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (data, data.parent)}
-    assert modes == {"chat.sqlite3": 0o600, "pallas-gateway": 0o700}
+def test_threads_of_0_1_0_go_on_and_another_file_is_named(run: Command, data: Path) -> None:
+    with closing(sqlite3.connect("old.sqlite3")) as older, odd_server(agent()) as server:
+        older.executescript(WRITTEN.replace("http://localhost:24200", ChatPlace.of(server.url, "echo").gateway))
+        ran = run("chat", "echo", "-m", "more", "--resume", "cats", "--db", "old.sqlite3", "--url", server.url)
+        foreign = run("chat", "echo", "-m", "hi", "--db", __file__, "--url", server.url)
+    assert ran.err.splitlines()[0] == "Thread cats, 2 turns."
+    sent = calls(server)[0]["arguments"]
+    assert sent["conversation_id"] == "chat-50d50d13-0fbf-43a5-b25d-4da8aaf176d7"
+    assert [(row["content"], len(row.get("images", []))) for row in sent["history"]] == [
+        ("it's a cät?\nlook", 2),
+        ("done — yes", 0),
+    ]
+    assert (foreign.code, foreign.out) == (0, "done\n")
+    assert foreign.err == f"The threads of `chat` of 0.1.0 cannot be read from {__file__}: file is not a database.\n"
+    assert len(list(data.glob("*.json"))) == 4
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(asking: Command, data: Path) -> None:
+    data.parent.parent.write_text("a file")
+    ran = asking("chat", "echo", "-m", "hi")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == f"Threads cannot be kept in {data}: Not a directory. `--db :memory:` keeps none.\n"
 
 
 def test_in_memory_nothing_is_kept(asking: Command, data: Path) -> None:
@@ -111,20 +128,6 @@ def test_threads_of_another_gateways_agent_of_that_name_are_not_sent(run: Comman
     assert (ran.code, ran.err) == (2, "There is no thread with echo to resume.\n")
 
 
-def test_a_failed_turn_is_kept_and_not_replayed(run: Command) -> None:
-    failing = {
-        "result": {"resultType": "complete", "isError": True, "content": [{"type": "text", "text": "No\u001b."}]}
-    }
-    with odd_server(agent(call=failing)) as server:
-        failed = run("chat", "echo", "-m", "hi", "--url", server.url)
-        server.documents = agent()
-        ran = run("chat", "echo", "-m", "again", "--resume", "--url", server.url)
-    assert (failed.code, failed.out, failed.err.strip()) == (1, "", "No.")
-    assert (ran.code, ran.out) == (0, "done\n")
-    assert "✗ turn 1 has no answer and is not sent again: No." in ran.err.splitlines()
-    assert "history" not in calls(server)[-1]["arguments"]
-
-
 def test_parameters_go_along_when_they_are_set_and_stay_with_the_thread(run: Command) -> None:
     with odd_server(agent()) as server:
         run("chat", "echo", "-m", "hi", "--set", "temperature=0.5", "--set", "stop=END", "--url", server.url)
@@ -133,20 +136,6 @@ def test_parameters_go_along_when_they_are_set_and_stay_with_the_thread(run: Com
     first, second = [call["arguments"]["params"] for call in calls(server)]
     assert first == {"temperature": 0.5, "stop": "END"}
     assert second == {"temperature": None, "stop": "END"}
-
-
-def test_what_the_model_cannot_read_any_more_is_left_out_and_told(run: Command) -> None:
-    registry = registry_of("echo")
-    registry["servers"][0]["server"]["capabilities"] = {"context_window": 1000, "max_output_tokens": 100}
-    with odd_server(agent() | {"GET": (200, registry)}) as server:
-        for word in ("old", "new"):
-            run("chat", "echo", "-m", word * 600, "--thread", "long", "--url", server.url)
-        ran = run("chat", "echo", "-m", "now?", "--resume", "--url", server.url)
-        calm = run("chat", "echo", "-m", "now?", "--thread", "short", "--url", server.url)
-    told = "(the oldest 1 turn of this thread no longer go along: the model's context window of 1,000 tokens"
-    assert ran.err.splitlines()[-1].startswith(told)
-    assert calm.err == ""
-    assert [row["content"] for row in calls(server)[2]["arguments"]["history"]] == ["new" * 600, "done"]
 
 
 @pytest.mark.parametrize(
@@ -167,9 +156,6 @@ def test_what_the_model_cannot_read_any_more_is_left_out_and_told(run: Command) 
             "A thread's name is 1 to 80 characters on one line, and begins with no #.",
         ),
         (["echo", "-m", "hi", "--image", "no.png"], "no.png: No such file or directory"),
-        (["echo", "-m", "hi", "--set", "temperature"], "--set temperature: write NAME=VALUE."),
-        (["echo", "-m", "hi", "--set", "temperature=9"], "temperature takes a number from 0 to 2, not 9."),
-        (["echo", "-m", "hi", "--set", "top_k=0"], "top_k takes a whole number, at least 1, not 0."),
         (["echo", "-m", "hi", "--set", "topK=0"], "top_k takes a whole number, at least 1, not 0."),
         (
             ["echo", "-m", "hi", "--set", "topK=1", "--set", "top_k=2"],
@@ -208,47 +194,43 @@ def test_without_a_gateway_it_says_how_to_get_one(run: Command) -> None:
     assert (ran.code, ran.err) == (1, f"No gateway answers at {url} (All connection attempts failed). {HELP}\n")
 
 
-def test_a_file_that_holds_no_threads_is_left_alone(asking: Command) -> None:
-    Path("notes.txt").write_text("these are no threads at all\n" * 50)
-    ran = asking("chat", "echo", "-m", "hi", "--db", "notes.txt")
-    says = "Threads cannot be kept in notes.txt: file is not a database. --db names another file, or :memory:.\n"
-    assert (ran.code, ran.out, ran.err) == (1, "", says)
-    assert Path("notes.txt").read_text().startswith("these are no threads at all\n")
-
-
 # What goes wrong at the gateway.
 
 
+def failed(text: str) -> dict[str, Any]:
+    return {"result": {"resultType": "complete", "isError": True, "content": [{"type": "text", "text": text}]}}
+
+
+def cut_off(_: dict[str, Any]) -> list[object]:
+    return [delta("The answer is")]
+
+
 @pytest.mark.parametrize(
-    ("status", "says"),
+    ("call", "says"),
     [
-        (401, "a token is required (HTTP 401). Give one with --bearer or PALLAS_BEARER."),
-        (403, "a token is required (HTTP 403). Give one with --bearer or PALLAS_BEARER."),
-        (413, "the request, with its history and images, is larger than it takes (HTTP 413)"),
-        (503, "HTTP 503"),
+        ((200, failed("No\u001b.")), "No."),
+        ((401, {}), "refused at {}: a token is required (HTTP 401). Give one with --bearer or PALLAS_BEARER."),
+        ((403, {}), "refused at {}: a token is required (HTTP 403). Give one with --bearer or PALLAS_BEARER."),
+        ((413, {}), "refused at {}: the request, with its history and images, is larger than it takes (HTTP 413)"),
+        ((503, {}), "refused at {}: HTTP 503"),
+        ((200, cut_off), "at {}: the gateway, or the connection to it, went away before the answer was whole."),
     ],
 )
-def test_a_refused_turn_is_told_and_kept_as_an_error(run: Command, status: int, says: str) -> None:
-    with odd_server(agent() | {"tools/call": (status, {})}) as server:
+def test_a_turn_without_an_answer_is_told_and_kept_and_not_replayed(
+    run: Command, data: Path, call: tuple[int, object], says: str
+) -> None:
+    with odd_server({**agent(), "tools/call": call}) as server:
         ran = run("chat", "echo", "-m", "hi", "--url", server.url)
+        states = turns_in(data)
         server.documents = agent()
-        again = run("chat", "echo", "-m", "hi", "--resume", "--url", server.url)
-    sentence = f"Agent 'echo' refused at {server.url}/agents/echo/mcp: {says}"
-    assert (ran.code, ran.out, ran.err) == (1, "", f"{sentence}\n")
+        again = run("chat", "echo", "-m", "again", "--resume", "--url", server.url)
+    place = f"{server.url}/agents/echo/mcp"
+    sentence = f"Agent 'echo' {says.format(place)}" if "{}" in says else says
+    assert (ran.code, ran.out, ran.err.strip()) == (1, "", sentence)
+    assert states == [("error", sentence)]
+    assert (again.code, again.out) == (0, "done\n")
     assert f"✗ turn 1 has no answer and is not sent again: {sentence}" in again.err.splitlines()
-
-
-def test_a_gateway_that_goes_away_in_the_middle_of_an_answer_is_told(run: Command) -> None:
-    def cut_off(rpc: dict[str, Any]) -> list[object]:
-        return [delta("The answer is")]
-
-    with odd_server(agent(call=cut_off)) as server:
-        ran = run("chat", "echo", "-m", "hi", "--url", server.url)
-        with opened(os.environ["XDG_DATA_HOME"] + "/pallas-gateway/chat.sqlite3") as store:
-            states = turns_in(store)
-    why = "the gateway, or the connection to it, went away before the answer was whole."
-    assert (ran.code, ran.out, ran.err) == (1, "", f"Agent 'echo' at {server.url}/agents/echo/mcp: {why}\n")
-    assert states == [("error", ran.err.strip())]
+    assert "history" not in calls(server)[-1]["arguments"]
 
 
 def test_what_is_no_text_and_an_answer_that_is_cut_short_are_told(run: Command) -> None:
@@ -274,8 +256,7 @@ def test_an_interrupted_turn_is_cancelled_and_kept_so(run: Command, data: Path) 
         ran = run("chat", "echo", "-m", "hi", "--url", server.url)
         hung_up.set()
     assert (ran.code, ran.out, ran.err) == (1, "", "cancelled\n")
-    with opened(data) as store:
-        assert turns_in(store) == [("error", "cancelled")]
+    assert turns_in(data) == [("error", "cancelled")]
 
 
 # Commands.
@@ -300,8 +281,8 @@ async def chatting(
     capsys: pytest.CaptureFixture[str], documents: Mapping[str, Any] | None = None
 ) -> AsyncGenerator[tuple[Said, Answers]]:
     """A conversation with the agent `echo`, and the server that answers for it."""
-    with odd_server({**(documents or agent())}) as server, opened(":memory:") as store:
-        yield Said(await start_conversation(ChatOptions("echo", server.url), store), capsys), server
+    with odd_server({**(documents or agent())}) as server:
+        yield Said(await start_conversation(ChatOptions("echo", server.url), ChatFiles(None)), capsys), server
 
 
 async def test_parameters_are_set_shown_and_taken_back(capsys: pytest.CaptureFixture[str]) -> None:
@@ -348,6 +329,9 @@ async def test_parameters_that_have_no_effect_are_told_once(capsys: pytest.Captu
 
 
 async def test_the_instruction_is_changed_as_far_as_callers_may(capsys: pytest.CaptureFixture[str]) -> None:
+    async with chatting(capsys, modern_agent(["send_message"], ANSWER)) as (says, _):
+        assert await says("/set") == "This agent takes no parameters from its callers."
+        assert await says("/set temperature 1") == "This agent takes no parameters from its callers."
     async with chatting(capsys) as (says, _):
         assert await says("/system") == "The agent's own instruction, as it is."
         assert await says("/system Be brief.") == 'system_append = "Be brief."'
@@ -357,12 +341,6 @@ async def test_the_instruction_is_changed_as_far_as_callers_may(capsys: pytest.C
         )
         assert await says("/system off") == "The agent's own instruction, as it is."
     assert says.talk.parameters == {}
-
-
-async def test_an_agent_without_parameters_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    async with chatting(capsys, modern_agent(["send_message"], ANSWER)) as (says, _):
-        assert await says("/set") == "This agent takes no parameters from its callers."
-        assert await says("/set temperature 1") == "This agent takes no parameters from its callers."
 
 
 async def test_threads_are_named_listed_left_and_resumed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -379,15 +357,16 @@ async def test_threads_are_named_listed_left_and_resumed(capsys: pytest.CaptureF
         taken = "There is a thread 'cats' already; /resume cats continues it."
         assert await says("/save cats") == taken
         assert await says("about dogs") == "done"
+        dogs = says.talk.thread.id if says.talk.thread else ""
         assert await says("/save cats") == taken
         assert [line.split()[:3] for line in (await says("/threads")).splitlines()] == [
             ["THREAD", "TURNS", "LAST"],
-            ["*", "#2", "1"],
+            ["*", dogs, "1"],
             ["cats", "1", (await says.talk.turns())[0].began_at[:10]],
         ]
-        assert await says("/resume mice") == "No thread 'mice' with echo. There are: #2, cats."
+        assert await says("/resume mice") == f"No thread 'mice' with echo. There are: {dogs}, cats."
         assert await says("/resume") == "Thread cats, 1 turn.\nyou> about cats\necho: done"
-        assert (await says("/resume #2")).splitlines()[0] == "Thread #2, 1 turn."
+        assert (await says(f"/resume {dogs}")).splitlines()[0] == f"Thread {dogs}, 1 turn."
         assert await says("/save") == "A thread's name is 1 to 80 characters on one line, and begins with no #."
     assert ["history" in call["arguments"] for call in calls(server)] == [False, False]
 
@@ -409,24 +388,18 @@ async def test_images_go_with_their_text_or_with_the_next_message(capsys: pytest
 
 async def test_images_of_a_message_that_was_refused_go_with_the_next(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.png").write_bytes(PNG)
-    refusal = "No, because. " * 40
-    failing = {"result": {"resultType": "complete", "isError": True, "content": [{"type": "text", "text": refusal}]}}
-    async with chatting(capsys, agent(call=failing)) as (says, server):
+    async with chatting(capsys, agent(call=failed("No, because. " * 40))) as (says, server):
         kept = "(1 image will go with your next message; /image off takes that back)"
-        assert (await says("/image a.png look")).splitlines()[-1] == kept
-        assert (await says("/image a.png look")).splitlines()[-1] == kept
-        assert (await says("/sat")).splitlines()[-1] != kept
-        document = await says("/export")
+        for line, is_told in (("/image a.png look", True), ("/image a.png look", True), ("/sat", False)):
+            assert ((await says(line)).splitlines()[-1] == kept) == is_told
+        reasons = [line for line in (await says("/export")).splitlines() if line.startswith("*No answer: ")]
         server.documents = agent()
-        assert await says("now?") == "done"
-        assert await says("and?") == "done"
+        assert [await says("now?"), await says("and?")] == ["done", "done"]
         await says("/image a.png")
         assert await says("/image off") == "No image will go with your next message."
         assert await says("bye") == "done"
-    sent = [call["arguments"] for call in calls(server)]
-    assert [len(one.get("images", [])) for one in sent] == [1, 1, 1, 0, 0]
-    told = [line for line in document.splitlines() if line.startswith("*No answer: ")]
-    assert [len(line) < 220 and line.endswith("…*") for line in told] == [True, True]
+    assert [len(one["arguments"].get("images", [])) for one in calls(server)] == [1, 1, 1, 0, 0]
+    assert [len(line) < 220 and line.endswith("…*") for line in reasons] == [True, True]
 
 
 async def test_a_thread_is_exported_and_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
@@ -439,16 +412,17 @@ async def test_a_thread_is_exported_and_nothing_is_overwritten(capsys: pytest.Ca
         assert await says("/export no/a.md") == "no/a.md: No such file or directory"
         shown = await says("/export")
         began = (await says.talk.turns())[0].began_at
-        gateway = says.talk.place.gateway
+        gateway, thread = says.talk.place.gateway, says.talk.thread
+    assert thread is not None
     when = began[:16].replace("T", " ")
     assert shown == Path("a.md").read_text().strip()
     assert shown.splitlines() == [
-        *("# Thread 1", "", f"With echo at {gateway}.", "", f"## 1. You, {when} UTC", "", "hello", ""),
+        *(f"# Thread {thread.id}", "", f"With echo at {gateway}.", "", f"## 1. You, {when} UTC", "", "hello", ""),
         *('*With {"temperature": 0.2}*', "", "### echo", "", "done"),
     ]
     document = json.loads(Path("a.json").read_text())
     [turn] = document.pop("turns")
-    assert (document["agent"], document["thread"], document["name"]) == ("echo", 1, None)
+    assert (document["agent"], document["thread"], document["name"]) == ("echo", thread.id, None)
     assert (turn["state"], turn["message"], turn["answer"]) == ("complete", "hello", "done")
 
 
@@ -476,23 +450,20 @@ async def test_tools_shows_the_tools_how_the_agent_is_and_what_it_used(capsys: p
     assert ["db/query", "1"] in [line.split() for line in shown]
 
 
-async def test_resume_says_how_many_turns_are_not_shown_and_how_many_no_longer_go_along(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_turns_that_do_not_fit_the_window_stay_in_the_thread(capsys: pytest.CaptureFixture[str]) -> None:
     registry = registry_of("echo")
     registry["servers"][0]["server"]["capabilities"] = {"context_window": 1000, "max_output_tokens": 100}
-    async with chatting(capsys, {**agent(), "GET": (200, registry)}) as (says, _):
-        await says("x" * 2000)
-        for _ in range(4):
-            await says("y" * 1000)
-        await says("/save long")
-        await says("/clear")
+    async with chatting(capsys, {**agent(), "GET": (200, registry)}) as (says, server):
+        for line in ("x" * 2000, *["y" * 1000] * 4, "/save long", "/clear"):
+            await says(line)
         shown = (await says("/resume long")).splitlines()
-        asked = await says("y" * 1000)
-    left_out = "of this thread no longer go along: the model's context window of 1,000 tokens has no room for more)"
+        asked = await says("z" * 1000)
+        assert await says("/clear") != await says("short") == "done"
+    left_out = "of this thread no longer go along: the model's context window has no room for more)"
     assert shown[:2] == ["Thread long, 5 turns.", "(2 earlier turns not shown; /export shows all)"]
     assert shown[-1] == f"(the oldest 2 turns {left_out}"
     assert asked.splitlines()[-1] == f"(the oldest 3 turns {left_out}"
+    assert [row["content"] for row in calls(server)[-2]["arguments"]["history"]] == ["y" * 1000, "done"] * 2
 
 
 async def test_help_and_unknown_commands_say_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -522,20 +493,22 @@ async def test_after_a_turn_that_failed_the_chat_goes_on(capsys: pytest.CaptureF
         assert [turn.state for turn in await says.talk.turns()] == ["error", "error", "complete"]
 
 
-async def test_turns_of_another_chat_in_the_thread_go_along_and_are_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with odd_server(agent()) as server, opened("a.sqlite3") as one, opened("a.sqlite3") as two:
-        options = ChatOptions("echo", server.url, thread="both")
-        here, there = await start_conversation(options, one), await start_conversation(options, two)
-        await answer(here, "from here")
-        await answer(there, "from there")
-        assert await Said(here, capsys)("here again") == (
-            "done\n(1 turn of another chat came before this one; /export shows them)"
-        )
+async def test_two_chats_share_a_thread_and_wait_for_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    with odd_server(agent()) as server:
+        options, files = ChatOptions("echo", server.url, thread="both"), [ChatFiles(Path("chats")) for _ in range(2)]
+        here, there = [Said(await start_conversation(options, one), capsys) for one in files]
+        assert [await here("from here"), await there("from there"), await here("again")] == ["done"] * 3
+        thread = here.talk.thread
+        assert thread is not None
+        assert there.talk.is_present(thread)
+        with files[1].locked(thread.id):
+            busy = (
+                "Not done: another chat waits for an answer in this thread. Wait for it, or begin another thread with"
+            )
+            assert await here("hi") == f"{busy} /clear."
+            assert await here("/save other") == f"{busy} /clear."
     assert [row["content"] for row in calls(server)[-1]["arguments"]["history"]] == [
-        "from here",
-        "done",
-        "from there",
-        "done",
+        *("from here", "done", "from there", "done"),
     ]
 
 
@@ -554,6 +527,7 @@ def delta(text: str) -> object:
     return notice("notifications/message", level="info", logger=LOGGER, data=data)
 
 
-def turns_in(store: ChatStore) -> list[tuple[str, str | None]]:
-    rows = store._all("SELECT state, error FROM turn ORDER BY id")
-    return [(state, error) for state, error in rows]
+def turns_in(folder: Path) -> list[tuple[str, str | None]]:
+    """States and errors in the only conversation."""
+    [path] = folder.glob("*.json")
+    return [(turn["state"], turn["error"]) for turn in json.loads(path.read_text())["turns"]]

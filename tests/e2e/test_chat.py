@@ -104,7 +104,7 @@ def project_of(folder: Path, llm: ScriptedLlm) -> Project:
 
 
 def chat(served: Running, folder: Path, *arguments: str) -> AbstractAsyncContextManager[Terminal]:
-    environ = {"PALLAS_GATEWAY_URL": served.base_url, "XDG_DATA_HOME": str(folder / "data")}
+    environ = {"PALLAS_GATEWAY_URL": served.base_url, "XDG_STATE_HOME": str(folder / "state")}
     return at_terminal(["chat", "solo", *arguments], folder, environ)
 
 

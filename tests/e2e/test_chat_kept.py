@@ -51,7 +51,7 @@ async def test_a_conversation_is_kept_by_the_gateway_and_goes_on_elsewhere(tmp_p
                 ("/quit",),
             )
             assert await terminal.ends() == 0
-        assert not (tmp_path / "data").exists()
+        assert not (tmp_path / "state").exists()
 
 
 async def test_one_message_in_a_named_thread(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def project_of(folder: Path, llm: ScriptedLlm, gateway: dict[str, Any] | None = 
 
 
 def chat(served: Running, folder: Path, *arguments: str, agent: str = "solo") -> AbstractAsyncContextManager[Terminal]:
-    environ = {"PALLAS_GATEWAY_URL": served.base_url, "XDG_DATA_HOME": str(folder / "data")}
+    environ = {"PALLAS_GATEWAY_URL": served.base_url, "XDG_STATE_HOME": str(folder / "state")}
     return at_terminal(["chat", agent, "--keep-on-gateway", *arguments], folder, environ)
 
 

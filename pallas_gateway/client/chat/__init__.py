@@ -1,1 +1,1 @@
-"""`pallas-gateway chat`: a client with its own store of conversations."""
+"""`pallas-gateway chat`: a client that keeps conversations in files, or on the gateway."""

@@ -22,6 +22,7 @@ from pallas_gateway.client.call_settings import (
     value_of,
 )
 from pallas_gateway.client.chat import transcript
+from pallas_gateway.client.chat.chat_turns import Chat
 from pallas_gateway.client.gateway_client import fetch_server_tools
 from pallas_gateway.client.health_view import HealthAnswer, print_answers
 from pallas_gateway.client.output import counted, table
@@ -31,6 +32,7 @@ from pallas_gateway.config.problems import nearest, suggesting
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from pallas_gateway.client.chat.chat_turns import ChatThread
     from pallas_gateway.client.chat.conversation import Conversation
 
     type Run = Callable[[Conversation, str], Awaitable[None]]
@@ -185,14 +187,14 @@ async def _save(conversation: Conversation, rest: str) -> None:
 
 @_command("/threads", "list the threads with this agent")
 async def _threads(conversation: Conversation, _rest: str) -> None:
-    summaries = await conversation.summaries()
-    if summaries:
-        table("", "THREAD", "TURNS", "LAST (UTC)", "BEGINS", rows=transcript.listed(summaries, conversation.thread))
+    threads = await conversation.threads()
+    if threads:
+        table("", "THREAD", "TURNS", "LAST (UTC)", "BEGINS", rows=transcript.listed(threads, conversation.thread))
     else:
         conversation.screen.note(f"No threads with {conversation.client.agent} yet.")
 
 
-@_command("/resume [NAME]", "go on with a thread, by name or number; alone: the latest other one", "thread")
+@_command("/resume [NAME]", "go on with a thread, by name or id; alone: the latest other one", "thread")
 async def _resume(conversation: Conversation, rest: str) -> None:
     await resume(conversation, rest or None)
 
@@ -203,25 +205,28 @@ async def resume(conversation: Conversation, name: str | None) -> None:
     Raises:
         UsageError: there is no such thread.
     """
-    screen, agent = conversation.screen, conversation.client.agent
-    threads = [one.thread for one in await conversation.summaries()]
+    agent = conversation.client.agent
     if name:
         thread = await conversation.find(name)
-        if thread is None:
-            known = ", ".join(one.label for one in threads)
-            raise UsageError(f"No thread '{name}' with {agent}. There are: {known or 'none'}.")
     else:
-        thread = next((one for one in threads if one != conversation.thread), None)
-        if thread is None:
-            other = "other " if conversation.thread else ""
-            raise UsageError(f"There is no {other}thread with {agent} to resume.")
+        others = (one for one in await conversation.threads() if not conversation.is_present(one))
+        thread = next(others, None)
+    if thread is None and name:
+        raise UsageError(f"No thread '{name}' with {agent}. There are: {', '.join(conversation.labels) or 'none'}.")
+    if thread is None:
+        raise UsageError(f"There is no {'other ' if conversation.thread else ''}thread with {agent} to resume.")
+    await go_on(conversation, thread)
+
+
+async def go_on(conversation: Conversation, thread: ChatThread) -> None:
+    """Continue a thread and show its end."""
+    screen = conversation.screen
     turns = await conversation.switch_to(thread)
     screen.note(f"Thread {thread.label}, {counted(len(turns), 'turn')}.")
     if (hidden := len(turns) - transcript.RECALLED_TURNS) > 0:
         screen.note(f"({counted(hidden, 'earlier turn')} not shown; /export shows all)")
-    for line in transcript.recalled(turns, agent):
+    for line in transcript.recalled(turns, conversation.client.agent):
         screen.note(line)
-    conversation.note_window(turns)
     if conversation.parameters:
         screen.note(f"Its parameters: {_shown(conversation.parameters)}")
     await conversation.catch_up(turns)
@@ -233,7 +238,8 @@ async def _export(conversation: Conversation, rest: str) -> None:
         raise UsageError("Nothing has been said yet.")
     path = path_and_text(rest)[0] if rest else None
     form = transcript.as_json if path is not None and path.suffix == ".json" else transcript.as_markdown
-    text = form(conversation.place, conversation.thread, await conversation.turns())
+    place, thread = conversation.place, conversation.thread
+    text = form(Chat(place.gateway, place.agent, thread.id, thread.name, tuple(await conversation.turns())))
     if path is None:
         conversation.screen.print(text)
         return

@@ -22,6 +22,7 @@ TOKENS_PER_MESSAGE = 4  # its role and delimiters
 UNSEEN_SHARE = 10  # one tenth of the window is reserved for the instruction and the descriptions of tools
 LONGEST_ANSWER_SHARE = 2  # at most half of the window is reserved for the answer
 NO_TEXT = "(no text)"  # replaces an empty answer, which providers refuse in a history
+NO_ANSWER = "the chat ended before the answer came, or still waits for it"
 _LOOPBACK = ("127.0.0.1", "::1")
 
 
@@ -44,16 +45,23 @@ class ChatPlace:
 
 @dataclass(frozen=True, slots=True)
 class ChatThread:
-    """One conversation. `conversation_id` is what the gateway logs for its calls. The id is a text at a gateway."""
+    """One conversation.
 
-    id: int | str
+    Its id is what the gateway logs for its calls as `conversation_id`. The rest is known in lists only: the numbers of
+    turns and of failed turns, the start of the last turn, the first message.
+    """
+
+    id: str
     name: str | None
-    conversation_id: str
+    turns: int = 0
+    last_at: str = ""
+    failed: int = 0
+    first: str = ""
 
     @property
     def label(self) -> str:
-        """Its name, or its number as `#3`, or its id at the gateway; all of them find it again."""
-        return self.name or (f"#{self.id}" if isinstance(self.id, int) else self.id)
+        """Its name, or else its id; both of them find it again."""
+        return self.name or self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,67 +69,71 @@ class ChatTurn:
     """A message and its answer.
 
     `answer` is set once the turn is complete; of an `error` it is the part that was shown. `params` were sent
-    with the message, `tools` were used by the agent (`server/tool`). Times are ISO 8601 in UTC.
+    with the message, `tools` were used by the agent (`server/tool`). Times are ISO 8601 in UTC. Only the gateway has
+    `pending` turns: on this machine a turn is an `error` until its answer is there.
     """
 
     number: int
     state: Literal["pending", "complete", "error"]
     message: str
-    images: tuple[Mapping[str, str], ...] = ()
+    images: tuple[dict[str, str], ...] = ()
     answer: str | None = None
     error: str | None = None
-    params: Mapping[str, Any] = field(default_factory=dict)
+    params: dict[str, Any] = field(default_factory=dict)
     tools: tuple[str, ...] = ()
     began_at: str = ""
     ended_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
-    """A thread in a list: numbers of turns and of failed turns, start of the last turn, the first message."""
+class Chat:
+    """A thread with its turns, as it is stored and exported. `thread` is its id."""
 
-    thread: ChatThread
-    turns: int
-    failed: int
-    last_at: str
-    first: str
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """The limits of an agent's model in the registry, in tokens."""
-
-    context_window: int
-    max_output_tokens: int
+    gateway: str
+    agent: str
+    thread: str
+    name: str | None
+    turns: tuple[ChatTurn, ...] = ()
+    format: Literal[1] = 1
 
     @property
-    def for_conversation(self) -> int:
-        """Tokens for history and message together."""
-        answer = min(self.max_output_tokens, self.context_window // LONGEST_ANSWER_SHARE)
-        return self.context_window - answer - self.context_window // UNSEEN_SHARE
+    def place(self) -> ChatPlace:
+        """The agent that it belongs to."""
+        return ChatPlace(self.gateway, self.agent)
+
+    @property
+    def summary(self) -> ChatThread:
+        """The thread in a list."""
+        last_at, first = (self.turns[-1].began_at, self.turns[0].message) if self.turns else ("", "")
+        failed = sum(turn.state == "error" for turn in self.turns)
+        return ChatThread(self.thread, self.name, len(self.turns), last_at, failed, first)
 
 
-def window_of(entry: Mapping[str, Any]) -> Window | None:
-    """The window in a registry entry; None where the gateway declares none."""
+def room_of(entry: Mapping[str, Any]) -> int | None:
+    """Tokens of the model's context window in a registry entry that history and message may take.
+
+    None if the gateway declares no window.
+    """
     published = (entry.get("_meta") or {}).get(PUBLISHER) or {}
     capabilities = entry.get("capabilities") or published.get("capabilities") or {}
     size, answer = capabilities.get("context_window"), capabilities.get("max_output_tokens")
     if not isinstance(size, int) or size <= 0:
         return None
-    return Window(size, answer if isinstance(answer, int) and answer > 0 else 0)
+    reserved = min(answer, size // LONGEST_ANSWER_SHARE) if isinstance(answer, int) and answer > 0 else 0
+    return size - reserved - size // UNSEEN_SHARE
 
 
 def trimmed(
-    turns: Iterable[ChatTurn], window: Window | None, message: str = "", images: int = 0
+    turns: Iterable[ChatTurn], room: int | None, message: str = "", images: int = 0
 ) -> tuple[list[ChatTurn], int]:
     """The newest complete turns that fit with the new message, and the number of older ones left out.
 
     Turns without an answer are never sent: the model would answer them again.
     """
     complete = [turn for turn in turns if turn.state == "complete"]
-    if window is None:
+    if room is None:
         return complete, 0
-    left = window.for_conversation - _tokens(message, images)
+    left = room - _tokens(message, images)
     dropped = len(complete)
     for turn in reversed(complete):
         left -= _tokens(turn.message, len(turn.images)) + _tokens(turn.answer or "", 0)

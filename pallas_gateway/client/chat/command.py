@@ -26,8 +26,8 @@ class ChatOptions:
     """Agent and thread of a chat.
 
     With `resume` the `thread` (None: the latest) must exist, otherwise it is created if missing; None is a new thread.
-    With `keep_on_gateway` threads are kept by the gateway, else in the file `db`. `settings` and `answers` are
-    `NAME=VALUE`. `message` is the only turn of a chat without a prompt.
+    With `keep_on_gateway` threads are kept by the gateway, else in files; `db` is a database of 0.1.0, or `:memory:`.
+    `settings` and `answers` are `NAME=VALUE`. `message` is the only turn of a chat without a prompt.
     """
 
     agent: str
@@ -47,7 +47,7 @@ class ChatOptions:
 
 def chat(
     agent: Annotated[str, typer.Argument(help="The agent to talk to.")],
-    name: Annotated[str | None, typer.Argument(help="With --resume: the thread, by name or number.")] = None,
+    name: Annotated[str | None, typer.Argument(help="With --resume: the thread, by name or id.")] = None,
     message: Annotated[str | None, typer.Option("--message", "-m", help="Say this; - reads standard input.")] = None,
     image: Annotated[
         list[Path] | None,
@@ -59,7 +59,7 @@ def chat(
     ] = None,
     db: Annotated[
         str | None,
-        typer.Option(envvar="PALLAS_CHAT_DB", help="Where threads are kept; :memory: keeps none.", show_default=False),
+        typer.Option(envvar="PALLAS_CHAT_DB", help=":memory: keeps no threads; FILE is a database of 0.1.0 to import."),
     ] = None,
     bearer: BearerOption = None,
     url: UrlOption = None,
@@ -97,7 +97,7 @@ def chat(
         asks=not no_ask,
         keep_on_gateway=keep_on_gateway,
     )
-    from pallas_gateway.client.chat.repl import run  # noqa: PLC0415  imports the terminal and the database
+    from pallas_gateway.client.chat.repl import run  # noqa: PLC0415  imports the terminal
 
     try:
         asyncio.run(run(options))

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.client.call_settings import without_effect
 from pallas_gateway.client.chat.chat_turns import ChatPlace
+from pallas_gateway.client.output import counted
+from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pallas_gateway.client.agent_client import AgentClient, ChatCapabilities
-    from pallas_gateway.client.chat.chat_turns import ChatThread, ChatTurn, Summary
+    from pallas_gateway.client.chat.chat_turns import ChatThread, ChatTurn
     from pallas_gateway.client.chat.screen import Screen
 
 NORMAL_STOP = "endTurn"
-NAME_TAKEN = "There is a thread '{0}' already; /resume {0} continues it."
 
 
 class TurnFailedError(GatewayError):
@@ -31,7 +32,8 @@ class TurnFailedError(GatewayError):
 class Conversation(ABC):
     """The agent, the thread, and the parameters and images of the next message.
 
-    `name` is for a thread that has no turns yet. `noted` (parameters without effect) was reported already.
+    `name` is for a thread that has no turns yet, `labels` are those of the threads that `threads` returned last.
+    `noted` (parameters without effect) and `left_out` (turns that are not sent any more) were reported already.
     """
 
     client: AgentClient
@@ -41,49 +43,62 @@ class Conversation(ABC):
     name: str | None = None
     parameters: dict[str, Any] = field(default_factory=dict)
     images: list[dict[str, str]] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
     noted: str = ""
+    left_out: int = 0
 
     @property
     def place(self) -> ChatPlace:
         """The agent that its threads belong to."""
         return ChatPlace.of(self.client.url, self.client.agent)
 
-    @property
-    @abstractmethod
-    def labels(self) -> Sequence[str]:
-        """The labels of threads that can be continued, as far as they are known without waiting."""
-
-    @abstractmethod
-    async def turns(self) -> list[ChatTurn]:
-        """The turns of the present thread."""
-
-    @abstractmethod
-    async def summaries(self) -> list[Summary]:
+    async def threads(self) -> list[ChatThread]:
         """The threads with the agent, by their last turn, newest first."""
+        found = await self.list_threads()
+        self.labels = [one.label for one in found]
+        return found
 
-    @abstractmethod
     async def find(self, name: str) -> ChatThread | None:
-        """The thread of that name, number or id."""
+        """The thread of that name or id."""
+        return next((one for one in await self.threads() if name in (one.name, one.id)), None)
 
-    @abstractmethod
     async def save(self, name: str) -> None:
         """Name the present thread.
 
         Raises:
             UsageError: another thread with this agent has that name.
         """
+        if any(one.name == name and not self.is_present(one) for one in await self.threads()):
+            raise UsageError(f"There is a thread '{name}' already; /resume {name} continues it.")
+        if self.thread is None:
+            self.name = name
+        else:
+            self.thread = await self.renamed(self.thread, name)
 
-    @abstractmethod
+    def is_present(self, thread: ChatThread) -> bool:
+        """True for the present thread."""
+        return self.thread is not None and self.thread.id == thread.id
+
     async def switch_to(self, thread: ChatThread | None) -> list[ChatTurn]:
         """Continue a thread, and return its turns; None begins a new thread."""
+        self.thread, self.name, self.images, self.left_out = thread, None, [], 0
+        return await self.turns()
 
     @abstractmethod
-    def note_window(self, turns: Sequence[ChatTurn]) -> None:
-        """Report turns that no longer fit into the model's window, if that is known before they are sent."""
+    async def turns(self) -> list[ChatTurn]:
+        """The turns of the present thread."""
+
+    @abstractmethod
+    async def list_threads(self) -> list[ChatThread]:
+        """The threads with the agent, for `threads`."""
+
+    @abstractmethod
+    async def renamed(self, thread: ChatThread, name: str) -> ChatThread:
+        """Rename a thread, and return it."""
 
     @abstractmethod
     async def catch_up(self, turns: Sequence[ChatTurn]) -> None:
-        """Wait for the answer of the last of `turns`, if it runs without its client."""
+        """Report or wait for what is to be known of the thread that was switched to, after its turns were shown."""
 
     @abstractmethod
     async def send(self, text: str) -> None:
@@ -92,6 +107,12 @@ class Conversation(ABC):
         Raises:
             GatewayError: there is no answer.
         """
+
+    def note_left_out(self, turns: int, why: str = "") -> None:
+        """Report how many turns are not sent any more, if they are more than before."""
+        if turns > self.left_out:
+            self.screen.note(f"(the oldest {counted(turns, 'turn')} of this thread no longer go along{why})")
+        self.left_out = turns
 
     def note_end(self, stop_reason: str, parameters: Mapping[str, Any], others: Sequence[str] = ()) -> None:
         """Report how a turn ended: parts that were not shown, parameters without effect, and why it stopped."""

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, override
 from urllib.parse import quote
 
-from pallas_gateway.client.chat.chat_turns import ChatThread, ChatTurn, Summary
-from pallas_gateway.client.chat.conversation import (
-    NAME_TAKEN,
-    NORMAL_STOP,
-    Conversation,
-    TurnFailedError,
-    sendable_text,
-)
+from pallas_gateway.client.chat.chat_turns import ChatThread, ChatTurn
+from pallas_gateway.client.chat.conversation import NORMAL_STOP, Conversation, TurnFailedError, sendable_text
 from pallas_gateway.client.gateway_api import ApiRefusedError, BrokenOffError, ask, events
-from pallas_gateway.client.output import counted, without_controls
-from pallas_gateway.client.usage import UsageError
+from pallas_gateway.client.output import without_controls
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
@@ -34,60 +26,24 @@ _LIVE = {"assistantStream": True}
 """The events of a turn are those of the assistant stream, which `Screen` shows."""
 
 
-@dataclass(kw_only=True)
 class KeptConversation(Conversation):
-    """With threads of the gateway; `left_out` turns were reported already."""
-
-    left_out: int = 0
-    _labels: list[str] = field(default_factory=list)
+    """With threads of the gateway."""
 
     async def check(self) -> None:
         """Raise `GatewayError` if the gateway keeps no threads, or not for this caller."""
         await self._request("GET", f"{self._of_agent}?limit=1")
 
-    @property
-    @override
-    def labels(self) -> Sequence[str]:
-        return self._labels
-
     @override
     async def turns(self) -> list[ChatTurn]:
-        if self.thread is None:
-            return []
-        return [turn async for turn in self._turns_of(self.thread)]
+        return [turn async for turn in self._turns_of(self.thread)] if self.thread else []
 
     @override
-    async def summaries(self) -> list[Summary]:
-        rows = [row async for row in self._pages(self._of_agent, "threads", "cursor", "nextCursor")]
-        found = [Summary(_thread(row), int(row["turns"]), 0, str(row["updatedAt"]), "") for row in rows]
-        self._labels = [one.thread.label for one in found]
-        return [one for one in found if one.turns]
+    async def list_threads(self) -> list[ChatThread]:
+        return [_thread(row) async for row in self._pages(self._of_agent, "threads", "cursor", "nextCursor")]
 
     @override
-    async def find(self, name: str) -> ChatThread | None:
-        """The thread of that id, or else the latest one with that title."""
-        threads = [_thread(row) async for row in self._pages(self._of_agent, "threads", "cursor", "nextCursor")]
-        same_id = (one for one in threads if one.id == name)
-        return next(same_id, None) or next((one for one in threads if one.name == name), None)
-
-    @override
-    async def save(self, name: str) -> None:
-        other = await self.find(name)
-        if other is not None and (self.thread is None or other.id != self.thread.id):
-            raise UsageError(NAME_TAKEN.format(name))
-        if self.thread is None:
-            self.name = name
-            return
-        self.thread = _thread(await self._request("PATCH", _path(self.thread), {"title": name}))
-
-    @override
-    async def switch_to(self, thread: ChatThread | None) -> list[ChatTurn]:
-        self.thread, self.name, self.images, self.left_out = thread, None, [], 0
-        return await self.turns()
-
-    @override
-    def note_window(self, turns: Sequence[ChatTurn]) -> None:
-        """Report nothing: the gateway decides what it sends, and its answer has how much it left out."""
+    async def renamed(self, thread: ChatThread, name: str) -> ChatThread:
+        return _thread(await self._request("PATCH", _path(thread), {"title": name}))
 
     @override
     async def send(self, text: str) -> None:
@@ -130,7 +86,7 @@ class KeptConversation(Conversation):
             self.screen.end_line()
             raise
         self.screen.finish(str(final.get("content") or ""))
-        self._note_left_out(int(final.get("historyLeftOut") or 0))
+        self.note_left_out(int(final.get("historyLeftOut") or 0))
         images = [str(one.get("mime_type")) for one in final.get("images") or ()]
         stopped = str(final.get("stopped") or final.get("stopReason") or NORMAL_STOP)
         self.note_end(stopped, final.get("params") or {}, images)
@@ -166,7 +122,7 @@ class KeptConversation(Conversation):
             match event.get("type"):
                 case "thread":
                     label = self.thread.name if self.thread else None
-                    self.thread = ChatThread(str(event["threadId"]), label, str(event["threadId"]))
+                    self.thread = ChatThread(str(event["threadId"]), label)
                 case "assistant":
                     self.screen.payload(dict(event["data"]))
                 case "question":
@@ -215,11 +171,6 @@ class KeptConversation(Conversation):
                 async with asyncio.timeout(_CANCEL_SECONDS):
                     await self._request("POST", f"{_path(self.thread)}/cancel")
 
-    def _note_left_out(self, turns: int) -> None:
-        if turns > self.left_out:
-            self.screen.note(f"(the oldest {counted(turns, 'turn')} of this thread no longer go along)")
-        self.left_out = turns
-
     @property
     def _of_agent(self) -> str:
         return f"{PREFIX}/agents/{quote(self.client.agent, safe='')}/threads"
@@ -254,11 +205,11 @@ class KeptConversation(Conversation):
 
 
 def _path(thread: ChatThread) -> str:
-    return f"{PREFIX}/threads/{quote(str(thread.id), safe='')}"
+    return f"{PREFIX}/threads/{quote(thread.id, safe='')}"
 
 
 def _thread(row: Mapping[str, Any]) -> ChatThread:
-    return ChatThread(str(row["id"]), row.get("title"), str(row["id"]))
+    return ChatThread(str(row["id"]), row.get("title"), int(row["turns"]), str(row["updatedAt"]))
 
 
 def _turn(said: Mapping[str, Any], answer: Mapping[str, Any], tools: Sequence[str]) -> ChatTurn:

@@ -18,20 +18,22 @@ from prompt_toolkit.shortcuts import CompleteStyle
 
 from pallas_gateway.client.agent_client import AgentClient
 from pallas_gateway.client.attachments import image_of
-from pallas_gateway.client.call_settings import SYSTEM_PARAMETERS, described, values_of
-from pallas_gateway.client.chat.chat_commands import COMMANDS, read, resume, thread_name
-from pallas_gateway.client.chat.chat_store import IN_MEMORY, ChatStore, default_path, make_private, opened
+from pallas_gateway.client.call_settings import SYSTEM_PARAMETERS, values_of
+from pallas_gateway.client.chat.chat_commands import COMMANDS, go_on, read, resume, thread_name
+from pallas_gateway.client.chat.chat_files import ChatFiles, StoreError
 from pallas_gateway.client.chat.command import ChatOptions
 from pallas_gateway.client.chat.kept_conversation import KeptConversation
 from pallas_gateway.client.chat.local_conversation import LocalConversation
+from pallas_gateway.client.chat.older_chats import import_older, older_path
 from pallas_gateway.client.chat.screen import Screen
-from pallas_gateway.client.output import CANCELLED, counted
+from pallas_gateway.client.output import CANCELLED, counted, problem
+from pallas_gateway.client.private_files import state_folder
 from pallas_gateway.client.question_prompts import person_for
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from prompt_toolkit.completion import CompleteEvent, Completion
     from prompt_toolkit.key_binding import KeyPressEvent
@@ -39,23 +41,28 @@ if TYPE_CHECKING:
     from pallas_gateway.client.chat.conversation import Conversation
 
 CONTINUED = "\\"
+IN_MEMORY = ":memory:"
 
 
 async def run(options: ChatOptions) -> None:
     """The whole chat.
 
     Raises:
-        GatewayError: the agent cannot be reached, the options do not fit it or its questions, or the only message got
-            no answer.
+        GatewayError: the agent cannot be reached, the options do not fit it or its questions, threads cannot be kept,
+            or the only message got no answer.
         asyncio.CancelledError: Ctrl-C cancelled the only message.
     """
-    if options.keep_on_gateway:
-        await _run(options, await start_conversation(options, None), None)
-        return
-    path = options.db or str(default_path(os.environ, Path.home()))
-    with opened(path) as store:
-        inputs = None if path == IN_MEMORY else Path(f"{path}-inputs")
-        await _run(options, await start_conversation(options, store), inputs)
+    files, inputs = None, None
+    if options.db == IN_MEMORY and not options.keep_on_gateway:
+        files = ChatFiles(None)
+    elif not options.keep_on_gateway:
+        state = state_folder(os.environ, Path.home())
+        files, inputs = ChatFiles(state / "chats"), state / "chat-inputs"
+        try:
+            import_older(Path(options.db) if options.db else older_path(os.environ, Path.home()), files)
+        except StoreError as error:
+            problem(str(error))
+    await _run(options, await start_conversation(options, files), inputs)
 
 
 async def _run(options: ChatOptions, conversation: Conversation, inputs: Path | None) -> None:
@@ -68,8 +75,8 @@ async def _run(options: ChatOptions, conversation: Conversation, inputs: Path | 
         conversation.client.person.finish()
 
 
-async def start_conversation(options: ChatOptions, store: ChatStore | None) -> Conversation:
-    """A conversation that is ready for its first message; without a store, the gateway keeps its threads.
+async def start_conversation(options: ChatOptions, files: ChatFiles | None) -> Conversation:
+    """A conversation that is ready for its first message; without files, the gateway keeps its threads.
 
     Raises:
         GatewayError: the agent cannot be reached, or the options do not fit it.
@@ -80,30 +87,29 @@ async def start_conversation(options: ChatOptions, store: ChatStore | None) -> C
     async with client.open(screen) as connection:
         capabilities = connection.capabilities
     conversation: Conversation
-    if store is None:
+    if files is None:
         conversation = KeptConversation(client=client, screen=screen, capabilities=capabilities)
         await conversation.check()
     else:
-        conversation = LocalConversation(client=client, screen=screen, capabilities=capabilities, store=store)
+        conversation = LocalConversation(client=client, screen=screen, capabilities=capabilities, files=files)
     if options.resume:
         await resume(conversation, options.thread)
     elif options.thread is not None:
         name = thread_name(options.thread)
-        if await conversation.find(name) is None:
+        if (thread := await conversation.find(name)) is None:
             conversation.name = name
         else:
-            await resume(conversation, name)
+            await go_on(conversation, thread)
     conversation.images = images
     conversation.parameters.update(values_of(options.settings, conversation.capabilities.parameters))
     return conversation
 
 
 async def _converse(conversation: Conversation, inputs: Path | None) -> None:
-    choices = Choices(
-        lambda: {name: described(schema) for name, schema in conversation.capabilities.parameters.items()},
-        lambda: conversation.labels,
+    session = _prompt_session(
+        inputs, Choices(lambda: conversation.capabilities.parameters, lambda: conversation.labels)
     )
-    session = _prompt_session(inputs, choices)
+    await conversation.threads()
     conversation.screen.note(f"Talking to {conversation.client.agent}. /help shows what there is, Ctrl-D leaves.")
     while True:
         try:
@@ -172,34 +178,27 @@ def _prompt_session(inputs: Path | None, choices: Choices) -> PromptSession[str]
 
 
 class _PrivateHistory(FileHistory):
-    """A history that its owner alone can read; ignores a file that cannot be read or written."""
-
-    @override
-    def load_history_strings(self) -> Iterable[str]:
-        try:
-            return list(super().load_history_strings())
-        except OSError:
-            return []
+    """A history that its owner alone can read; ignores a file that cannot be written."""
 
     @override
     def store_string(self, string: str) -> None:
         with suppress(OSError):
-            make_private(Path(str(self.filename)))
+            Path(str(self.filename)).touch(mode=0o600)
             super().store_string(string)
 
 
 class Choices(Completer):
     """Completions: commands, and the arguments of a command.
 
-    `parameters` returns the present parameters with their descriptions, `threads` the labels of the threads.
+    `parameters` returns the names of the present parameters, `threads` the labels of the threads.
     """
 
-    def __init__(self, parameters: Callable[[], dict[str, str]], threads: Callable[[], Sequence[str]]) -> None:
-        self._completers: dict[str, Callable[[], Completer]] = {
-            "parameter": lambda: _words(parameters()),
-            "thread": lambda: _words(dict.fromkeys(threads(), "")),
-            "system": lambda: _words(dict.fromkeys([*SYSTEM_PARAMETERS, "off"], "")),
-            "file": lambda: PathCompleter(expanduser=True),
+    def __init__(self, parameters: Callable[[], Iterable[str]], threads: Callable[[], Iterable[str]]) -> None:
+        self._completers: dict[str, Completer] = {
+            "parameter": WordCompleter(lambda: [*parameters()], sentence=True),
+            "thread": WordCompleter(lambda: [*threads()], sentence=True),
+            "system": WordCompleter([*SYSTEM_PARAMETERS, "off"], sentence=True),
+            "file": PathCompleter(expanduser=True),
         }
 
     @override
@@ -210,14 +209,10 @@ class Choices(Completer):
         if not text.startswith("/"):
             return ()
         if not has_arguments:
-            words = {f"/{one}{' ' * (' ' in command.usage)}": command.does for one, command in COMMANDS.items()}
-            return _words(words).get_completions(document, complete_event)
+            words = [f"/{one}{' ' * (' ' in command.usage)}" for one, command in COMMANDS.items()]
+            return WordCompleter(words, sentence=True).get_completions(document, complete_event)
         completer = self._completers.get(COMMANDS[name].completes) if name in COMMANDS else None
-        return completer().get_completions(Document(rest), complete_event) if completer else ()
-
-
-def _words(words: dict[str, str]) -> WordCompleter:
-    return WordCompleter([*words], meta_dict=words, sentence=True)
+        return completer.get_completions(Document(rest), complete_event) if completer else ()
 
 
 def _keys() -> KeyBindings:

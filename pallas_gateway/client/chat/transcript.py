@@ -4,29 +4,46 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
+
+from pallas_gateway.client.chat.chat_turns import Chat
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pallas_gateway.client.chat.chat_turns import ChatPlace, ChatThread, ChatTurn, Summary
+    from pallas_gateway.client.chat.chat_turns import ChatThread, ChatTurn
 
 RECALLED_TURNS = 3  # shown again when a thread is resumed
 _FIRST_WORDS, _RECALLED, _REASON = 60, 400, 200  # characters; the reason of a failed turn can be a long list
 
 
-def as_json(place: ChatPlace, thread: ChatThread, turns: Sequence[ChatTurn]) -> str:
+def as_json(chat: Chat) -> str:
     """The whole thread, with its images."""
-    head: dict[str, Any] = {"gateway": place.gateway, "agent": place.agent, "thread": thread.id, "name": thread.name}
-    document = {**head, "conversation_id": thread.conversation_id, "turns": [asdict(turn) for turn in turns]}
-    return json.dumps(document, ensure_ascii=False, indent=2)
+    return json.dumps(asdict(chat), ensure_ascii=False, indent=2)
 
 
-def as_markdown(place: ChatPlace, thread: ChatThread, turns: Sequence[ChatTurn]) -> str:
+def from_json(document: bytes | str) -> Chat:
+    """The thread of `as_json`.
+
+    Raises:
+        ValueError: the document is something else.
+    """
+    return _chats().validate_json(document)
+
+
+@cache
+def _chats() -> TypeAdapter[Chat]:
+    return TypeAdapter(Chat)
+
+
+def as_markdown(chat: Chat) -> str:
     """The thread to read, with the types of its images only."""
-    lines = [f"# {thread.name or f'Thread {thread.id}'}", "", f"With {place.agent} at {place.gateway}."]
-    for turn in turns:
-        lines += ["", *_markdown_turn(turn, place.agent)]
+    lines = [f"# {chat.name or f'Thread {chat.thread}'}", "", f"With {chat.agent} at {chat.gateway}."]
+    for turn in chat.turns:
+        lines += ["", *_markdown_turn(turn, chat.agent)]
     return "\n".join(lines)
 
 
@@ -36,7 +53,7 @@ def _markdown_turn(turn: ChatTurn, agent: str) -> Iterator[str]:
     for image in turn.images:
         yield f"\n*[image: {image.get('mime_type')}]*"
     if turn.params:
-        yield f"\n*With {json.dumps(dict(turn.params), ensure_ascii=False)}*"
+        yield f"\n*With {json.dumps(turn.params, ensure_ascii=False)}*"
     yield f"\n### {agent}\n"
     if turn.tools:
         yield f"*Used {', '.join(turn.tools)}*\n"
@@ -65,17 +82,17 @@ def recalled(turns: Sequence[ChatTurn], agent: str) -> list[str]:
     return lines
 
 
-def listed(summaries: Sequence[Summary], current: ChatThread | None) -> list[tuple[str, str, str, str, str]]:
+def listed(threads: Sequence[ChatThread], current: ChatThread | None) -> list[tuple[str, str, str, str, str]]:
     """Rows of a table: `*` for the current thread, label, turns, time of the last turn, first words."""
     return [
         (
-            "*" if current is not None and one.thread.id == current.id else "",
-            one.thread.label,
+            "*" if current is not None and one.id == current.id else "",
+            one.label,
             f"{one.turns}" + (f" ({one.failed} failed)" if one.failed else ""),
             one.last_at[:16].replace("T", " "),
             _short(one.first, _FIRST_WORDS),
         )
-        for one in summaries
+        for one in threads
     ]
 
 

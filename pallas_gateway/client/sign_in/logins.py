@@ -10,14 +10,14 @@ import fcntl
 import json
 import os
 import stat
-import tempfile
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from pallas_gateway.client.private_files import replace_file, state_folder
 from pallas_gateway.config.model.values import authority
 from pallas_gateway.errors import GatewayError
 
@@ -80,10 +80,8 @@ def gateway_key(base_url: str) -> str:
 
 
 def default_path(environ: Mapping[str, str], home: Path) -> Path:
-    """`logins.json` in the state directory of the XDG Base Directory Specification, which ignores relative paths."""
-    state = environ.get("XDG_STATE_HOME", "")
-    base = Path(state) if state.startswith("/") else home / ".local" / "state"
-    return base / "pallas-gateway" / "logins.json"
+    """`logins.json` in the state folder of the user."""
+    return state_folder(environ, home) / "logins.json"
 
 
 class Logins:
@@ -180,17 +178,7 @@ class Logins:
     def _write(self, logins: Mapping[str, Login]) -> None:
         document = {"format": _FORMAT, "logins": {key: asdict(login) for key, login in logins.items()}}
         try:
-            handle, temporary = tempfile.mkstemp(dir=self.path.parent, prefix=".logins.")  # of mode 0600
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump(document, file, indent=1)
-                    file.flush()
-                    os.fsync(handle)
-                Path(temporary).replace(self.path)
-            except BaseException:
-                with suppress(OSError):
-                    Path(temporary).unlink()
-                raise
+            replace_file(self.path, json.dumps(document, indent=1).encode())
         except OSError as error:
             raise self._unwritable(error) from error
 
