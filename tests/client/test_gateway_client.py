@@ -464,7 +464,8 @@ def test_an_interrupted_call_is_cancelled_without_a_traceback(run: Command) -> N
         return []
 
     hung_up = threading.Event()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for programs in the background
+    # A shell ignores the signal for programs in the background.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with odd_server(modern_agent(["send_message"], interrupt)) as server:
             ran = run("call", "echo", "hi", "--url", server.url)
