@@ -74,22 +74,18 @@ class AuditLog:
             AuditLogError: another gateway writes the file, or it has other content.
         """
         log = cls(folder, stdout)
-        log._apply(settings)
-        error = log._begin()
+        error = log._begin(settings)
         if isinstance(error, (FileInUseError, NoAuditLogError)):
             raise AuditLogError(f"gateway.audit_log: {folder / (settings.audit_log or '')}: {error.strerror}")
-        log.note(_of_process("start"))
         return log
 
     def use(self, settings: GatewaySettings) -> None:
         """Use these settings from the next line on."""
         if self._settings is not None and self._settings.audit_log == settings.audit_log:
             self._apply(settings)
-            return
-        self.close()
-        self._apply(settings)
-        self._begin()
-        self.note(_of_process("start"))
+        else:
+            self.close()
+            self._begin(settings)
 
     @property
     def is_on(self) -> bool:
@@ -160,14 +156,14 @@ class AuditLog:
         is_hashed = settings.audit_names == "hashed" and settings.state_keys
         self._names = HashedNames(settings.state_keys[0]) if is_hashed else None
 
-    def _begin(self) -> OSError | None:
-        """Open the output; return why it cannot be written."""
+    def _begin(self, settings: GatewaySettings) -> OSError | None:
+        """Open the output and write the first line; return why the output cannot be opened."""
+        self._apply(settings)
         self._failing = set()
-        if self._settings is None or self._settings.audit_log is None:
+        if settings.audit_log is None:
             return None
-        sink = sink_for(
-            self._settings.audit_log, self._folder, self._stdout, lambda error: self._report("sync", sink, error)
-        )
+        output = settings.audit_log
+        sink = sink_for(output, self._folder, self._stdout, lambda error: self._report("sync", sink, error))
         self._sink = sink
         try:
             sink.open()
@@ -175,6 +171,7 @@ class AuditLog:
             self._report("write", sink, error)
             return error
         self._show_head(sink)
+        self.note(_of_process("start"))
         return None
 
     def _write(self, sink: Sink, entry: Entry) -> bool:

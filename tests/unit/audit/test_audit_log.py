@@ -247,17 +247,6 @@ async def test_a_call_whose_line_cannot_be_written_is_refused_only_if_that_is_re
     log.close()
 
 
-def test_a_folder_that_comes_later_is_used_then(tmp_path: Path) -> None:
-    log = AuditLog.open(settings(audit_log="later/audit.log"), tmp_path)
-    log.note(CALL)
-    (tmp_path / "later").mkdir()
-    log.note(CALL)
-    log.close()
-
-    assert actions(tmp_path / "later/audit.log") == ["call", "stop"]
-    assert is_whole(tmp_path / "later/audit.log")
-
-
 def test_a_reload_moves_the_log_turns_it_off_and_on(tmp_path: Path) -> None:
     log = AuditLog.open(settings(), tmp_path)
     log.use(settings())
