@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.calls.permit import NO_PERMIT
 from pallas_gateway.cli.app import main
 from pallas_gateway.ledger.own_ledger import OwnLedger
-from pallas_gateway.ledger.protocol import NO_PERMIT, CallEntry
+from pallas_gateway.ledger.protocol import CallEntry
 
 if TYPE_CHECKING:
-    from pallas_gateway.ledger.protocol import Permit
+    from pallas_gateway.calls.permit import Permit
 
 _ENTRY = CallEntry("", "", "", "", None, "mcp")
 

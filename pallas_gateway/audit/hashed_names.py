@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 HASHED_FIELDS = ("caller", "address", "owner", "new_owner")
 PURPOSE = b"pallas-gateway audit names"
 DIGITS = 32
-_MOST_KEPT = 1024
 
 
 class HashedNames:
@@ -22,7 +21,6 @@ class HashedNames:
 
     def __init__(self, secret: str) -> None:
         self._key = hmac.digest(secret.encode(), PURPOSE, hashlib.sha256)
-        self._kept: dict[str, str] = {}
 
     def hashed(self, entry: Entry) -> Entry:
         """Return the entry with HMACs in place of names; `anonymous` is no name."""
@@ -30,10 +28,5 @@ class HashedNames:
         return {**entry, **{name: self._of(str(value)) for name, value in names.items()}}
 
     def _of(self, name: str) -> str:
-        if (known := self._kept.get(name)) is not None:
-            return known
         digest = hmac.digest(self._key, name.encode("utf-8", "surrogatepass"), hashlib.sha256).hex()
-        if len(self._kept) >= _MOST_KEPT:
-            self._kept.clear()
-        self._kept[name] = f"hmac:{digest[:DIGITS]}"
-        return self._kept[name]
+        return f"hmac:{digest[:DIGITS]}"

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
 import select
 import socket
 import stat
-from contextlib import suppress
-from pathlib import Path
+from contextlib import ExitStack, suppress
+from functools import partial
 from threading import Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pallas_gateway import daemon_threads
 from pallas_gateway.audit.chain import BEGIN, Head
 from pallas_gateway.audit.tail import head_before, tail_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
+SYNC_SECONDS = 1.0
+"""Time after a line until it is forced to disk, with `audit_sync: second`."""
 STDOUT = "-"
 SYSLOG = "syslog:"
 _SYSLOG_SOCKET = "/dev/log"
@@ -40,7 +45,7 @@ class Sink(Protocol):
     Attributes:
         kind: `file`, `stdout` or `syslog`.
         name: as in the ordinary log.
-        head: the head of the chain in the output when it was opened first; `BEGIN` for one that cannot be read.
+        head: the last line of the chain in the output; `BEGIN` for one that cannot be read again.
     """
 
     kind: str
@@ -48,40 +53,34 @@ class Sink(Protocol):
     head: Head
 
     def open(self) -> None:
-        """Open the output, if it is not open; `write` does the same.
+        """Open the output if it is not open; a file also if it was renamed.
 
         Raises:
             OSError: it cannot be opened.
         """
 
     def write(self, line: bytes, time: str) -> None:
-        """Write a line and its newline.
+        """Write a line and its newline, after `open`.
 
         Raises:
             OSError: it was not written, or only in part.
         """
 
-    def unsynced(self) -> list[int]:
-        """Return descriptors to sync and close, for what was written since the last time.
+    def close(self) -> None:
+        """Force all lines to disk, and close the output.
 
         Raises:
-            OSError: no descriptor is left; what was written is still to be synced.
+            OSError: the disk fails.
         """
 
-    def close_rotated(self) -> None:
-        """Close earlier files without a sync: an open file that was deleted keeps its place on the disk."""
 
-    def close(self) -> None:
-        """Close the output."""
-
-
-def sink_for(output: str, folder: Path, stdout: int) -> Sink:
-    """Return the sink for a value of `gateway.audit_log`."""
+def sink_for(output: str, folder: Path, stdout: int, report_sync: Callable[[OSError | None], None]) -> Sink:
+    """Return the sink for a value of `gateway.audit_log`; `report_sync` gets the error of each sync, or None."""
     if output == STDOUT:
         return StdoutSink(stdout)
     if output.startswith(SYSLOG):
         return SyslogSink(output.removeprefix(SYSLOG) or _SYSLOG_SOCKET)
-    return FileSink(folder / output)
+    return FileSink(folder / output, report_sync)
 
 
 class _Lines:
@@ -101,53 +100,35 @@ class _Lines:
 
 
 class FileSink:
-    """A file, for this gateway alone; opened again when it was renamed or removed."""
+    """A file, for this gateway alone; opened again when it was renamed or removed.
+
+    It is forced to disk in a thread; lines that are written until a sync begins share it.
+    """
 
     kind = "file"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, report_sync: Callable[[OSError | None], None]) -> None:
         self.name = str(path)
         self.head = BEGIN
         self._path = path
+        self._report_sync = report_sync
         self._descriptor: int | None = None
         self._id: tuple[int, int] | None = None
         self._lines = _Lines()
-        self._was_opened = self._changed = False
         self._rotated: list[int] = []
+        """Files that were renamed since the last sync."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_sync: asyncio.Task[bool] | None = None
+        self._one_sync = asyncio.Lock()
 
     def open(self) -> None:
-        self._opened()
-
-    def write(self, line: bytes, time: str) -> None:
-        del time
-        descriptor = self._opened()
-        self._changed = True
-        self._lines.write(descriptor, line)
-
-    def unsynced(self) -> list[int]:
-        own = [os.dup(self._descriptor)] if self._descriptor is not None and self._changed else []
-        descriptors, self._rotated, self._changed = [*self._rotated, *own], [], False
-        return descriptors
-
-    def close_rotated(self) -> None:
-        while self._rotated:
-            os.close(self._rotated.pop())
-
-    def close(self) -> None:
-        self.close_rotated()
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-        self._descriptor = None
-
-    def _opened(self) -> int:
-        """Return the descriptor of the file that has the path now."""
         if self._descriptor is not None:
             try:
                 status = os.lstat(self._path)
             except FileNotFoundError:
                 status = None
             if status is not None and (status.st_dev, status.st_ino) == self._id:
-                return self._descriptor
+                return
         # Not blocking, because a pipe without a reader would block; no links, which could lead to files of others.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
@@ -157,29 +138,75 @@ class FileSink:
                 raise OSError(errno.ELOOP, "the file is a symbolic link") from error
             raise
         try:
-            status = os.fstat(descriptor)
-            is_torn = self._begin(descriptor, status.st_mode)
+            self._begin(descriptor)
         except BaseException:
             os.close(descriptor)
             raise
         if self._descriptor is not None:
-            self._rotated.append(self._descriptor)
-        self._descriptor, self._id = descriptor, (status.st_dev, status.st_ino)
-        self._lines.is_torn, self._was_opened = is_torn, True
-        return descriptor
+            is_synced = self._timer is None and self._next_sync is None
+            os.close(self._descriptor) if is_synced else self._rotated.append(self._descriptor)
+        self._descriptor = descriptor
 
-    def _begin(self, descriptor: int, mode: int) -> bool:
-        """Lock a file, and find the head of its chain at the first time. Return True if its last line is incomplete."""
-        if not stat.S_ISREG(mode):
+    def write(self, line: bytes, time: str) -> None:
+        del time
+        if self._descriptor is not None:
+            self._lines.write(self._descriptor, line)
+
+    def sync(self) -> asyncio.Task[bool]:
+        """Force all lines to disk; return the work, which is False if it fails."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._next_sync is None:
+            self._next_sync = asyncio.get_running_loop().create_task(self._sync())
+        return self._next_sync
+
+    def sync_later(self) -> None:
+        """Force all lines to disk within `SYNC_SECONDS`."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(SYNC_SECONDS, self.sync)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        own = [self._descriptor] if self._descriptor is not None else []
+        descriptors, self._descriptor, self._rotated = [*self._rotated, *own], None, []
+        _sync_and_close(descriptors)
+
+    def _begin(self, descriptor: int) -> None:
+        """Lock a file, and find the head of its chain at the first time."""
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe takes lines that no process reads
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise FileInUseError(error.errno, "another gateway writes the file") from error
         tail = tail_of(descriptor)
-        if not self._was_opened:
+        if self._id is None:
             self.head = tail.head or head_before(self._path)
-        return tail.is_torn
+        self._lines.is_torn, self._id = tail.is_torn, (status.st_dev, status.st_ino)
+
+    async def _sync(self) -> bool:
+        async with self._one_sync:
+            self._next_sync = None  # lines that are written from now on need another one
+            try:
+                own = [os.dup(self._descriptor)] if self._descriptor is not None else []
+                descriptors, self._rotated = [*self._rotated, *own], []
+                await daemon_threads.begin(partial(_sync_and_close, descriptors), name="audit sync")
+            except OSError as error:
+                self._report_sync(error)
+                return False
+        self._report_sync(None)
+        return True
+
+
+def _sync_and_close(descriptors: Sequence[int]) -> None:
+    with ExitStack() as stack:
+        for descriptor in descriptors:
+            stack.callback(os.close, descriptor)
+        for descriptor in descriptors:
+            os.fsync(descriptor)
 
 
 class StdoutSink:
@@ -202,12 +229,6 @@ class StdoutSink:
         if not self._room.poll(0):
             raise OSError(errno.EAGAIN, "stdout is not read")
         self._lines.write(self._descriptor, line)
-
-    def unsynced(self) -> list[int]:
-        return []
-
-    def close_rotated(self) -> None:
-        """There is no file."""
 
     def close(self) -> None:
         """Stdout stays open."""
@@ -255,12 +276,6 @@ class SyslogSink:
             self.close()
             self.open()
             self._send(message)
-
-    def unsynced(self) -> list[int]:
-        return []
-
-    def close_rotated(self) -> None:
-        """There is no file."""
 
     def close(self) -> None:
         if self._socket is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 CUT = "was cut by a crash or a full disk; it is not in the chain"
 FOREIGN = "is not a line of an audit log"
-MOST_FINDINGS = 1000
+MOST_FINDINGS = 50
 """Findings that are kept: a file of other content may have one in each of its lines."""
 _LONGEST_READ = 4 * LONGEST_LINE
 _GZIP = ".gz"
@@ -36,21 +36,8 @@ class Finding:
         return f"{self.place}: {self.message}"
 
 
-class Findings(list[Finding]):
-    """The first `MOST_FINDINGS`; `faults` is the number of all faults, `left_out` that of the others."""
-
-    faults = left_out = 0
-
-    def add(self, finding: Finding) -> None:
-        self.faults += finding.is_fault
-        if len(self) < MOST_FINDINGS:
-            self.append(finding)
-        else:
-            self.left_out += 1
-
-
-def verify(files: Iterable[Path], kept: Sequence[Head] = ()) -> tuple[Head, Findings]:
-    """Verify files in the order of their rotation; return the head of the last one, and the findings.
+def verify(files: Iterable[Path], kept: Sequence[Head] = ()) -> Verification:
+    """Verify files in the order of their rotation.
 
     Args:
         files: may be compressed by gzip.
@@ -70,17 +57,26 @@ def verify(files: Iterable[Path], kept: Sequence[Head] = ()) -> tuple[Head, Find
                 raise OSError(None, f"the compressed file is damaged: {error}", str(path)) from error
             except OSError as error:  # of a read, which does not know the name
                 raise OSError(error.errno, error.strerror, str(path)) from error
-    return verification.end(), verification.findings
+    verification.end()
+    return verification
 
 
 class Verification:
-    """The verification of one chain, line by line."""
+    """The verification of one chain, line by line.
+
+    Attributes:
+        head: the last line; None before the first one.
+        findings: the first `MOST_FINDINGS`.
+        faults: number of all findings that are faults.
+        left_out: number of findings that were not kept.
+    """
 
     def __init__(self, kept: Sequence[Head]) -> None:
-        self.findings = Findings()
+        self.findings: list[Finding] = []
+        self.faults = self.left_out = 0
+        self.head: Head | None = None
         self._kept = kept
         self._matched: set[Head] = set()
-        self._head: Head | None = None
         self._first: list[tuple[str, bytes]] = []
         self._place = "audit log"
 
@@ -92,26 +88,25 @@ class Verification:
         elif (link := link_of(line)) is None:
             self._take_incomplete(line, place)
         else:
-            if self._head is None:
+            if self.head is None:
                 self._begin(Head(link.sequence - 1, link.previous), place)
-            elif (fault := _break(self._head, Head(link.sequence - 1, link.previous))) is not None:
+            elif (fault := _break(self.head, Head(link.sequence - 1, link.previous))) is not None:
                 self._fault(place, fault)
-            self._head = Head(link.sequence, hash_of(line))
-            self._match(self._head)
+            self.head = Head(link.sequence, hash_of(line))
+            self._match(self.head)
 
-    def end(self) -> Head:
-        """Return the head, after all lines."""
-        if self._head is None:
+    def end(self) -> None:
+        """Look for the kept heads, after all lines."""
+        if self.head is None:
             self._note_first(BEGIN)
         for one in self._kept:
             if one not in self._matched:
                 self._fault(self._place, self._why_unmatched(one))
-        return self._head or BEGIN
 
     def _take_incomplete(self, line: bytes, place: str) -> None:
-        if self._head is None and is_cut(line) and len(self._first) < MOST_FINDINGS:
+        if self.head is None and is_cut(line) and len(self._first) < MOST_FINDINGS:
             self._first.append((place, line))
-        elif self._head is not None and is_cut(line, self._head):
+        elif self.head is not None and is_cut(line, self.head):
             self._note(place, CUT)
         else:
             self._fault(place, FOREIGN)
@@ -141,16 +136,23 @@ class Verification:
         self._matched.update(one for one in self._kept if head.is_of(one))
 
     def _why_unmatched(self, kept: Head) -> str:
-        last = self._head.sequence if self._head is not None else 0
+        last = self.head.sequence if self.head is not None else 0
         if kept.sequence > last:
             return f"the log ends with line {last}; the kept head is of line {kept.sequence}: lines are missing"
         return f"line {kept.sequence} is not the one of the kept head: it or a line before it was changed or removed"
 
     def _fault(self, place: str, message: str) -> None:
-        self.findings.add(Finding(place, message))
+        self.faults += 1
+        self._add(Finding(place, message))
 
     def _note(self, place: str, message: str) -> None:
-        self.findings.add(Finding(place, message, is_fault=False))
+        self._add(Finding(place, message, is_fault=False))
+
+    def _add(self, finding: Finding) -> None:
+        if len(self.findings) < MOST_FINDINGS:
+            self.findings.append(finding)
+        else:
+            self.left_out += 1
 
 
 def _break(head: Head, before: Head) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from pallas_gateway.calls.prices import NO_PRICES
 from pallas_gateway.calls.tool_limits import NO_TOOL_LIMITS, ToolLimits
@@ -18,23 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pallas_gateway.calls.call import Spent, TurnUsage
+    from pallas_gateway.calls.permit import Excess, Permit
     from pallas_gateway.calls.prices import Prices
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.tasks import TaskOwner
-
-    class Excess(Protocol):
-        """The day's budget that is exceeded; see `ledger/protocol.py`."""
-
-        @property
-        def sentence(self) -> str: ...
-
-    class Permit(Protocol):
-        """The permit of the call; see `ledger/protocol.py`."""
-
-        @property
-        def is_charged(self) -> bool: ...
-
-        async def charge(self, tokens: int) -> Excess | None: ...
 
 
 @dataclass(frozen=True, slots=True)

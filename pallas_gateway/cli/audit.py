@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pallas_gateway.audit.chain import Head
+from pallas_gateway.audit.chain import BEGIN, Head
 from pallas_gateway.audit.sinks import STDOUT, SYSLOG
-from pallas_gateway.audit.tail import head_before, tail_of
+from pallas_gateway.audit.tail import head_before, tail_of_file
 from pallas_gateway.audit.verifying import verify as verify_files
 from pallas_gateway.cli.project import ConfigOption, read_project
 from pallas_gateway.client.output import counted, problem, result
@@ -18,7 +17,6 @@ from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.errors import GatewayError
 
-MOST_FINDINGS = 50
 audit = typer.Typer(help="The audit log.", no_args_is_help=True)
 
 
@@ -44,11 +42,7 @@ def head(config: ConfigOption = None) -> None:
         raise UsageError("gateway.audit_log names no file; the ordinary log of the gateway has the head.")
     path = configuration.folder / output
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            tail = tail_of(descriptor)
-        finally:
-            os.close(descriptor)
+        tail = tail_of_file(path)
     except OSError as error:
         raise AuditFileError(f"{path}: {error.strerror}") from error
     if tail.is_torn:
@@ -70,16 +64,16 @@ def verify(
     except ValueError as error:
         raise UsageError(f"--expect: {error}.") from error
     try:
-        last, findings = verify_files(files, kept)
+        verified = verify_files(files, kept)
     except OSError as error:
         raise AuditFileError(f"{error.filename}: {error.strerror}") from error
-    for finding in findings[:MOST_FINDINGS]:
+    for finding in verified.findings:
         problem(f"{'' if finding.is_fault else 'note: '}{finding}")
-    if (more := len(findings) + findings.left_out - MOST_FINDINGS) > 0:
-        problem(f"… and {more} more")
-    if findings.faults:
-        problem(f"The audit log is not whole: {counted(findings.faults, 'fault')}.")
+    if verified.left_out:
+        problem(f"… and {verified.left_out} more")
+    if verified.faults:
+        problem(f"The audit log is not whole: {counted(verified.faults, 'fault')}.")
         raise typer.Exit(1)
     held = f", with {counted(len(kept), 'kept head')}" if kept else ""
     problem(f"Every line follows the one before it{held}. The head:")
-    result(str(last))
+    result(str(verified.head or BEGIN))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.loading.cross_checks import AGENT_NAME
 from pallas_gateway.definitions import rules, store
@@ -292,7 +292,8 @@ class Definitions:
         present, others = await _present(sql, change)
         definition = change.make(present)
         if not definition.problems and _sources(definition.definition) not in checked:
-            raise _UndoneError(None)
+            await sql.rollback()
+            return None
         before = present.definition.get("agents", ())
         self._refuse(self._rules(change.name, definition, change.editor, before, others))
         owner = change.editor.gives_to or Owner(owner=present.owner, name=present.owner_name)
@@ -300,7 +301,8 @@ class Definitions:
             self._refuse(await self._without_place(sql, owner.owner, "owner"))
         is_same = definition.definition == present.definition and owner.owner == present.owner
         if is_same and not change.always:
-            raise _UndoneError(present)
+            await sql.rollback()
+            return present
         new = store.NewVersion(owner.owner, owner.name, change.editor.name, definition.definition)
         return await store.change(sql, present, new)
 
@@ -401,30 +403,21 @@ class Definitions:
         return await self._database.connections.read(work, share="services")
 
     async def _written[T](self, work: Callable[[AsyncConnection], Awaitable[T]], *, dry_run: bool) -> T:
+        """Run `work` in a transaction, which it may roll back."""
         self._database.refuse_unless_open()
 
-        async def counted(sql: AsyncConnection) -> T:
+        async def counted(sql: AsyncConnection) -> tuple[T, bool]:
             await store.count_change(sql)
             result = await work(sql)
             if dry_run:
-                raise _UndoneError(result)
-            return result
+                await sql.rollback()
+            return result, sql.in_transaction()
 
-        try:
-            async with self._writing:  # many changes at once would leave no moment for the writers of threads
-                result = await self._database.connections.write(counted, share="services")
-        except _UndoneError as undone:
-            return cast("T", undone.result)
-        self.on_change()
+        async with self._writing:  # many changes at once would leave no moment for the writers of threads
+            result, is_written = await self._database.connections.write(counted, share="services")
+        if is_written:
+            self.on_change()
         return result
-
-
-class _UndoneError(Exception):
-    """Ends a transaction so that nothing is written."""
-
-    def __init__(self, result: Any) -> None:
-        super().__init__()
-        self.result = result
 
 
 async def _found(sql: AsyncConnection, name: str) -> StoredAgent:

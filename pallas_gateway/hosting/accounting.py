@@ -12,18 +12,19 @@ from typing import TYPE_CHECKING, Any
 from mcp_types import TextContent
 
 from pallas_gateway.calls.call import Spent
+from pallas_gateway.calls.permit import NO_PERMIT, CallEnd
 from pallas_gateway.errors import AgentUnavailableError, CallFailedError, CallRefusedError
 from pallas_gateway.hosting.call_registry import CallOutcome, ListedCall, ToolTime
-from pallas_gateway.ledger.protocol import NO_PERMIT, REFUSED_BY_LEDGER, CallEnd, CallEntry, Decision
+from pallas_gateway.ledger.protocol import REFUSED_BY_LEDGER, CallEntry, Decision
 from pallas_gateway.ledger.usage import UsageKey, Used
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pallas_gateway.calls.call import Call, Reply, ToolUse, TurnUsage
+    from pallas_gateway.calls.permit import Outcome
     from pallas_gateway.errors import GatewayError
     from pallas_gateway.hosting.running_calls import RunningCalls
-    from pallas_gateway.ledger.protocol import Outcome
     from pallas_gateway.questions.asking import Questions
     from pallas_gateway.runtime.protocols import Instance
     from pallas_gateway.telemetry.metrics import Metrics

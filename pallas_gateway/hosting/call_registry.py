@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pallas_gateway.calls.call import Api
+    from pallas_gateway.calls.permit import Outcome
     from pallas_gateway.hosting.accounting import Account
-    from pallas_gateway.ledger.protocol import Outcome
 
 MOST_ENDED = 1000
 """Ended calls that are kept."""

@@ -8,18 +8,20 @@ from time import monotonic
 from typing import TYPE_CHECKING, override
 
 from pallas_gateway.audit.audit_log import AuditLog
+from pallas_gateway.calls.permit import CallEnd, Permit
 from pallas_gateway.errors import CallLimitedError
 from pallas_gateway.identity.caller import ANONYMOUS_NAME, Caller
-from pallas_gateway.ledger.protocol import CallEnd, Decision, Permit
+from pallas_gateway.ledger.protocol import Decision
 from pallas_gateway.ledger.refused_requests import FewLines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pallas_gateway.audit.chain import Entry
+    from pallas_gateway.calls.permit import Excess
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.model.deployment import GatewaySettings
-    from pallas_gateway.ledger.protocol import CallEntry, Excess, Ledger, UsedLimit
+    from pallas_gateway.ledger.protocol import CallEntry, Ledger, UsedLimit
     from pallas_gateway.telemetry.audit_state import AuditState
 
 

@@ -21,8 +21,9 @@ from pallas_gateway.ledger.rules import Exceeded, tightest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pallas_gateway.calls.permit import Excess
     from pallas_gateway.config.model.limits import RuleSettings
-    from pallas_gateway.ledger.protocol import CallEntry, Excess
+    from pallas_gateway.ledger.protocol import CallEntry
     from pallas_gateway.ledger.rules import Key, Rule, Rules, Scope
 
 MOST_COUNTERS = 10_000

@@ -5,17 +5,18 @@ from __future__ import annotations
 from time import monotonic, time
 from typing import TYPE_CHECKING, override
 
+from pallas_gateway.calls.permit import NO_PERMIT, Permit
 from pallas_gateway.config.model.limits import LimitsSettings
 from pallas_gateway.ledger.counters import Counters
-from pallas_gateway.ledger.protocol import NO_PERMIT, Permit
 from pallas_gateway.ledger.rules import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from pallas_gateway.calls.permit import CallEnd, Excess
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.ledger.counters import Lease
-    from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Decision, Excess, UsedLimit
+    from pallas_gateway.ledger.protocol import CallEntry, Decision, UsedLimit
     from pallas_gateway.telemetry.audit_state import AuditState
 
 

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pallas_gateway.calls.call import Api, Call
+    from pallas_gateway.calls.permit import Permit
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.telemetry.audit_state import AuditState
 
 type Action = Literal["call", "search", "copy"]
-type Outcome = Literal["ok", "error", "refused"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,25 +76,6 @@ class CallEntry:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnd:
-    """The end of an admitted call: `reason` is the stop reason, or why it failed; `tokens` are its own."""
-
-    outcome: Outcome
-    reason: str
-    seconds: float
-    tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Excess:
-    """A rule that a running call exceeds: the call ends before its next LLM turn."""
-
-    rule: str
-    sentence: str
-    retry_after_seconds: int
-
-
 class UsedLimit(NamedTuple):
     """What an account has used of one limit of a rule.
 
@@ -114,24 +95,6 @@ class UsedLimit(NamedTuple):
     reset_seconds: int | None
 
 
-class Permit:
-    """The admission of one call; this one counts nothing.
-
-    `is_charged`: a rule limits tokens, so each LLM turn is charged, and none begins before the answer is known.
-    """
-
-    is_charged = False
-
-    async def charge(self, tokens: int) -> Excess | None:
-        """Charge the tokens of one LLM turn to the account; 0 only asks. Return the rule that is exceeded."""
-        del tokens
-        return None
-
-    def end(self, end: CallEnd) -> None:
-        """Note the end of the call, once; its leases end."""
-
-
-NO_PERMIT = Permit()
 REFUSED_BY_LEDGER = frozenset({"limited", "audit_unavailable"})
 """Reasons of calls that `Ledger.begin` refuses."""
 

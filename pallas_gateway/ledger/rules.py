@@ -9,9 +9,9 @@ from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING, Literal
 
+from pallas_gateway.calls.permit import Excess
 from pallas_gateway.errors import CallLimitedError
 from pallas_gateway.identity.caller import is_of_address
-from pallas_gateway.ledger.protocol import Excess
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

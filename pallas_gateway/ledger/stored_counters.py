@@ -31,9 +31,10 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from pallas_gateway.calls.permit import Excess
     from pallas_gateway.database.connections import Database
     from pallas_gateway.ledger.counter_rows import LeaseRow, StoredCounter
-    from pallas_gateway.ledger.protocol import CallEntry, Excess, UsedLimit
+    from pallas_gateway.ledger.protocol import CallEntry, UsedLimit
     from pallas_gateway.ledger.rules import Exceeded, Rule, Rules
 
 MOST_AT_ONCE = 64

@@ -9,16 +9,18 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, override
 
+from pallas_gateway.calls.permit import Permit
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallLimitedError
-from pallas_gateway.ledger.protocol import Decision, Permit
+from pallas_gateway.ledger.protocol import Decision
 from pallas_gateway.ledger.rules import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pallas_gateway.calls.permit import CallEnd, Excess
     from pallas_gateway.config.model.deployment import GatewaySettings
-    from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Excess, Ledger, UsedLimit
+    from pallas_gateway.ledger.protocol import CallEntry, Ledger, UsedLimit
     from pallas_gateway.ledger.rules import Rule
     from pallas_gateway.ledger.stored_counters import StoredCounters
     from pallas_gateway.telemetry.audit_state import AuditState

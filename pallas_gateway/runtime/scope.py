@@ -15,22 +15,37 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pallas_gateway.questions.asking import NO_QUESTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
     from pallas_gateway.calls.assistant_stream import PeerCall
     from pallas_gateway.calls.call import Credentials
+    from pallas_gateway.calls.spending import Spending
     from pallas_gateway.errors import TokenExchangeError
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.questions.asking import Questions
     from pallas_gateway.runtime.protocols import Downstream, OnOperation
+    from pallas_gateway.runtime.tool_run import ToolRun
 
     class OnTrouble(Protocol):
         """Receives an error of a server."""
 
         def __call__(self, server: str, *, is_outdated: bool) -> object:
             """Handle it; see `Operations`."""
+
+    class Turns(Protocol):
+        """The `turn_meter.TurnMeter` of a call."""
+
+        spending: Spending
+        tool_failures: dict[str, str]
+
+        @property
+        def journal(self) -> object:
+            """The `journal.Journal`, or None."""
+
+        async def run(self, llm: Any, arguments: Sequence[Any], run: Callable[[], Awaitable[Any]]) -> Any:
+            """Run a turn and count it."""
 
     type Connect = Callable[[MCPAggregator], Awaitable[None]]
 
@@ -80,8 +95,8 @@ class CallScope:
         questions: of the call, for its caller.
         served: the name of the agent that was called, in its own module.
         servers: the names of all servers of the hosted agent.
-        turns: the `turn_meter.TurnMeter` of the call, with its journal; None outside of calls.
-        tool_run: the `journal.ToolRun` of the running tool call.
+        turns: of the call; None outside of calls.
+        tool_run: the running tool call, if the journal records it.
         peer_call: the running tool call; notifications of a peer arrive in its context.
     """
 
@@ -93,16 +108,15 @@ class CallScope:
     operations: Operations | None = None
     questions: Questions = NO_QUESTIONS
     served: str | None = None
-    turns: Any = None
+    turns: Turns | None = None
     # One tool call
-    tool_run: Any = None
+    tool_run: ToolRun | None = None
     peer_call: PeerCall | None = None
 
     @property
     def tool_failures(self) -> dict[str, str]:
         """Kinds of the errors of the call's tool calls, by their ids."""
-        failures: dict[str, str] = self.turns.tool_failures if self.turns is not None else {}
-        return failures
+        return self.turns.tool_failures if self.turns is not None else {}
 
 
 current_scope: ContextVar[CallScope] = ContextVar("pallas_call_scope", default=CallScope())  # noqa: B039  frozen

@@ -20,6 +20,7 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.hosting.running_calls import RunningCalls
 from pallas_gateway.ledger.audited_ledger import audited
+from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.mcp_server.mcp_servers import McpServers
 from pallas_gateway.serving import certificates
 from pallas_gateway.serving.hypercorn_server import check_tls
@@ -139,9 +140,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
 
 def _running_calls(configuration: Configuration, closing: ExitStack, stdout: int) -> RunningCalls:
     """Return the calls of the only process, with their ledger and its audit log, which is closed after them."""
-    running = RunningCalls()
-    running.ledger = closing.enter_context(audited(running.ledger, configuration, stdout))
-    return running
+    return RunningCalls(ledger=closing.enter_context(audited(OwnLedger(), configuration, stdout)))
 
 
 async def _stored_agents(gateway: Gateway) -> StoredAgents | None:

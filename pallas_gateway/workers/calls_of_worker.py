@@ -7,8 +7,9 @@ from dataclasses import astuple, dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.calls.permit import CallEnd
 from pallas_gateway.errors import CallLimitedError, GatewayError
-from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Decision
+from pallas_gateway.ledger.protocol import CallEntry, Decision
 from pallas_gateway.workers.ledger_rows import (
     ADMITTED,
     ASK_USED,
@@ -25,7 +26,8 @@ from pallas_gateway.workers.ledger_rows import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pallas_gateway.ledger.protocol import Ledger, Permit
+    from pallas_gateway.calls.permit import Permit
+    from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.workers.ledger_rows import LedgerRows, Row
 

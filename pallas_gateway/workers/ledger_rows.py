@@ -12,7 +12,8 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.ledger.protocol import CallEnd, CallEntry
+from pallas_gateway.calls.permit import CallEnd
+from pallas_gateway.ledger.protocol import CallEntry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,9 @@ import logging
 from itertools import count
 from typing import TYPE_CHECKING, override
 
+from pallas_gateway.calls.permit import NO_PERMIT, CallEnd, Excess, Permit
 from pallas_gateway.errors import AgentUnavailableError, CallLimitedError, CallRefusedError
-from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd, Excess, Permit, UsedLimit
+from pallas_gateway.ledger.protocol import UsedLimit
 from pallas_gateway.telemetry.audit_state import AuditState
 from pallas_gateway.workers.ledger_rows import (
     ASK_USED,

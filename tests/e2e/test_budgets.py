@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, override
 import pytest
 from openai import AsyncOpenAI
 
+from pallas_gateway.calls.permit import Excess, Permit
 from pallas_gateway.ledger.own_ledger import OwnLedger
-from pallas_gateway.ledger.protocol import Excess, Permit
 from tests.support.calling import ask
 from tests.support.gateway import Agent, until_idle
 from tests.support.guarded import static_key

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, override
 
 import pytest
 
+from pallas_gateway.calls.permit import CallEnd, Permit
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.errors import CallLimitedError, CallRefusedError
 from pallas_gateway.ledger.own_ledger import OwnLedger
-from pallas_gateway.ledger.protocol import CallEnd, CallEntry, Permit
+from pallas_gateway.ledger.protocol import CallEntry
 from tests.support.stored_threads import services
 from tests.support.waiting import eventually
 
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
 
+    from pallas_gateway.calls.permit import Excess
     from pallas_gateway.hosting.stored_services import StoredServices
-    from pallas_gateway.ledger.protocol import Decision, Excess
+    from pallas_gateway.ledger.protocol import Decision
     from pallas_gateway.ledger.stored_ledger import StoredLedger
 
 ENDED = CallEnd("ok", "endTurn", 0.1, 5)

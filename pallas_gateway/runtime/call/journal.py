@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fast_agent.constants import should_parallelize_tool_calls
@@ -22,9 +22,10 @@ from pydantic import ValidationError
 from pallas_gateway.calls.questions import Answer
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.runtime.scope import current_scope, entered
+from pallas_gateway.runtime.tool_run import OF_SERVER, ToolRun
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 
     from pallas_gateway.calls.questions import Question
     from pallas_gateway.calls.spending import Spending
@@ -36,7 +37,6 @@ LONGEST_CHECKPOINT = 47_000
 """Characters; the sealed state is a third longer, and below 64 KB."""
 _PACKED_AT_ONCE = 16 * 1024
 _VERSION = 2
-_INPUT = "input "
 _LOST = (
     "The gateway was restarted while this tool ran, so its result is not known: it may or may not have done its work. "
     "It was not run again."
@@ -47,60 +47,16 @@ _LOST_QUESTION = (
 )
 
 
-@dataclass
-class ToolRun:
-    """One tool call.
-
-    Attributes:
-        result: None until it ends.
-        input_required: what its server requires before it goes on, in 2026-07-28.
-        repeats: `input_required` was recorded by another process and takes the place of the first request.
-        questions: ids of those that can be put again, by what they are about.
-        answers: to these questions.
-        asked_under: the policy by which its approval is asked for; None if it is not.
-        texts: that another process had for the model, to be read in the result.
-        is_refused: the gateway has not run it.
-    """
-
-    result: CallToolResult | None = None
-    input_required: InputRequiredResult | None = None
-    repeats: bool = False
-    questions: dict[str, str] = field(default_factory=dict)
-    answers: dict[str, Answer] = field(default_factory=dict)
-    asked_under: Sequence[str] | None = None
-    texts: Sequence[str] = ()
-    is_refused: bool = False
-
-    @property
-    def can_be_repeated(self) -> bool:
-        """Return whether the tool waits for questions that can be put again: then nothing of it runs meanwhile."""
-        return bool(self.questions.keys() - self.answers.keys())
-
-    def require(self, required: InputRequiredResult | None) -> None:
-        """Take what the server requires now; the questions of its earlier answer are over."""
-        self.input_required = required
-        for about in [one for one in self.questions if one.startswith(_INPUT)]:
-            del self.questions[about]
-            self.answers.pop(about, None)
-
-    async def ask(self, about: str, question: Question) -> Answer:
-        """Put a question of this tool call to the caller, unless its answer was recorded."""
-        if (known := self.answers.get(about)) is not None:
-            return known
-        id_ = self.questions.setdefault(about, question.id)
-        self.answers[about] = answer = await current_scope.get().questions.ask(replace(question, id=id_))
-        return answer
-
-
 async def ask_in_tool(about: str, question: Question) -> Answer:
     """Put a question to the caller that can be put again if the call is resumed: `about` is unique in its tool call."""
-    run: ToolRun | None = current_scope.get().tool_run
-    return await (run.ask(about, question) if run is not None else current_scope.get().questions.ask(question))
+    scope = current_scope.get()
+    run, questions = scope.tool_run, scope.questions
+    return await (run.ask(about, question, questions) if run is not None else questions.ask(question))
 
 
 def is_required(key: object) -> bool:
     """Return whether the server requires the answer to the question `key` for the current tool call (2026-07-28)."""
-    run: ToolRun | None = current_scope.get().tool_run
+    run = current_scope.get().tool_run
     return run is not None and run.input_required is not None and key in (run.input_required.input_requests or {})
 
 
@@ -113,11 +69,10 @@ async def ask_for_server(key: object, tool_calls: Callable[[], Collection[str]],
         question: to put.
     """
     scope = current_scope.get()
-    run: ToolRun | None = scope.tool_run
-    journal: Journal | None = scope.turns.journal if scope.turns is not None else None
+    run = scope.tool_run
     if run is not None and is_required(key):
-        return await run.ask(f"{_INPUT}{key}", question)
-    if journal is not None:
+        return await run.ask(f"{OF_SERVER}{key}", question, scope.questions)
+    if (journal := _journal()) is not None:
         journal.note_unrepeatable(question.id, tool_calls())
     return await scope.questions.ask(question)
 
@@ -245,9 +200,13 @@ async def run_in_journal(
 
 def journal_of(agent: object) -> Journal | None:
     """The journal of the call, if this agent is the one whose course it records."""
-    turns = current_scope.get().turns
-    journal: Journal | None = turns.journal if turns is not None else None
+    journal = _journal()
     return journal if journal is not None and journal.agent is agent else None
+
+
+def _journal() -> Journal | None:
+    turns = current_scope.get().turns
+    return turns.journal if turns is not None and isinstance(turns.journal, Journal) else None
 
 
 def _document(run: ToolRun, *, waits: bool) -> Mapping[str, Any]:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Spent
     from pallas_gateway.calls.spending import Spending
+    from pallas_gateway.runtime.call.journal import Journal
 
 CHARACTERS_OF_A_TOKEN = 4
 _NOT_ASKED = "pallas-not-asked"
@@ -45,11 +46,11 @@ class _Turn:
 
 
 class TurnMeter:
-    """The turns of one call; `journal` is the `journal.Journal` that records them, if there is one."""
+    """The turns of one call; `journal` records them, if there is one."""
 
     def __init__(self, spending: Spending, spent: Spent) -> None:
         self.spending = spending
-        self.journal: Any = None
+        self.journal: Journal | None = None
         self.tool_failures: dict[str, str] = {}  # kinds of the errors of tool calls, by their ids
         self._spent = spent
         self._running: list[_Turn] = []

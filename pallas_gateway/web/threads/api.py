@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from pallas_gateway.calls.permit import CallEnd
 from pallas_gateway.errors import STOPPING, GatewayError
 from pallas_gateway.hosting.answering import IncomingCall, serve_call
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.identity.grants import NOTHING
-from pallas_gateway.ledger.protocol import CallEnd, CallEntry
+from pallas_gateway.ledger.protocol import CallEntry
 from pallas_gateway.questions.elsewhere import NOT_THERE_KEY
 from pallas_gateway.threads.records import ThreadNotFoundError
 from pallas_gateway.web import access, refusals

@@ -101,7 +101,7 @@ test('the label of a link may hold brackets, and ends where they are closed', ()
 });
 
 test('the cost of hostile text grows no faster than the text', () => {
-  const hostile = ['*', '_', '`', '[', '![', '**a', '`a``b', '> ', '- ', '|', '\\', '<', 'https://', '[a](', '~~', '1. ', '  - a\n', '```\n', '*a_'];
+  const hostile = ['*', '_', '`', '[', '![', '**a', '`a``b', '> ', '- ', '|', '\\', '<', 'https://', '[a](', '~~', '1. ', '  - a\n', '```\n', '*a_', 'a\n', '\u0001\n'];
   const cost = (text) => {
     const began = process.cpuUsage().user;
     parse(text);

@@ -122,8 +122,9 @@ def test_files_are_verified_in_order_compressed_ones_too(tmp_path: Path) -> None
     old.write_bytes(gzip.compress(b"".join(line + b"\n" for line in CHAIN[:5])))
     new.write_bytes(b"".join(line + b"\n" for line in CHAIN[5:]))
 
-    assert verify([old, new], HEADS) == (HEADS[-1], [])
-    assert [str(one) for one in verify([new, old])[1]] == [
+    whole = verify([old, new], HEADS)
+    assert (whole.head, whole.findings) == (HEADS[-1], [])
+    assert [str(one) for one in verify([new, old]).findings] == [
         f"{new}:1: lines 1 to 5 are missing: name the files before, or a kept head: --expect 5:HASH",
         f"{old}:1: a new chain begins after line 12",
     ]
@@ -133,10 +134,10 @@ def test_a_huge_line_takes_no_memory(tmp_path: Path) -> None:
     file = tmp_path / "audit.log"
     file.write_bytes(CHAIN[0] + b"\n" + b"x" * 10_000_000 + b"\n" + CHAIN[1] + b"\n")
 
-    head, found = verify([file])
+    verified = verify([file])
 
-    assert head == HEADS[2]
-    assert [one.place for one in found] == [f"{file}:2"]
+    assert verified.head == HEADS[2]
+    assert [one.place for one in verified.findings] == [f"{file}:2"]
 
 
 @pytest.mark.parametrize("lines", [[b""], [b"\0"], [*CHAIN, b"\0"]])
@@ -144,11 +145,11 @@ def test_a_file_with_a_finding_in_each_line_takes_no_memory(tmp_path: Path, line
     file = tmp_path / "audit.log"
     file.write_bytes(b"".join(line + b"\n" for line in lines) + b"\n\0\n" * MOST_FINDINGS)
 
-    _, found = verify([file])
+    verified = verify([file])
 
-    assert len(found) == MOST_FINDINGS
-    assert len(found) + found.left_out == 2 * MOST_FINDINGS + 1
-    assert found.faults >= MOST_FINDINGS
+    assert len(verified.findings) == MOST_FINDINGS
+    assert verified.left_out == MOST_FINDINGS + 1
+    assert verified.faults >= MOST_FINDINGS
 
 
 @st.composite

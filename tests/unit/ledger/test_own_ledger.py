@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from pallas_gateway.calls.permit import NO_PERMIT, CallEnd
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.errors import CallLimitedError
 from pallas_gateway.ledger.own_ledger import OwnLedger
-from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd, CallEntry
+from pallas_gateway.ledger.protocol import CallEntry
 
 ENDED = CallEnd("ok", "endTurn", 0.1, 5)
 

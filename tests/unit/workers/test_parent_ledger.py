@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, override
 
 import pytest
 
+from pallas_gateway.calls.permit import NO_PERMIT, CallEnd, Excess, Permit
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.errors import AgentUnavailableError, CallLimitedError, CallRefusedError, GatewayError
-from pallas_gateway.ledger.protocol import NO_PERMIT, CallEnd, CallEntry, Decision, Excess, Permit, UsedLimit
+from pallas_gateway.ledger.protocol import CallEntry, Decision, UsedLimit
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.workers.calls_of_worker import CallsOfWorker
 from pallas_gateway.workers.ledger_rows import LONGEST_FACT, LedgerRows

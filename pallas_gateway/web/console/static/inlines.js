@@ -84,9 +84,8 @@ class InlineReader {
   }
 
   lineEnd() {
-    const children = this.stack[this.stack.length - 1].children;
-    const last = children[children.length - 1];
-    if (typeof last !== 'string' || !last.endsWith('  ')) return false;
+    // Of the text, not of what was read: a string that grows is copied each time that its end is looked at.
+    if (!this.text.startsWith('  ', this.at - 2)) return false;
     this.add({ type: 'break' });
     this.at += 1;
     return true;

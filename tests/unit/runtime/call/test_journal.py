@@ -51,7 +51,9 @@ async def test_only_tools_that_have_run_are_counted_when_they_are_played() -> No
         for id_ in ("ran", "refused"):
 
             async def run(id_: str = id_) -> CallToolResult:
-                current_scope.get().tool_run.is_refused = id_ == "refused"
+                tool_run = current_scope.get().tool_run
+                assert tool_run is not None
+                tool_run.is_refused = id_ == "refused"
                 return CallToolResult(content=[])
 
             await journal.run(id_, run, lambda id_=id_: counted.append(id_))  # type: ignore[misc]
