@@ -99,6 +99,7 @@ PROGRAMS = {
     "python-sdk-1": _environment("older_sdk"),
     "registry-clients": _environment("registry_clients"),
     "llama.cpp": _environment("model_server"),
+    "release-0.1.0": _environment("release_0_1_0"),  # its Python is missing in a clone without the commit
 }
 
 
