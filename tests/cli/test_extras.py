@@ -75,6 +75,7 @@ def test_a_database_without_its_packages_is_a_problem_among_the_others(
     ]
 
 
+@pytest.mark.whole("cli/test_extras.py::test_a_database_without_its_packages_is_a_problem_among_the_others")
 def test_check_online_tries_no_database_without_its_packages(tmp_path: Path) -> None:
     write_project(tmp_path, {"echo": Agent()}, gateway={"database": "sqlite:///threads.db"})
     with started(

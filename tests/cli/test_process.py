@@ -55,7 +55,11 @@ def test_a_hangup_ends_the_other_commands(tmp_path: Path) -> None:
         assert program.end(READY_SECONDS).code == -signal.SIGHUP
 
 
-@pytest.mark.parametrize("streams", [[1], [2], [0, 1, 2]], ids=["stdout", "stderr", "all"])
+@pytest.mark.parametrize(
+    "streams",
+    [pytest.param([1], marks=pytest.mark.whole), pytest.param([2], marks=pytest.mark.whole), [0, 1, 2]],
+    ids=["stdout", "stderr", "all"],
+)
 async def test_a_gateway_without_standard_streams_serves(streams: list[int], tmp_path: Path) -> None:
     project, log = write_project(tmp_path / "project", {"echo": Agent()}), tmp_path / "log"
     command = ("-c", WITHOUT_STREAMS.format(streams=streams))

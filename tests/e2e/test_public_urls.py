@@ -85,7 +85,7 @@ class Setting:
 SETTINGS = [
     Setting(tls=False, public_url=PUBLIC, per_port=False),
     Setting(tls=True, public_url=None, per_port=False),
-    Setting(tls=True, public_url=PUBLIC, per_port=True),
+    pytest.param(Setting(tls=True, public_url=PUBLIC, per_port=True), marks=pytest.mark.whole),
 ]
 
 
