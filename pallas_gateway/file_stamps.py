@@ -1,20 +1,22 @@
-"""Files of a project: stamps that show changes, the project's loaded modules, and the files of a failed import."""
+"""Files of a project: stamps that show changes, its Python files, and the modules that were loaded from them."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import sys
-from functools import lru_cache, partial
+import sysconfig
+from collections import deque
 from pathlib import Path
-from traceback import walk_tb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
-_INSTALLED = tuple(f"{os.sep}{folder}{os.sep}" for folder in ("site-packages", "dist-packages"))
-_OURS = "pallas_gateway"
+MOST_FOLDERS = 1_000
+"""The number of folders of a project in which Python files are looked for."""
+_LIBRARIES = (Path(__file__).parent, Path(sysconfig.get_path("stdlib")))
+_FOLDERS_OF_LIBRARIES = {"site-packages", "dist-packages", "node_modules", "__pycache__"}
 
 type Stamp = tuple[int, int, int] | None
 type Files = Mapping[Path, Stamp]
@@ -49,65 +51,54 @@ def project_folders(folder: Path | None) -> list[Path]:
     return [*dict.fromkeys((Path.cwd(), *([folder.absolute()] if folder is not None else ())))]
 
 
-def files_of_failure(module_name: str, error: BaseException, folder: Path | None) -> set[Path]:
-    """The files where the module is or should be, and the project's files in the traceback of its failed start."""
-    return {*_places(module_name, folder), *_in_traceback(error, folder)}
+def python_files(folder: Path | None) -> Iterator[Path]:
+    """Yield the Python files below the project's folders, without those of libraries.
+
+    At most `MOST_FOLDERS` folders are read; those near the top come first.
+    """
+    pending, seen = deque(project_folders(folder)), set[tuple[int, int]]()
+    while pending and len(seen) < MOST_FOLDERS:
+        place = pending.popleft()
+        try:
+            status, entries = place.stat(), list(os.scandir(place))
+        except OSError:  # no folder, or one that may not be read
+            continue
+        identity = status.st_dev, status.st_ino  # a link may lead back
+        if identity in seen or place in _LIBRARIES or any(one.name == "pyvenv.cfg" for one in entries):
+            continue
+        seen.add(identity)
+        for one in entries:
+            if one.name.endswith(".py"):
+                yield Path(one.path)
+            elif not _is_of_libraries(one.name) and not one.is_file(follow_symlinks=False):
+                pending.append(Path(one.path))
 
 
-def loaded_with(module_name: str, folder: Path | None, names: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """Yield the loaded ones of `names` that are in the module's own package or in a folder of the project."""
-    belongs = belongs_with(module_name, folder)
-    for name in names:
-        file: Any = getattr(sys.modules.get(name), "__file__", None)
-        if belongs(name, file):
-            yield name, Path(file)
+def loaded_modules(folder: Path | None) -> list[str]:
+    """The names of the loaded modules and packages below the project's folders, without libraries."""
+    folders = [os.path.join(place, "") for place in project_folders(folder)]  # noqa: PTH118  ends with a separator
+    libraries = tuple(f"{place}{os.sep}" for place in _LIBRARIES)
+    names = []
+    for name, module in list(sys.modules.items()):  # a copy, because other threads import
+        # A package without `__init__.py` has a folder only.
+        file: object = getattr(module, "__file__", None) or next(iter(getattr(module, "__path__", None) or ()), None)
+        if name == "__main__" or not isinstance(file, str) or (path := os.path.normpath(file)).startswith(libraries):
+            continue
+        inner = [path.removeprefix(place) for place in folders if path.startswith(place)]
+        if any(not any(map(_is_of_libraries, Path(one).parts)) for one in inner):
+            names.append(name)
+    return names
 
 
-def belongs_with(module_name: str, folder: Path | None) -> Callable[[str, object], bool]:
-    """Return a predicate (name, file) for modules of the module's own package or in a folder of the project."""
-    package = module_name.rpartition(".")[0]
-    inside_package = f"{package}."
-    is_of_the_project = _project_files(folder)
-
-    def belongs(name: str, file: object) -> bool:
-        if not isinstance(file, str) or name == "__main__":
-            return False
-        if package and (name == package or name.startswith(inside_package)):
-            return True
-        return is_of_the_project(file) and name.partition(".")[0] != _OURS
-
-    return belongs
+def _is_of_libraries(name: str) -> bool:
+    return name.startswith(".") or name in _FOLDERS_OF_LIBRARIES
 
 
-def _places(module_name: str, folder: Path | None) -> Iterator[Path]:
+def possible_files(module_name: str, folder: Path | None) -> Iterator[Path]:
+    """Yield the files that a module may have, whether they exist or not."""
     package, _, leaf = module_name.rpartition(".")
     folders = [place.joinpath(*package.split(".")) for place in project_folders(folder)]
     folders += [Path(place) for place in getattr(sys.modules.get(package), "__path__", ())]
     for place in folders:
         yield place / f"{leaf}.py"
         yield place / leaf / "__init__.py"
-
-
-def _in_traceback(error: BaseException, folder: Path | None) -> Iterator[Path]:
-    """The project's files in a traceback; a file with a syntax error is in no frame of it."""
-    is_of_the_project = _project_files(folder)
-    cause: BaseException | None = error
-    while cause is not None:
-        names = [frame.f_code.co_filename for frame, _ in walk_tb(cause.__traceback__)]
-        if isinstance(cause, SyntaxError) and cause.filename:
-            names.append(cause.filename)
-        yield from (Path(name) for name in names if is_of_the_project(name))
-        cause = cause.__cause__ or cause.__context__
-
-
-def _project_files(folder: Path | None) -> Callable[[str], bool]:
-    """Return a predicate for names of project files. It compares strings: a failed start checks every loaded module."""
-    inside = tuple(os.path.join(place, "") for place in project_folders(folder))  # noqa: PTH118  ends with a separator
-
-    return partial(_is_inside, inside)
-
-
-@lru_cache(maxsize=16_384)  # the modules of each package of agents are compared
-def _is_inside(folders: tuple[str, ...], name: str) -> bool:
-    path = os.path.normpath(name)
-    return path.startswith(folders) and not any(folder in path for folder in _INSTALLED)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway import changes
 from pallas_gateway.changes.change import FAST_PATH, LOADED, REPAIR, EachClass, Loaded, Name
 from pallas_gateway.changes.names import incompatible, installed, is_loaded, misfit, places, replace
-from pallas_gateway.changes.versions import GONE, SETTINGS, TESTED
+from pallas_gateway.changes.versions import SETTINGS, TESTED
 from pallas_gateway.config.problems import ConfigurationError, Problem, did_you_mean
 from pallas_gateway.errors import PlatformError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from types import ModuleType
 
-    from pallas_gateway.changes.change import Change, Replaced, When
+    from pallas_gateway.changes.change import Change, Kind, Replaced, When
 
 CHANGES = "PALLAS_CHANGES"
 """Names changes that are switched off, each with `-` before it and commas between them."""
@@ -86,7 +86,7 @@ class Registered:
 
     def _decided(self) -> bool:
         change = self.change
-        if change.name in _switched_off() or (change.kind is FAST_PATH and ALL in _switched_off()):
+        if _is_switched_off(change.name, change.kind):
             level = logging.INFO if change.kind is FAST_PATH else logging.WARNING
             self._note_off(level, _SWITCHED_OFF)
             return False
@@ -194,7 +194,7 @@ class Registry:
             misfit: why it cannot be made here, a clause.
         """
         if name not in self._settings:
-            is_switched_off = bool(_switched_off() & {name, ALL})
+            is_switched_off = _is_switched_off(name, FAST_PATH)
             self._settings[name] = not is_switched_off and misfit is None
             if is_switched_off:
                 _note_off(logging.INFO, name, _SWITCHED_OFF)
@@ -205,8 +205,10 @@ class Registry:
     def check_switches(self) -> None:
         """Check the values of `PALLAS_CHANGES` and `PALLAS_FAST_PATHS`.
 
+        Names of no change, as of those that an earlier release had, are one warning.
+
         Raises:
-            ConfigurationError: one of them names an unknown change.
+            ConfigurationError: `PALLAS_CHANGES` has a name without `-` before it.
         """
         fast_paths = [name for name, one in self.changes.items() if one.change.kind is FAST_PATH] + [*SETTINGS]
         problems = [
@@ -214,18 +216,13 @@ class Registry:
             for part in _parts(CHANGES)
             if not part.startswith("-")
         ]
-        for variable, kind, names, others in (
-            (CHANGES, "change", [*self.changes, *SETTINGS], ()),
-            (FAST_PATHS, "fast path", fast_paths, (ALL,)),
-        ):
-            given = {part.removeprefix("-") if variable == CHANGES else part for part in _parts(variable)}
-            unknown = sorted(given - {*names, *GONE, *others})
-            if unknown:
-                missing = ", ".join(f"no {kind} '{one}'{did_you_mean(one, names)}" for one in unknown)
-                known = ", ".join(sorted(names)) + "".join(f", and '{one}' for all" for one in others)
-                problems.append(Problem(variable, None, "", f"{missing}; known are {known}"))
         if problems:
             raise ConfigurationError(problems)
+        given = [(CHANGES, part.removeprefix("-"), [*self.changes, *SETTINGS]) for part in _parts(CHANGES)]
+        given += [(FAST_PATHS, part, [*fast_paths, ALL]) for part in _parts(FAST_PATHS)]
+        unknown = [f"{name} in {where}{did_you_mean(name, known)}" for where, name, known in given if name not in known]
+        if unknown:
+            _log.warning("unknown changes", extra={"names": ", ".join(unknown)})
 
     async def settled(self) -> None:
         """Wait for what the changes do in the background before an agent has started."""
@@ -331,5 +328,5 @@ def _parts(variable: str) -> list[str]:
     return [name for part in os.environ.get(variable, "").split(",") if (name := part.strip())]
 
 
-def _switched_off() -> set[str]:
-    return {*(part.removeprefix("-") for part in _parts(CHANGES) if part.startswith("-")), *_parts(FAST_PATHS)}
+def _is_switched_off(name: str, kind: Kind) -> bool:
+    return f"-{name}" in _parts(CHANGES) or (kind is FAST_PATH and not {name, ALL}.isdisjoint(_parts(FAST_PATHS)))

@@ -1,4 +1,4 @@
-"""The versions of libraries with which the fast paths were tested, and the names of changes that are gone."""
+"""The versions of libraries with which the fast paths were tested, and the names of settings."""
 
 TESTED = {
     "aiohttp": "3.14.4",
@@ -13,7 +13,3 @@ TESTED = {
 """Those of requirements.lock; a test compares them."""
 SETTINGS = ("event_loop", "garbage_collection", "kept_memory")
 """Settings of the process (`serving/process.py`), which are switched like fast paths."""
-GONE = frozenset(
-    {"anthropic_types", "openai_imports", "openai_runs", "openai_types", "request_params", "stateless_servers"}
-)
-"""Changes of earlier releases: an environment that switches them off is still accepted."""

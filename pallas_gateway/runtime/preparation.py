@@ -14,7 +14,7 @@ def prepare() -> None:
 
     Raises:
         PlatformError: the installed fast-agent lacks a name that the gateway relies on; the message has it.
-        ConfigurationError: `PALLAS_CHANGES` or `PALLAS_FAST_PATHS` names an unknown change.
+        ConfigurationError: `PALLAS_CHANGES` has a name without `-` before it.
     """
     global _prepared  # noqa: PLW0603  libraries are changed for the whole process
     if _prepared:

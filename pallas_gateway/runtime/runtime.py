@@ -157,7 +157,7 @@ class FastAgentRuntime:
             why = _start_failure(spec, error, blamed)
             places = () if blamed else _blamed_keys(spec, error, why)
             failure = AgentStartError(why, places=places, settings=blamed)
-            self._factory.start_failed(spec, failure, error)
+            self._factory.start_failed(spec, failure)
             raise failure from error
 
     async def _enter(self, fast: FastAgent, spec: AgentSpec, entered: _Entered) -> StartedAgent:

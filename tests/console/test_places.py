@@ -11,10 +11,11 @@ from playwright.async_api import expect
 
 from pallas_gateway.config.loading.loader import Overrides
 from tests.deploy.ingress import caddy_below, nginx_below, place
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.commands import started
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
-from tests.support.scripted_llm import hang, scripted_llm
+from tests.support.scripted_llm import hang, scripted_llm, stream
 from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
@@ -52,6 +53,31 @@ async def test_it_works_below_a_path_with_tls(ingress: Below, tmp_path: Path, pa
             await page.goto(f"{at.url}/pallas/")
             assert page.url == f"{at.url}/pallas/console/"
             await shows_echo(page)
+
+
+async def test_with_tls_of_the_gateway_six_connections_are_enough(tmp_path: Path, pages: Pages) -> None:
+    write_certificate(tmp_path)
+    gate = Gate()
+    async with scripted_llm(lambda _: stream(["Some words. ", "The end."], gate)) as llm:
+        gateway = {"tls": {key: f"../{name}" for key, name in TLS_FILES.items()}}
+        project = write_project(
+            tmp_path / "project", {"echo": Agent(), "other": Agent()}, llm_url=llm.base_url, gateway=gateway
+        )
+        async with running(project) as served:
+            url = served.base_url.replace("http:", "https:")
+            chats = await pages.open(url, "#/compare/echo/other", ignore_https_errors=True)
+            await chats.get_by_role("textbox", name="Message").fill("go on")
+            await chats.get_by_role("button", name="Send", exact=True).click()
+            await expect(chats.get_by_role("log").get_by_text("Some words.")).to_have_count(2)
+            calls = await pages.another(chats.context, url, "#/calls")
+            rows = calls.get_by_role("table", name="Running calls").locator("tbody").get_by_role("row")
+            await expect(rows).to_have_count(2)
+            spoken = "performance.getEntriesByType('navigation')[0].nextHopProtocol"
+            assert await calls.evaluate(spoken) == "http/1.1"
+            gate.open()
+            await expect(calls.get_by_text("No call is running.")).to_be_visible()
+            await expect(chats.get_by_role("button", name="Inspect")).to_have_count(2)
+            await calls.close()  # it asks for calls, which it does not get from a gateway that stops
 
 
 async def test_per_port_it_is_on_the_registrys_port(tmp_path: Path, pages: Pages) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.calling import ask
+from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import tool_params
 from tests.support.gateway import Agent, Running, running, until_idle, write_project
 from tests.support.guarded import STATIC_KEY, static_key
@@ -124,11 +125,28 @@ async def test_clients_that_leave_before_they_are_accepted_leave_no_error_in_the
     assert [record.message for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_a_connection_becomes_no_http2_after_its_first_request(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [0, 1])
+async def test_http2_with_prior_knowledge_is_refused_in_words(before: int, tmp_path: Path) -> None:
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000")
     async with running(write_project(tmp_path, {"solo": Agent()})) as served, connection(served) as (reader, writer):
-        writer.write(GET + b"\r\n" + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000"))
-        assert [await status_of(reader) for _ in range(3)] == [200, 404, 400]
-        assert await reader.read() == b""
+        writer.write((GET + b"\r\n") * before + preface)
+        assert [await status_of(reader) for _ in range(before)] == [200] * before
+        said = (await reader.read()).decode()
+    assert said.startswith("HTTP/1.1 400 ")
+    assert said.endswith("\r\n\r\nThis server speaks HTTP/1.1 only. Use HTTP/1.1, or an ingress that speaks HTTP/2.\n")
+
+
+async def test_a_tls_client_that_offers_http2_gets_http1(tmp_path: Path) -> None:
+    client = write_certificate(tmp_path)
+    client.set_alpn_protocols(["h2", "http/1.1"])
+    tls = {key: f"../{name}" for key, name in TLS_FILES.items()}
+    async with running(write_project(tmp_path / "project", {"solo": Agent()}, gateway={"tls": tls})) as served:
+        port = served.gateway.addresses.registry_port
+        reader, writer = await asyncio.open_connection(HOST, port, ssl=client)
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+        writer.write(GET + b"\r\n")
+        assert await status_of(reader) == 200
+        writer.close()
 
 
 async def test_a_half_sent_head_is_waited_for_only_so_long(tmp_path: Path, limits: Limits) -> None:

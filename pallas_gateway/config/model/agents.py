@@ -95,7 +95,7 @@ or `card` must name them in its own `servers` as well."""
 
     watch: tuple[Text, ...] = ()
     """Other files that the agent reads, such as prompts: paths or patterns (`prompts/**/*.md`), relative to this \
-file. A reload starts the agent again if one of them changed. Modules that it imports are known."""
+file. A reload starts the agent again if one of them changed. Python files below the project are known."""
 
     port: Port | None = None
     """The agent's own port; required with `--per-port` and `--agent`. Otherwise it is only part of the address by \

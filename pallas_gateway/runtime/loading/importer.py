@@ -19,10 +19,17 @@ from pydantic import ValidationError
 from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.daemon_threads import begin
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.file_stamps import files_of_failure, forget_compiled, have_changed, project_folders, stamps
+from pallas_gateway.file_stamps import (
+    forget_compiled,
+    have_changed,
+    loaded_modules,
+    possible_files,
+    project_folders,
+    python_files,
+    stamps,
+)
 from pallas_gateway.limits import RuntimeLimits
 from pallas_gateway.runtime.failures import what_is_invalid
-from pallas_gateway.runtime.loading.module_graph import ProjectModules
 from pallas_gateway.telemetry.redaction import shortened
 
 if TYPE_CHECKING:
@@ -48,7 +55,11 @@ class _Loading:
 
 
 class Imports:
-    """Imports modules, usually one at a time: FastAgent's constructor replaces a global while it reads its file."""
+    """Imports modules, usually one at a time: FastAgent's constructor replaces a global while it reads its file.
+
+    Once a Python file of the project has changed, the next import reads all modules of the project again. Agents that
+    run keep the modules that they have.
+    """
 
     def __init__(
         self,
@@ -69,8 +80,8 @@ class Imports:
         self._on_slow_import = on_slow_import or _log_slow_import
         self._settings_files = tuple(settings_files)
         self._folder = folder
-        self._settings_read: dict[str, Files] = {}
-        self._project = ProjectModules(folder)
+        self._project: Files = {}  # its Python files, as they were before the last import
+        self._read: dict[str, Files] = {}  # by module: other files that its import may have read
         self._turn = asyncio.Lock()
         self._running: dict[str, _Loading] = {}
         self._files: WeakKeyDictionary[FastAgent, Files] = WeakKeyDictionary()
@@ -80,10 +91,9 @@ class Imports:
 
         Args:
             module_name: dotted.
-            watched: files that the import may read; when one changes, the module and its imports are read again.
-            reread: also read the module again if fast-agent's settings have changed since it was loaded, or if one of
-                `watched` was not watched then. Changed files of the module are always read again. Agents that use the
-                loaded module keep it.
+            watched: files that the import may read.
+            reread: read the project's modules again also if one of `watched` was not watched when the module was
+                imported.
 
         Raises:
             AgentStartError: `module_missing`, `import_failed` or `no_fast`, with the place and the cause.
@@ -101,30 +111,25 @@ class Imports:
             self.watch(module_name, error)
             raise
 
-    def watch(self, module_name: str, error: AgentStartError, *, cause: BaseException | None = None) -> None:
-        """Have `error` report when a file of the module changes."""
-        of_failure = files_of_failure(module_name, cause or error, self._folder)
-        for path in of_failure:
-            forget_compiled(path)
-        behind = self._project.files_behind(module_name), self._project.watched(module_name)
-        files = {**stamps((*of_failure, *self._settings_files)), **behind[0], **behind[1]}
-        error.may_be_mended = partial(have_changed, files)
+    def watch(self, module_name: str, error: AgentStartError) -> None:
+        """Have `error` report when a file of the project, or one that the module may have read, changes."""
+        possible = stamps((*possible_files(module_name, self._folder), *self._settings_files))
+        error.may_be_mended = partial(have_changed, {**possible, **self._project, **self._read.get(module_name, {})})
 
-    def start_failed(self, module_name: str, error: AgentStartError, cause: BaseException) -> None:
+    def start_failed(self, module_name: str, error: AgentStartError) -> None:
         """Handle an agent that failed to start after the import: the next attempt reads the module again."""
         forget(module_name)
-        self.watch(module_name, error, cause=cause)
+        self.watch(module_name, error)
 
     def files_behind(self, fast: FastAgent) -> Files:
-        """The files of the module of `fast` and of its imports, with their stamps when they were read."""
+        """The project's Python files and the module of `fast`, with their stamps when they were read."""
         return self._files[fast]
 
     async def _begin(self, module_name: str, watched: Collection[Path], *, reread: bool) -> _Loading:
         async with self._turn:
-            self._project.watch(module_name, watched, reread=reread)
-            self._project.forget_outdated(but=self._running)
-            work = partial(self._load_and_note, module_name, watched, reread=reread)
-            loading = _Loading(begin(work, name="agent-import"))
+            project = await begin(lambda: stamps(python_files(self._folder)), name="project-files")
+            self._forget_outdated(module_name, project, watched, reread=reread)
+            loading = _Loading(begin(partial(self._load_and_note, module_name, self._project), name="agent-import"))
             self._running[module_name] = loading
             loading.task.add_done_callback(lambda done: self._forget(module_name, done))
             _, running = await asyncio.wait({loading.task}, timeout=self._limits.import_turn_seconds)
@@ -132,17 +137,29 @@ class Imports:
                 self._on_slow_import(module_name, self._limits.import_seconds)
         return loading
 
-    def _load_and_note(self, module_name: str, watched: Collection[Path], *, reread: bool) -> FastAgent:
-        settings = stamps(self._settings_files)
-        if reread and ((read := self._settings_read.get(module_name)) is None or have_changed(read)):
-            forget(module_name)
-        is_loaded = module_name in sys.modules
-        with self._project.importing(module_name, watched):
-            fast = _load(module_name, self._folder)
-        if not is_loaded:
-            own = settings_files(Path(fast.config_path)) if fast.config_path else ()
-            self._settings_read[module_name] = settings | stamps(own)
-        self._files[fast] = self._project.files_behind(module_name)  # another import may forget some of them later
+    def _forget_outdated(self, module_name: str, now: Files, watched: Collection[Path], *, reread: bool) -> None:
+        """Remove the project's modules from `sys.modules` if a file has changed; `now` has its Python files."""
+        before = self._project
+        changed = before.items() - now.items()
+        read = self._read.get(module_name, {})
+        is_unknown = reread and module_name in sys.modules and not read.keys() >= set(watched)
+        if changed or is_unknown or have_changed(read):
+            for path in (*dict(changed), *read):
+                forget_compiled(path)
+            for name in {module_name, *loaded_modules(self._folder)} - self._running.keys():
+                sys.modules.pop(name, None)
+                self._read.pop(name, None)
+        if now != before:  # else all agents share one
+            self._project = now
+        self._read[module_name] = {**stamps((*self._settings_files, *watched)), **self._read.get(module_name, {})}
+
+    def _load_and_note(self, module_name: str, project: Files) -> FastAgent:
+        fast = _load(module_name, self._folder)
+        file = getattr(sys.modules.get(module_name), "__file__", None)
+        own = stamps([Path(file)] if file else ())
+        settings = stamps(settings_files(Path(fast.config_path)) if fast.config_path else ())
+        self._read[module_name] = {**own, **settings, **self._read[module_name]}
+        self._files[fast] = {**own, **project}
         return fast
 
     def _forget(self, module_name: str, loading: asyncio.Future[FastAgent]) -> None:

@@ -79,14 +79,14 @@ class AgentFactory:
         finally:
             self._starts[module] -= 1
 
-    def start_failed(self, spec: AgentSpec, failure: AgentStartError, cause: BaseException) -> None:
+    def start_failed(self, spec: AgentSpec, failure: AgentStartError) -> None:
         """Handle an agent that was made but failed to start: `failure` reports when a file of the agent changes."""
         if spec.declared is not None:
             _watch(failure, self._stamps(spec, spec.declared))
         elif self._starts[spec.module or ""] > 1:  # the other starts keep the loaded module
-            self._imports.watch(spec.module or "", failure, cause=cause)
+            self._imports.watch(spec.module or "", failure)
         else:
-            self._imports.start_failed(spec.module or "", failure, cause)
+            self._imports.start_failed(spec.module or "", failure)
 
     def files_behind(self, fast: FastAgent) -> Files:
         """All files of the project that an agent was made of, with their stamps when they were read."""

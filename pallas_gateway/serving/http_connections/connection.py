@@ -1,4 +1,4 @@
-"""One accepted connection: Hypercorn's, with a limit for answers that its client does not read."""
+"""One accepted connection: Hypercorn's, with HTTP/1.1 only and a limit for answers that its client does not read."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, override
 
+import h11
 import hypercorn.asyncio.run
 import hypercorn.config
 from hypercorn.asyncio.tcp_server import TCPServer
-from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.protocol import ProtocolWrapper
+from hypercorn.events import Closed, Event, RawData
 from hypercorn.protocol.events import Request
-from hypercorn.protocol.h11 import STREAM_ID, H2ProtocolAssumedError, H11Protocol
+from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
+from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ConnectionState
 from hypercorn.utils import parse_socket_addr
 
 from pallas_gateway.changes.change import Fault, Name
 from pallas_gateway.changes.names import incompatible, misfit
 from pallas_gateway.limits import ConnectionLimits
-from pallas_gateway.serving.http_connections import http2, inbox
+from pallas_gateway.serving.http_connections import inbox
 from pallas_gateway.serving.http_connections.connection_limits import Faults, UnreadLimit
-from pallas_gateway.serving.http_connections.http2 import Http2
-from pallas_gateway.serving.http_connections.inbox import Apps, stream_of
+from pallas_gateway.serving.http_connections.inbox import Apps
 from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
-    import h11
     from hypercorn.typing import AppWrapper
 
     type Address = tuple[str, int] | None
@@ -86,16 +85,17 @@ Repair: the answer is 400, and the connection is closed (`Http1._create_stream`)
 RELIED_ON = (
     *(
         Name(f"hypercorn.protocol.h11:H11Protocol.{name}")
-        for name in ("_check_protocol", "_create_stream", "_send_error_response", "stream_send")
+        for name in ("_check_protocol", "_create_stream", "_send_h11_event", "stream_send")
     ),
     *(
         Name(f"hypercorn.asyncio.tcp_server:TCPServer.{name}")
         for name in ("_close", "_idle_timeout", "_initiate_server_close", "_read_data", "protocol_send", "run")
     ),
-    *(Name(f"hypercorn.protocol:ProtocolWrapper.{name}") for name in ("handle", "initiate")),
     Name("hypercorn.asyncio.run:TCPServer", ("app", "loop", "config")),
 )
 _LENGTHS = {b"content-length", b"transfer-encoding"}
+_TWO_LENGTHS = b"A request has Content-Length or Transfer-Encoding, not both.\n"
+_NO_HTTP2 = b"This server speaks HTTP/1.1 only. Use HTTP/1.1, or an ingress that speaks HTTP/2.\n"
 
 
 class Http1(H11Protocol):
@@ -105,23 +105,30 @@ class Http1(H11Protocol):
     the rules of a proxy in front, and WebSockets are not served.
     """
 
-    _has_requests = False
-
     @override
     async def _check_protocol(self, event: h11.Request) -> None:
-        """Recognize the preface of HTTP/2 with prior knowledge, which only a connection can begin with."""
-        is_first, self._has_requests = not self._has_requests, True
-        if is_first and (event.method, event.target, event.http_version) == (b"PRI", b"*", b"2.0"):
-            raise H2ProtocolAssumedError(b"PRI * HTTP/2.0\r\n\r\n" + self.connection.trailing_data[0])
+        """Do nothing: Hypercorn's own changes to HTTP/2."""
 
     @override
     async def _create_stream(self, request: h11.Request) -> None:
         headers = list(request.headers)
-        if {name for name, _ in headers} >= _LENGTHS:  # RFC 9112, section 6.1: it may be an attempt at smuggling
-            await self._send_error_response(400)
-            await self.send(Closed())
+        if request.method == b"PRI":  # the preface of HTTP/2 with prior knowledge (RFC 9113, section 3.4)
+            await self._refuse(_NO_HTTP2)
             return
-        self.stream = stream_of(self, STREAM_ID)
+        if {name for name, _ in headers} >= _LENGTHS:  # RFC 9112, section 6.1: it may be an attempt at smuggling
+            await self._refuse(_TWO_LENGTHS)
+            return
+        self.stream = HTTPStream(
+            self.app,
+            self.config,
+            self.context,
+            self.task_group,
+            self.ssl,
+            self.client,
+            self.server,
+            self.stream_send,
+            STREAM_ID,
+        )
         await self.stream.handle(
             Request(
                 stream_id=STREAM_ID,
@@ -132,6 +139,13 @@ class Http1(H11Protocol):
                 state=self.connection_state,
             )
         )
+
+    async def _refuse(self, why: bytes) -> None:
+        """Answer with 400 and close the connection."""
+        headers = [("content-type", "text/plain"), ("content-length", str(len(why))), ("connection", "close")]
+        for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=why), h11.EndOfMessage()):
+            await self._send_h11_event(event)
+        await self.send(Closed())
 
 
 _NO_LINGER = struct.pack("ii", 1, 0)
@@ -152,6 +166,7 @@ class Settings(hypercorn.config.Config):
     def __init__(self, limits: ConnectionLimits | None = None) -> None:
         super().__init__()
         limits = limits or ConnectionLimits()
+        self.alpn_protocols = ["http/1.1"]
         self.keep_alive_timeout = limits.idle_seconds
         self.unread = UnreadLimit(limits.unread_seconds)
         self.faults = Faults()
@@ -161,6 +176,7 @@ class Connection(TCPServer):
     """One accepted connection."""
 
     config: Settings
+    protocol: Http1  # type: ignore[assignment]  # Hypercorn's chooses between HTTP/1.1 and HTTP/2
     _reading: asyncio.Timeout | None = None
 
     @override
@@ -169,8 +185,16 @@ class Connection(TCPServer):
         try:
             addresses = self._addresses()
             async with Apps(self.loop, self.config.faults) as self._task_group:
-                self.protocol = self._spoken(*addresses)
-                await self.protocol.initiate()
+                self.protocol = Http1(
+                    self.app,
+                    self.config,
+                    self.context,
+                    self._task_group,
+                    ConnectionState(self.state),
+                    self.writer.get_extra_info("ssl_object") is not None,
+                    *addresses,
+                    self.protocol_send,
+                )
                 await self.idle_task.restart(self._task_group, self._idle_timeout)
                 await self._read_data()
         except OSError:
@@ -191,21 +215,6 @@ class Connection(TCPServer):
             raise ConnectionResetError
         client, server = accepted.getpeername(), accepted.getsockname()
         return parse_socket_addr(accepted.family, client), parse_socket_addr(accepted.family, server)
-
-    def _spoken(self, client: Address, server: Address) -> ProtocolWrapper:
-        tls = self.writer.get_extra_info("ssl_object")
-        return Protocols(
-            self.app,
-            self.config,
-            self.context,
-            self._task_group,
-            ConnectionState(self.state),
-            tls is not None,
-            client,
-            server,
-            self.protocol_send,
-            tls.selected_alpn_protocol() if tls is not None else "http/1.1",
-        )
 
     @override
     async def protocol_send(self, event: Event) -> None:
@@ -293,27 +302,6 @@ async def _wait_no_more(*_: object) -> None:
     """Do nothing: the client cannot send another request."""
 
 
-class Protocols(ProtocolWrapper):
-    """The protocol of a connection: HTTP/1.1, or HTTP/2 by ALPN or with prior knowledge (RFC 9113, section 3.3)."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        *common, alpn_protocol = args
-        self._common = common
-        self.protocol = Http2(*common) if alpn_protocol == "h2" else Http1(*common)
-
-    @override
-    async def handle(self, event: Event) -> None:
-        """Pass on what the client sent."""
-        try:
-            await self.protocol.handle(event)
-        except H2ProtocolAssumedError as error:
-            self.protocol = Http2(*self._common)
-            await self.protocol.initiate()
-            await self.send(Updated(idle=True))  # a preface is no request
-            await self.protocol.handle(RawData(data=error.data))
-
-
 def _connection(app: AppWrapper, loop: asyncio.AbstractEventLoop, config: hypercorn.config.Config, *more: Any) -> Any:
     kind = Connection if isinstance(config, Settings) else TCPServer
     return kind(app, loop, config, *more)
@@ -326,6 +314,6 @@ def install() -> None:
         PlatformError: the installed Hypercorn lacks a name that this package overrides.
     """
     if hypercorn.asyncio.run.TCPServer is not _connection:  # type: ignore[attr-defined]
-        if (why := misfit((*RELIED_ON, *http2.RELIED_ON, *inbox.RELIED_ON))) is not None:
+        if (why := misfit((*RELIED_ON, *inbox.RELIED_ON))) is not None:
             raise incompatible("hypercorn", why)
         hypercorn.asyncio.run.TCPServer = _connection  # type: ignore[assignment, attr-defined]

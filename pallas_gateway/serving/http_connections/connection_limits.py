@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 LEAST_READ_BYTES = 64 * 1024
 """Bytes that a client must read in each period. Systems buffer some for a client that reads nothing."""
 _log = logging.getLogger("pallas.server.http")
-_EVENTS = {"connection": "connection failed", "stream": "HTTP/2 stream failed", "request": "request failed"}
+_EVENTS = {"connection": "connection failed", "request": "request failed"}
 
 
 class UnreadLimit:
@@ -67,8 +67,8 @@ class Faults:
     def __init__(self) -> None:
         self._limit = RateLimit()
 
-    def log(self, failed: Literal["connection", "stream", "request"], error: Exception) -> None:
-        """Log an error that ended a connection, a stream of an HTTP/2 connection, or a request's app."""
+    def log(self, failed: Literal["connection", "request"], error: Exception) -> None:
+        """Log an error that ended a connection or a request's app."""
         left_out = self._limit.passes((failed, type(error)))
         if left_out is not None:
             _log.error(_EVENTS[failed], extra={"more_since_last": left_out} if left_out else {}, exc_info=error)

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, override
 
 from hypercorn.asyncio.task_group import TaskGroup
-from hypercorn.protocol.http_stream import HTTPStream
 
 from pallas_gateway.changes.change import Fault, Name
 
@@ -21,8 +20,8 @@ FAULTS = (
         title="Connections with an unread body are never closed",
         text="""\
 Symptom: an app that answers without reading the whole body of a request (401, 413) blocks its connection: the queue of
-the app is full (10 messages), and `TCPServer` waits for space in it. No time-out applies, the end of the connection is
-not noticed, and on HTTP/2 all other streams wait as well. A client can hold any number of such connections.
+the app is full (10 messages), and `TCPServer` waits for space in it. No time-out applies, and the end of the connection
+is not noticed. A client can hold any number of such connections.
 
 Reproduction: send more of a body than the app reads; the connection is open long after its answer.
 
@@ -44,9 +43,9 @@ RELIED_ON = (
 class Inbox:
     """The queue of request messages of an app; it blocks only while the app runs.
 
-    Hypercorn's own queue blocks the whole connection, with all its streams, once an app has ended without reading a
-    long body, and cannot tell an app that does not read that its client has left. It is no `asyncio.Queue`, which takes
-    3 KB even if it is empty: a request that is open has one.
+    Hypercorn's own queue blocks the connection once an app has ended without reading a long body, and cannot
+    tell an app that does not read that its client has left. It is no `asyncio.Queue`, which takes 3 KB even if it is
+    empty: a request that is open has one.
     """
 
     def __init__(self, size: int) -> None:
@@ -97,15 +96,11 @@ class Inbox:
 
 
 class Apps(TaskGroup):
-    """Hypercorn's task group of a connection, whose apps have an `Inbox` and whose failures are rate-limited.
-
-    `running` is the number of apps that run.
-    """
+    """Hypercorn's task group of a connection, whose apps have an `Inbox` and whose failures are rate-limited."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, faults: Faults) -> None:
         super().__init__(loop)
         self._faults = faults
-        self.running = 0
 
     @override
     async def spawn_app(
@@ -113,7 +108,6 @@ class Apps(TaskGroup):
     ) -> Callable[[Any], Awaitable[None]]:
         """Start an app; returns a function that sends it messages."""
         inbox = Inbox(config.max_app_queue_size)
-        self.running += 1
         self.spawn(self._run, app, scope, inbox, send)
         return inbox.put
 
@@ -123,7 +117,6 @@ class Apps(TaskGroup):
         except Exception as error:  # noqa: BLE001  as Hypercorn does: a failed request is logged and answered with 500
             self._faults.log("request", error)
         finally:
-            self.running -= 1
             inbox.close()
             await send(None)
 
@@ -131,18 +124,3 @@ class Apps(TaskGroup):
 def _not_from_threads(*_: object) -> None:
     """Refuse calls that only WSGI apps make."""
     raise NotImplementedError
-
-
-def stream_of(protocol: Any, stream_id: int) -> HTTPStream:
-    """Make the stream of one request on a connection of Hypercorn's, which starts its app."""
-    return HTTPStream(
-        protocol.app,
-        protocol.config,
-        protocol.context,
-        protocol.task_group,
-        protocol.ssl,
-        protocol.client,
-        protocol.server,
-        protocol.stream_send,
-        stream_id,
-    )

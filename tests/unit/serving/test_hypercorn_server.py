@@ -15,7 +15,7 @@ import pytest
 from hypercorn.asyncio.task_group import TaskGroup
 from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.events import Updated
-from hypercorn.protocol.h2 import H2Protocol
+from hypercorn.protocol.h11 import H11Protocol
 
 from pallas_gateway.errors import PlatformError
 from pallas_gateway.limits import ConnectionLimits
@@ -106,8 +106,8 @@ async def test_one_that_wants_tls_is_closed(tmp_path: Path) -> None:
 
 def test_a_hypercorn_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hypercorn.asyncio.run, "TCPServer", TCPServer)
-    monkeypatch.delattr(H2Protocol, "_window_updated")
-    with pytest.raises(PlatformError, match=r"hypercorn 0\.\S+ does not fit: H2Protocol\._window_updated is missing"):
+    monkeypatch.delattr(H11Protocol, "_send_h11_event")
+    with pytest.raises(PlatformError, match=r"hypercorn 0\.\S+ does not fit: H11Protocol\._send_h11_event is missing"):
         install()
     assert hypercorn.asyncio.run.TCPServer is TCPServer  # type: ignore[attr-defined]
 

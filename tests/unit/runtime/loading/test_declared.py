@@ -262,7 +262,7 @@ async def test_one_that_was_made_and_could_not_start_is_worth_another_try_after_
     declared = Declared(card=folder / "cards")
     write("cards/a.yaml", "name: a\n")
     failure = AgentStartError("no key")
-    AgentFactory(None).start_failed(spec(declared), failure, ValueError())
+    AgentFactory(None).start_failed(spec(declared), failure)
     assert not failure.may_be_mended()
     write("cards/b.yaml", "name: b\n")
     assert failure.may_be_mended()
