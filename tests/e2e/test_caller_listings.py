@@ -232,7 +232,9 @@ def personal() -> FastMCP:
     return server
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "modern" else pytest.param(kind, marks=pytest.mark.whole) for kind in KINDS]
+)
 async def test_callers_see_their_own_tools_and_schemas_under_load(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

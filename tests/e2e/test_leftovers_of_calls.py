@@ -42,7 +42,7 @@ after 1.5 s without a request. The calls themselves have no listener."""
 LIBRARIES = re.compile(r"site-packages/(fast_agent/mcp|mcp/client|mcp/shared)/")
 
 
-@pytest.mark.parametrize("message", ["leave it", "use it"])
+@pytest.mark.parametrize("message", [pytest.param("leave it", marks=pytest.mark.whole), "use it"])
 def test_a_call_leaves_no_objects_to_the_garbage_collector(message: str, tmp_path: Path) -> None:
     async def left_by_calls() -> list[str]:
         async with stateless_downstream() as tools, scripted_llm(use_if_told) as llm:
@@ -62,7 +62,14 @@ def test_a_call_leaves_no_objects_to_the_garbage_collector(message: str, tmp_pat
     assert asyncio.run(left_by_calls(), loop_factory=uvloop.new_event_loop) == []
 
 
-@pytest.mark.parametrize("ending", ["not asked", "answered", "ended", "abandoned", "of the OpenAI API"])
+@pytest.mark.parametrize(
+    "ending",
+    [
+        *(pytest.param(ending, marks=pytest.mark.whole) for ending in ("not asked", "answered", "ended")),
+        "abandoned",
+        "of the OpenAI API",
+    ],
+)
 def test_a_call_that_may_ask_leaves_no_objects_to_the_garbage_collector(ending: str, tmp_path: Path) -> None:
     async def left_by_calls() -> list[str]:
         settings = {"ask_seconds": 0.3 if ending == "abandoned" else 30, "openai_api": True}

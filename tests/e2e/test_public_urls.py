@@ -84,7 +84,7 @@ class Setting:
 
 SETTINGS = [
     Setting(tls=False, public_url=PUBLIC, per_port=False),
-    Setting(tls=True, public_url=None, per_port=False),
+    pytest.param(Setting(tls=True, public_url=None, per_port=False), marks=pytest.mark.whole),
     pytest.param(Setting(tls=True, public_url=PUBLIC, per_port=True), marks=pytest.mark.whole),
 ]
 
