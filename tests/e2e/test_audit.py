@@ -79,7 +79,7 @@ async def test_calls_refusals_and_reloads_are_in_the_log_of_a_guarded_gateway(tm
 
 
 async def test_agents_that_a_reload_changes_are_in_the_log(tmp_path: Path) -> None:
-    agents = {name: Agent() for name in ("stays", "titled", "goes", "breaks")}
+    agents = {name: Agent() for name in ("others", "titled", "goes", "breaks")}
     async with running(write_project(tmp_path, agents, gateway={"audit_log": LOG})) as served:
         served.project.write_module("breaks", "this is no Python")
 
@@ -93,6 +93,7 @@ async def test_agents_that_a_reload_changes_are_in_the_log(tmp_path: Path) -> No
     start, *changed, reloaded, stop = lines(tmp_path / LOG)
     assert [facts(one, "action", "outcome", "agent", "reason", "worker") for one in changed] == [
         ("agent", "added", "comes", None, 1),
+        ("agent", "changed", "others", None, 1),
         ("agent", "changed", "titled", None, 1),
         ("agent", "removed", "goes", None, 1),
         ("agent", "kept", "breaks", "import_failed", 1),
