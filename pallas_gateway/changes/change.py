@@ -2,7 +2,7 @@
 
 A file of `repairs/` or `fast_paths/` describes its change by a constant `CHANGE` and makes it by functions:
 
-    CHANGE = Change("bedrock-errors", REPAIR, "fast-agent-mcp", seen_in="0.10.46", ...)
+    CHANGE = Change("bedrock-errors", REPAIR, "fast-agent-mcp", seen_in="0.10.48", ...)
 
     def changed(original, holder):   # returns what replaces the name; called once for each name
     def install():                   # optional; what is no replacement of a name

@@ -24,7 +24,7 @@ CHANGE = Change(
     "anthropic-sampling",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(Name(f"{_MODULE}:AnthropicLLM.prepare_provider_arguments", takes=_ARGUMENTS),),
     needs=("anthropic-thinking",),  # it judges the parameters as they were set

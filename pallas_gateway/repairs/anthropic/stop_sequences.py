@@ -23,7 +23,7 @@ CHANGE = Change(
     "anthropic-stop-sequences",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(Name(f"{_MODULE}:AnthropicLLM.prepare_provider_arguments", takes=("self",)),),
     needs=("anthropic-sampling",),

@@ -23,7 +23,7 @@ CHANGE = Change(
     "anthropic-task-budget",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(
         Name(

@@ -31,7 +31,7 @@ CHANGE = Change(
     "anthropic-thinking",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(Name(f"{_LLM}.prepare_provider_arguments", takes=_ARGUMENTS),),
     relies_on=(

@@ -24,7 +24,7 @@ CHANGE = Change(
     "anthropic-unknown-models",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(Name(f"{_MODULE}:AnthropicLLM._resolve_thinking_arguments", ("self", "model", "max_tokens")),),
     gone_when="fast-agent sends a limit for models that it does not know",

@@ -25,7 +25,7 @@ CHANGE = Change(
     "anthropic-vertex-login",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(
         Name(f"{_PACKAGE}.vertex_config:detect_google_adc", by="of_the_process"),

@@ -23,7 +23,7 @@ CHANGE = Change(
     "anthropic-vertex-start",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(Name(f"{_LLM}.validate_provider_credentials", takes=("self",)),),
     relies_on=(Name(f"{_LLM}._initialize_anthropic_client", takes=("self",)),),

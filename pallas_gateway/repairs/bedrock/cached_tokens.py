@@ -23,7 +23,7 @@ CHANGE = Change(
     "bedrock-cached-tokens",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded("boto3"),
     replaces=(
         Name(f"{_LLM}._bedrock_stream_response", takes=("self", "model", "state"), by="of_streams"),

@@ -29,7 +29,7 @@ CHANGE = Change(
     "bedrock-errors",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded("boto3"),
     replaces=(
         Name(f"{_LLM}._bedrock_error_response", takes=("self", "model", "caps", "last_error_msg"), by="raising"),

@@ -24,7 +24,7 @@ CHANGE = Change(
     "bedrock-half-answers",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded("boto3"),
     replaces=(
         Name(

@@ -22,7 +22,7 @@ CHANGE = Change(
     "bedrock-live-text",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded("boto3"),
     replaces=(
         Name(

@@ -32,7 +32,7 @@ CHANGE = Change(
     "bedrock-refusals",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded("boto3"),
     replaces=(
         Name(f"{_LLM}._get_bedrock_runtime_client", takes=("self",), by="counting_client"),

@@ -27,7 +27,7 @@ CHANGE = Change(
     "bedrock-sampling",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded("boto3"),
     replaces=(
         Name(f"{_LLM}._structured_json_params", takes=("self", "request_params"), by="with_schemas"),

@@ -26,7 +26,7 @@ CHANGE = Change(
     "bedrock-threads",
     REPAIR,
     ("fast-agent-mcp", "botocore"),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded("boto3"),
     replaces=(
         Name(f"{_LLM}._bedrock_completion", takes=("self", "message_param", "request_params"), by="in_threads"),

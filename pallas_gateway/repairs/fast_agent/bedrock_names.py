@@ -21,7 +21,7 @@ CHANGE = Change(
     "bedrock-names",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     replaces=(Name("fast_agent.llm.model_factory:ModelFactory._bedrock_pattern_matches", ("model_name",)),),
     gone_when="`BedrockLLM.matches_model_pattern` asks nothing",
 )

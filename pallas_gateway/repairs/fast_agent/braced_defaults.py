@@ -23,7 +23,7 @@ CHANGE = Change(
     "braced-defaults",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     # It recurses through its module's global, so items of containers are resolved, too.
     replaces=(Name("fast_agent.config:resolve_env_vars", ("config_item",)),),
     gone_when="`resolve_env_vars` knows `${NAME:-default}`",

@@ -22,7 +22,7 @@ CHANGE = Change(
     "cards-in-home",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     replaces=(Name("fast_agent.core.harness:AgentHarness._load_environment_agent_cards", ("self",)),),
     gone_when="`FastAgent.harness` has an option for it, or `no_home` includes cards",
 )

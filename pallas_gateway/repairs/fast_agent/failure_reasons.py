@@ -33,7 +33,7 @@ CHANGE = Change(
     "failure-reasons",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_PACKAGE),
     replaces=(EachModule(_PACKAGE, "build_stream_failure_response", ("provider", "error", "model_name")),),
     gone_when=(

@@ -37,7 +37,7 @@ CHANGE = Change(
     "half-answers",
     REPAIR,
     ("fast-agent-mcp", "openai"),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_PROVIDERS),
     replaces=(
         Name(f"{_PROVIDERS}.openai.llm_openai:OpenAILLM._process_stream", _TAKES, by="chat_completion"),

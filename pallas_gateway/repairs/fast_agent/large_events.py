@@ -23,7 +23,7 @@ CHANGE = Change(
     "large-events",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     replaces=(
         Name("fast_agent.mcp.client_gateway:streamable_http_client", ("url", "http_client", "max_sse_event_size")),
     ),

@@ -18,7 +18,7 @@ CHANGE = Change(
     "save-history",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     # Each looks for the marker at the beginning of a user message.
     replaces=(
         Name("fast_agent.llm.fastagent_llm:CONTROL_MESSAGE_SAVE_HISTORY"),

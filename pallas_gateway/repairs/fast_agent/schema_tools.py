@@ -28,7 +28,7 @@ CHANGE = Change(
     "schema-tools",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_PACKAGE),
     replaces=(
         EachClass(_PACKAGE, "_resolve_structured_tool_policy", ("self", "request_params"), by="tools_first"),

@@ -28,7 +28,7 @@ CHANGE = Change(
     "session-ends",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     replaces=(
         Name(f"{_MANAGER}.disconnect_server", ("self", "server_name"), by="limit_end"),
         Name(f"{_MANAGER}.disconnect_all", ("self",), by="limit_ends"),

@@ -25,7 +25,7 @@ CHANGE = Change(
     "settings-apart",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     replaces=(Name("fast_agent.core.fastagent:FastAgent._load_config", ("self",), reads=("_home_override",)),),
     relies_on=(
         Name("fast_agent.config:get_settings", ("config_path", "home", "no_home")),

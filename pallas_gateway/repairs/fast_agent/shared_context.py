@@ -21,7 +21,7 @@ CHANGE = Change(
     "shared-context",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     replaces=(Name("fast_agent.core.core_app:Core.cleanup", ("self",)),),
     relies_on=(Name("fast_agent.context:cleanup_context"),),
     gone_when="`Core.cleanup` clears only what belongs to its own harness",

@@ -19,7 +19,7 @@ CHANGE = Change(
     "terminal",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     relies_on=tuple(
         Name(f"fast_agent.ui.console:{name}.quiet") for name in ("console", "error_console", "server_console")
     ),

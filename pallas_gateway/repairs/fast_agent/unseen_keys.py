@@ -23,7 +23,7 @@ CHANGE = Change(
     "unseen-keys",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_PACKAGE),
     replaces=(
         EachClass(_PACKAGE, "_api_key", ("self",), by="key"),

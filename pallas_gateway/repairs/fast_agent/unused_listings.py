@@ -26,7 +26,7 @@ CHANGE = Change(
     "unused-listings",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     replaces=(
         Name(f"{_AGGREGATOR}._fetch_server_prompts", ("self", "server_name"), by="fetch_no_prompts"),
         Name(f"{_AGGREGATOR}._commit_server_attachment", ("self", "server_name", "discovery"), by="forget_no_prompts"),

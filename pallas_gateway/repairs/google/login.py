@@ -26,7 +26,7 @@ CHANGE = Change(
     "google-login",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(
         Name(f"{_MODULE}:genai", by="with_credentials"),

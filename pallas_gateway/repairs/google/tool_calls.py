@@ -25,7 +25,7 @@ CHANGE = Change(
     "google-tool-calls",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(Name(f"{_LLM}._handle_google_function_call_part", takes=("self", "state", "part")),),
     relies_on=(Name(f"{_LLM}._close_google_active_tool", takes=("self", "state")),),

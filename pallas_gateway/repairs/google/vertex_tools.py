@@ -25,7 +25,7 @@ CHANGE = Change(
     "google-vertex-tools",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(Name(f"{_LLM}._google_generate_content_config", takes=("self", "request_params")),),
     relies_on=(Name(f"{_LLM}._vertex_cfg", takes=("self",)),),

@@ -30,7 +30,7 @@ CHANGE = Change(
     "provider-limits",
     REPAIR,
     ("fast-agent-mcp", "openai", "anthropic", "google-genai"),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_PROVIDERS),
     replaces=(
         EachModule(_PROVIDERS, "AsyncOpenAI"),

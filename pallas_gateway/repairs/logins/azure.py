@@ -24,7 +24,7 @@ CHANGE = Change(
     "azure-login",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(
         Name(f"{_MODULE}:DefaultAzureCredential", by="of_the_process"),

@@ -23,7 +23,7 @@ CHANGE = Change(
     "copilot-repeats",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_COPILOT),
     replaces=(
         Name(f"{_COPILOT}.responses:CopilotResponsesLLM._responses_client", takes=("self",)),

@@ -24,7 +24,7 @@ CHANGE = Change(
     "copilot-token",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_COPILOT),
     replaces=(
         Name(f"{_COPILOT}.responses:CopilotResponsesLLM.validate_provider_credentials", takes=("self",)),

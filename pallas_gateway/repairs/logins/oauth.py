@@ -33,7 +33,7 @@ CHANGE = Change(
     "oauth-logins",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_OPENAI),
     replaces=(
         Name(f"{_OPENAI}.codex_oauth:get_codex_access_token", takes=("force_refresh",), by="from_the_file"),

@@ -25,7 +25,7 @@ CHANGE = Change(
     "error-events",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(
         Name(

@@ -27,7 +27,7 @@ CHANGE = Change(
     "inline-files",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_FILES),
     replaces=(Name(f"{_FILES}:ResponsesFileMixin._normalize_input_file_part", ("self", "client", "part")),),
     gone_when="fast-agent sends `file_data` inline, as it does for Codex, or deletes what it has uploaded",

@@ -24,7 +24,7 @@ CHANGE = Change(
     "lost-usage",
     REPAIR,
     ("fast-agent-mcp", "openai"),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(
         Name(f"{_MODULE}:OpenAILLM._process_stream", ("self", "stream", "model")),

@@ -27,7 +27,7 @@ CHANGE = Change(
     "openrouter-models",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(Name(f"{_MODULE}:OpenRouterLLM._ensure_model_metadata", ("self", "model_name")),),
     relies_on=(

@@ -24,7 +24,7 @@ CHANGE = Change(
     "refused-parameters",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_PACKAGE),
     replaces=(
         Name(

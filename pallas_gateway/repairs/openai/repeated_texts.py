@@ -22,7 +22,7 @@ CHANGE = Change(
     "repeated-texts",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(Name(f"{_MODULE}:OpenAILLM._process_stream_chunk_common", ("self", "chunk", "cumulative_content")),),
     gone_when="fast-agent treats texts as pieces unless the server is known to repeat them",

@@ -24,7 +24,7 @@ CHANGE = Change(
     "tool-calls",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_MODULE),
     replaces=(Name(f"{_MODULE}:OpenAILLM._process_stream", ("self", "stream", "model")),),
     needs=("half-answers",),

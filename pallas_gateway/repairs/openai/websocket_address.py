@@ -25,7 +25,7 @@ CHANGE = Change(
     "websocket-address",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(_RESPONSES),
     replaces=(Name(f"{_RESPONSES}:ResponsesLLM._base_responses_url", ("self",)),),
     relies_on=(Name(f"{_RESPONSES}:ResponsesLLM._base_url", ("self",)),),

@@ -23,7 +23,7 @@ CHANGE = Change(
     "websocket-per-call",
     REPAIR,
     ("fast-agent-mcp",),
-    seen_in="0.10.46",
+    seen_in="0.10.48",
     when=Loaded(f"{_PACKAGE}.responses"),
     replaces=(
         Name(f"{_PACKAGE}.responses:ResponsesLLM._default_transport_setting", ("self",)),

@@ -18,7 +18,7 @@ TRACE_ID, SPAN_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE_ID}-{SPAN_ID}-01"
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 INSTRUMENTATIONS = ("opentelemetry.instrumentation.openai", "opentelemetry.instrumentation.anthropic")
-"""Of fast-agent 0.10.46; 0.10.48 has dropped the second."""
+"""Of which fast-agent 0.10.48 has the first only."""
 
 
 @pytest.mark.parametrize(
