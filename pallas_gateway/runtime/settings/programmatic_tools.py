@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -39,15 +39,14 @@ def why_refused(written: Mapping[str, Any], settings: Settings | None) -> str | 
     """Return what to do; None if neither the files nor, in fast-agent's settings, the environment switches it on."""
     if is_on(written.get(SECTION)):
         return f"{WHY_REFUSED}remove the key, or set it to false"
-    if settings is not None and is_on(getattr(settings, SECTION, None)):
+    if settings is not None and is_on(settings.ptc):
         return f"{WHY_REFUSED}unset the environment variable {VARIABLE}"
     return None
 
 
 def switch_off(settings: Settings) -> None:
     """Switch it off, with a warning if it was on."""
-    if not is_on(getattr(settings, SECTION, None)):
+    if not is_on(settings.ptc):
         return
     _log.warning("programmatic tool calling off", extra={"key": KEY})
-    if SECTION in type(settings).model_fields:  # earlier versions keep a section that has no effect
-        cast("Any", settings).ptc.enabled = False
+    settings.ptc.enabled = False

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fast_agent.config
 import pytest
+from fast_agent.config import ProgrammaticToolCallingSettings
 from fast_agent.core.fastagent import FastAgent
-from pydantic import BaseModel, Field
 
 from pallas_gateway.config.loading.fastagent_file import read_fastagent_file
 from pallas_gateway.runtime import preparation
@@ -25,24 +24,12 @@ IN_FILES = pytest.mark.parametrize("file", [CONFIG, SECRETS])
 IN_ENVIRONMENT = pytest.mark.parametrize("variable", ["PTC__ENABLED", "ptc__enabled", ".env"])
 
 
-class Ptc(BaseModel):
-    """The section as fast-agent 0.10.48 has it, as far as it matters here."""
-
-    enabled: bool = False
-
-
-class Settings(fast_agent.config.Settings):
-    ptc: Ptc = Field(default_factory=Ptc)
-
-
 @pytest.fixture(autouse=True)
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty folder, and a fast-agent that has the section, which the locked version may not have."""
+    """An empty folder."""
     preparation.prepare()
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FAST_AGENT_MODEL", raising=False)
-    if "ptc" not in fast_agent.config.Settings.model_fields:
-        monkeypatch.setattr(fast_agent.config, "Settings", Settings)
     Path(CONFIG).write_text("default_model: passthrough\n")
 
 
@@ -100,7 +87,7 @@ def test_check_accepts_it_switched_off(value: object) -> None:
 @pytest.mark.parametrize("value", [True, "true", "yes", "on", 1, "1"])
 def test_each_value_that_pydantic_reads_as_true_switches_it_on(value: object) -> None:
     assert is_on({"enabled": value})
-    assert Ptc.model_validate({"enabled": value}).enabled
+    assert ProgrammaticToolCallingSettings.model_validate({"enabled": value}).enabled
 
 
 @IN_FILES
