@@ -5,17 +5,20 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tests.figures.house import PRODUCT, class_of
+from tests.figures.sizes import budget
 from tests.support.clients import raw_client
 from tests.support.documents import DOCS, ROOT
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import say, scripted_llm
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
     from pathlib import Path
+    from types import CodeType
 
 type Function = tuple[str, str]
 """A module, as `web/app`, and the name of a function in it or of a class, as `_Table`."""
@@ -50,17 +53,15 @@ def listed() -> set[Function]:
 
 
 @contextmanager
-def recorded() -> Iterator[dict[Function, Any]]:
-    """The functions of the package that are entered; a `__call__` has the name of its class."""
+def recorded() -> Iterator[set[CodeType]]:
+    """The functions of the package that are entered."""
     monitoring, tool = sys.monitoring, 4
-    entered: dict[Function, Any] = {}
+    entered: set[CodeType] = set()
 
-    def enter(code: Any, _: int) -> Any:
+    def enter(code: CodeType, _: int) -> Any:
         if not code.co_filename.startswith(PACKAGE):
             return monitoring.DISABLE
-        owner, _, name = code.co_qualname.replace(".<locals>", "").rpartition(".")
-        shown = owner.rpartition(".")[2] if name == "__call__" else name
-        entered[code.co_filename.removeprefix(PACKAGE).removesuffix(".py"), shown] = code
+        entered.add(code)
         return None
 
     monitoring.use_tool_id(tool, "path of a call")
@@ -74,15 +75,49 @@ def recorded() -> Iterator[dict[Function, Any]]:
         monitoring.free_tool_id(tool)
 
 
-async def test_each_step_of_the_list_runs_in_a_call_and_each_coroutine_is_a_step(tmp_path: Path) -> None:
+def module_of(code: CodeType) -> str:
+    return code.co_filename.removeprefix(PACKAGE).removesuffix(".py")
+
+
+def step(code: CodeType) -> Function:
+    """A function as the list names it: a `__call__` has the name of its class."""
+    owner, _, name = code.co_qualname.replace(".<locals>", "").rpartition(".")
+    return module_of(code), owner.rpartition(".")[2] if name == "__call__" else name
+
+
+@asynccontextmanager
+async def caller(path: Path) -> AsyncGenerator[Callable[[], Awaitable[set[CodeType]]]]:
+    """Yield what calls a plain agent, and returns the functions that were entered."""
     async with scripted_llm(lambda _: say("Done.")) as llm:
-        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url)
+        project = write_project(path, {"solo": Agent()}, llm_url=llm.base_url)
         async with running(project) as served, raw_client(served.url("solo"), protocol_version="2025-06-18") as client:
             await client.call_tool("send_message", {"message": "first"})
             await until_idle(served)
-            with recorded() as entered:
-                await client.call_tool("send_message", {"message": "second"})
-                await until_idle(served)
-    coroutines = {one for one, code in entered.items() if code.co_flags & inspect.CO_COROUTINE}
-    assert listed() - entered.keys() == set()
+
+            async def call() -> set[CodeType]:
+                with recorded() as entered:
+                    await client.call_tool("send_message", {"message": "again"})
+                    await until_idle(served)
+                return entered
+
+            yield call
+
+
+async def test_each_step_of_the_list_runs_in_a_call_and_each_coroutine_is_a_step(tmp_path: Path) -> None:
+    async with caller(tmp_path) as call:
+        entered = await call()
+    coroutines = {step(code) for code in entered if code.co_flags & inspect.CO_COROUTINE}
+    assert listed() - {*map(step, entered)} == set()
     assert {one for one in coroutines if one[0].startswith(CHECKED)} - listed() - BESIDE_THE_PATH.keys() == set()
+
+
+async def test_a_plain_call_takes_no_more_functions_and_modules_than_the_budget_allows(tmp_path: Path) -> None:
+    async with caller(tmp_path) as call:
+        each = [await call() for _ in range(3)]
+    of_each = set.intersection(*each)
+    functions = [
+        one for one in of_each if class_of(one.co_filename.removeprefix(PACKAGE)) == PRODUCT and "<" not in one.co_name
+    ]
+    allowed = budget()
+    assert len({*map(module_of, functions)}) <= allowed["modules_of_a_call"]
+    assert len(functions) <= allowed["functions_of_a_call"]
