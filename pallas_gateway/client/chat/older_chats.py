@@ -26,7 +26,9 @@ def older_path(environ: Mapping[str, str], home: Path) -> Path:
     return (Path(data) if data.startswith("/") else home / ".local" / "share") / "pallas-gateway" / "chat.sqlite3"
 
 
-_THREADS = "SELECT id, conversation_id FROM thread WHERE EXISTS (SELECT 1 FROM turn WHERE thread_id = thread.id)"
+_THREADS = """SELECT id, conversation_id FROM thread WHERE EXISTS (SELECT 1 FROM turn WHERE thread_id = thread.id)
+    AND conversation_id GLOB 'chat-*' AND conversation_id NOT GLOB '*[^0-9a-z-]*'"""
+"""Those with turns whose ids 0.1.0 made: an id names a file."""
 _THREAD = """SELECT json_object('gateway', gateway, 'agent', agent, 'thread', conversation_id,
     'name', coalesce(name, '#' || id), 'turns', json((
         SELECT json_group_array(json_object('number', number, 'state', iif(state = 'complete', state, 'error'),

@@ -59,6 +59,17 @@ def test_each_thread_is_taken_once(older: Path, tmp_path: Path) -> None:
     assert [one.name for one in files.threads(HERE)] == ["#2"]
 
 
+def test_an_id_that_leads_out_of_the_folder_is_not_taken(older: Path, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(older)) as other, other:
+        other.execute(
+            "UPDATE thread SET conversation_id = 'chat-/../../out' WHERE name = 'cats' AND gateway = ?", (HERE.gateway,)
+        )
+    files = ChatFiles(tmp_path / "chats")
+    import_older(older, files)
+    assert [one.name for one in files.threads(HERE)] == ["#2"]
+    assert [*tmp_path.glob("*.json")] == []
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
