@@ -34,9 +34,9 @@ serve: $(READY) ## run the gateway with the example agents (on another port: mak
 # everything it imports: 3 s more.
 test test-all quick shaken costs branches drift soak conformance: export PYTHONDONTWRITEBYTECODE =
 
-# A file of tests stays in one process, which starts the gateways, browsers and databases of the file once. Three processes
-# keep two cores busy: with two, a quarter of the cores' time was spent waiting.
-SHARED_OUT := -q -n 3 --dist loadfile --no-loadscope-reorder
+# A file of tests stays in one process, which starts the gateways, browsers and databases of the file once. A third process
+# took as long on two cores: what it gained in waits it lost in CPU.
+SHARED_OUT := -q -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(READY) ## run each behaviour's test once; needs no key, no network and no other program
 	@$(BIN)/pytest $(SHARED_OUT) --tier test $(FLAGS)
