@@ -1,4 +1,4 @@
-"""Files in the state folder of this user, which nobody else can read."""
+"""Files in the state folder of this user. Nobody else can read them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def state_folder(environ: Mapping[str, str], home: Path) -> Path:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file in one step, with mode 0600; whoever calls this holds the lock of the file.
+    """Replace a file in one step, with mode 0600. The caller holds the lock of the file.
 
     Raises:
         OSError: nothing was changed.
