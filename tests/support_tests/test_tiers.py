@@ -124,7 +124,7 @@ def test_a_run_says_what_fails_when_it_fails_what_was_skipped_and_what_it_cost(
         [
             "FAILED tests/unit/test_one.py::test_wrong (call)",
             "*not equal*",
-            "unit * 1 passed, 1 failed, 1 skipped, 0:00*",
+            "unit * 1 passed, 1 failed, 1 skipped, [0-9]:[0-9][0-9]*",
             "not run here: * 1  curl: apt-get install curl",
             "CPU * s, wall * s, * cores busy with it *%",
         ]
