@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from io import TextIOWrapper
 
-    type _FileId = tuple[int, int]
-
 ROTATE_AGAIN_SECONDS = 60.0  # the pause after a failed rotation
-BLOCK_BYTES = 65_536  # of one read in the search for a file's last line
 _log = logging.getLogger("pallas.logs")
 
 
@@ -69,16 +66,13 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
         *,
         max_bytes: int = 10_000_000,
         backups: int = 5,
-        block_bytes: int = BLOCK_BYTES,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        self._block_bytes = block_bytes
         self._clock = clock
         super().__init__(path, maxBytes=max_bytes, backupCount=backups, encoding="utf-8", delay=True)
         self._lost = 0
         self._is_reporting = False
         self._formatted: tuple[logging.LogRecord, str] | None = None
-        self._torn: _FileId | None = None
         self._rotates_from = -math.inf
 
     @override
@@ -138,13 +132,9 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
     def _open(self) -> TextIOWrapper:
         path = Path(self.baseFilename)
         _make_private(path.parent)
-        torn = _ends_torn(path)
-        if torn and self._torn == _file_id(path.stat()):
-            _cut_last_line(path, self._block_bytes)
-            torn = False
-        self._torn = None
+        is_torn = _ends_torn(path)
         stream = cast("TextIOWrapper", open(path, self.mode, encoding=self.encoding, opener=_private))  # noqa: SIM115
-        if torn:  # by another process
+        if is_torn:
             stream.write("\n")
         return stream
 
@@ -154,7 +144,6 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
         if stream is None:
             return
         with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123  no path, a device
-            self._torn = _file_id(os.fstat(stream.fileno()))
             os.dup2(nowhere.fileno(), stream.fileno())
         with suppress(OSError, ValueError):
             stream.close()
@@ -175,10 +164,6 @@ def _why(error: BaseException | None) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _file_id(status: os.stat_result) -> _FileId:
-    return status.st_dev, status.st_ino
-
-
 def _ends_torn(path: Path) -> bool:
     """Return true if the last line of a file is incomplete, as after a full disk."""
     if not path.is_file() or path.stat().st_size == 0:
@@ -186,18 +171,6 @@ def _ends_torn(path: Path) -> bool:
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) != b"\n"
-
-
-def _cut_last_line(path: Path, block_bytes: int) -> None:
-    """Remove an incomplete last line, at which readers of JSON lines such as jq stop."""
-    with path.open("r+b") as file:
-        end, newline = file.seek(0, os.SEEK_END), -1
-        while end > 0 and newline < 0:
-            start = max(0, end - block_bytes)
-            file.seek(start)
-            newline = file.read(end - start).rfind(b"\n")
-            end = start
-        file.truncate(end + newline + 1)
 
 
 def _replacement_of(record: logging.LogRecord) -> logging.LogRecord:

@@ -455,15 +455,13 @@ def file_size() -> Generator[Callable[[int], None]]:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("block", [16, 65_536])
-def test_a_line_that_a_full_disk_tore_is_taken_out_of_the_file(
-    block: int,
+def test_a_line_that_a_full_disk_tore_is_ended_before_the_next_one(
     file_size: Callable[[int], None],
     stderr: io.StringIO,
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "log"
-    logs.set_up({"PALLAS_LOG_FILE": str(path)}, make_file=partial(FileOutput, block_bytes=block))
+    logs.set_up({"PALLAS_LOG_FILE": str(path)})
     log = logging.getLogger("pallas.test")
     log.info("kept")
     file_size(path.stat().st_size + 50)
@@ -473,17 +471,14 @@ def test_a_line_that_a_full_disk_tore_is_taken_out_of_the_file(
     log.info("lost %s", "x" * 500)
     file_size(resource.RLIM_INFINITY)
     log.info("kept, too")
-    assert [line["message"] for line in read(tmp_path)] == ["kept", "kept, too", "log file written again"]
+    first, *torn, kept, again = path.read_text().splitlines()
+    assert [json.loads(line)["message"] for line in (first, kept, again)] == [
+        "kept",
+        "kept, too",
+        "log file written again",
+    ]
+    assert 1 <= len(torn) <= 2
     assert stderr.getvalue().count("log file cannot be written") == 1
-
-
-def test_a_file_with_nothing_but_a_torn_line_is_empty_again(file_size: Callable[[int], None], tmp_path: Path) -> None:
-    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": "0"})
-    file_size(20)
-    logging.getLogger("pallas.test").info("lost")
-    file_size(resource.RLIM_INFINITY)
-    logging.getLogger("pallas.test").info("kept")
-    assert [line["message"] for line in read(tmp_path)] == ["kept", "log file written again"]
 
 
 def test_a_file_that_cannot_be_rotated_grows_and_is_rotated_when_it_can(stderr: io.StringIO, tmp_path: Path) -> None:
