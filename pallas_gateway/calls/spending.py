@@ -92,13 +92,9 @@ class Spending:
         """Return the budget that ends the call before its next turn, once the ledger has answered all charges."""
         if self.ended is not None:
             return self.ended
-        found = self._over_budget() or await self._over_day()
-        if found is not None:
-            self.ended = found
-        return found
-
-    def _over_budget(self) -> Ended | None:
-        return next((ended for one in self._with_those_above() if (ended := one._own_excess()) is not None), None)
+        over = next((ended for one in self._with_those_above() if (ended := one._own_excess()) is not None), None)
+        self.ended = over or await self._over_day()
+        return self.ended
 
     def _own_excess(self) -> Ended | None:
         if self._most_tokens is not None and self.tokens >= self._most_tokens:

@@ -175,7 +175,8 @@ def accounting(call: Call, metrics: Metrics, running: RunningCalls) -> Iterator[
             yield account
             if (reply := account.reply) is not None:
                 outcome, reason = ("ok", reply.stop_reason) if reply.failure is None else ("error", reply.failure)
-                _count_halts(reply, metrics, call.agent)
+                for halt in reply.halted:
+                    metrics.loops_aborted.labels(call.agent, halt).inc()
                 log_reply(call, reply, seconds=account.seconds, tools_failed=account.spent.tools_failed)
         except (CallRefusedError, AgentUnavailableError) as refusal:
             metrics.calls_refused.labels(call.agent, refusal.reason).inc()
@@ -197,11 +198,6 @@ def accounting(call: Call, metrics: Metrics, running: RunningCalls) -> Iterator[
         finally:
             account.end(outcome, reason)
             running.usage.add(*account.used(outcome))
-
-
-def _count_halts(reply: Reply, metrics: Metrics, agent: str) -> None:
-    for reason in reply.halted:
-        metrics.loops_aborted.labels(agent, reason).inc()
 
 
 def log_reply(call: Call, reply: Reply, *, seconds: float, tools_failed: tuple[str, ...] = ()) -> None:

@@ -238,6 +238,7 @@ class Gateway:
     def _apply_settings(self) -> None:
         gateway = self.configuration.deployment.gateway
         self.running.ledger.use(gateway)
+        self.running.asks_ledger = bool(gateway.limits.rules) or gateway.audit_log is not None
         self.running.prices = Prices(gateway.prices)
         keys = gateway.auth.tokens if gateway.auth is not None else ()
         self.metrics.set_keys({key.name: key.not_after.timestamp() for key in keys if key.not_after is not None})

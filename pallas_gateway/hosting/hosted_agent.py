@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.call import Credentials
+from pallas_gateway.calls.permit import NO_PERMIT
 from pallas_gateway.errors import CallRefusedError, GatewayError
 from pallas_gateway.events.events import Admitted
 from pallas_gateway.hosting.accounting import accounting
@@ -56,7 +57,8 @@ class HostedAgent(AgentState):
             version = await self.version_for_call()
             sent = fitted(call, version)
             running = self._shared.running
-            account.permit = permit = await running.ledger.begin(CallEntry.of(call))
+            permit = await running.ledger.begin(CallEntry.of(call)) if running.asks_ledger else NO_PERMIT
+            account.permit = permit
             call.spending.admit(self.name, version.settings, running.prices, permit, self._shared.tasks)
             account.questions = questions = self._questions(version, client, call)
             with version.uses.one_more():

@@ -38,6 +38,7 @@ class RunningCalls:
             has keys. Processes that share a port share `state_key`.
         elsewhere: the other processes of the gateway, and the name of this one.
         ledger: admits calls by the limits, and writes the audit log.
+        asks_ledger: False without limits and without an audit log, when each call would be admitted.
         usage: of agents by callers, over all processes.
         calls: the running calls, and the latest ended ones.
         started_at: the start of the gateway, the same for all its workers.
@@ -50,6 +51,7 @@ class RunningCalls:
         self, state_key: bytes | None = None, elsewhere: Elsewhere | None = None, ledger: Ledger | None = None
     ) -> None:
         self.ledger: Ledger = ledger or OwnLedger()
+        self.asks_ledger = True
         self.prices = NO_PRICES
         self.elsewhere = elsewhere or Elsewhere()
         self.usage: UsageSource = UsageTable()

@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import batched
+from operator import attrgetter
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Protocol
 
@@ -45,31 +46,13 @@ class Used:
     estimated: int = 0
     cost: float = 0.0
 
-    def copy(self) -> Used:
-        """Return the same numbers; `dataclasses.replace` takes five times as long."""
-        return Used(
-            self.calls,
-            self.refused,
-            self.nested,
-            self.input,
-            self.cache_read,
-            self.cache_write,
-            self.output,
-            self.estimated,
-            self.cost,
-        )
-
     def __iadd__(self, other: Used) -> Used:
-        self.calls += other.calls
-        self.refused += other.refused
-        self.nested += other.nested
-        self.input += other.input
-        self.cache_read += other.cache_read
-        self.cache_write += other.cache_write
-        self.output += other.output
-        self.estimated += other.estimated
-        self.cost += other.cost
+        for name in Used.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
+
+
+_numbers_of = attrgetter(*Used.__slots__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,10 +232,10 @@ class _Rows:
             self.add(key, used)
 
     def all(self) -> Rows:
-        return {key: used.copy() for key, used in self.rows.items()}
+        return {key: Used(*_numbers_of(used)) for key, used in self.rows.items()}
 
     def of(self, account: str) -> Rows:
-        return {key: self.rows[key].copy() for key in self._agents_of.get(account, ())}
+        return {key: Used(*_numbers_of(self.rows[key])) for key in self._agents_of.get(account, ())}
 
     def has_own(self, account: str) -> bool:
         """Return False for an account that may be among the others."""
