@@ -49,8 +49,8 @@ class Cancellations:
     `hand_on` tells other processes of a request that was cancelled here; its call may be theirs.
     """
 
-    def __init__(self, hand_on: Callable[[RequestKey], object] = lambda _: None) -> None:
-        self.hand_on = hand_on
+    def __init__(self) -> None:
+        self.hand_on: Callable[[RequestKey], object] = lambda _: None
         self._listeners: dict[RequestKey, list[tuple[Call, Callable[[], object]]]] = {}
 
     def __len__(self) -> int:

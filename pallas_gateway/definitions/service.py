@@ -42,10 +42,6 @@ if TYPE_CHECKING:
     """Returns the problems of a model and servers that only the runtime knows, with paths such as `servers.0`."""
 
 
-def _any(_: StoredAgent) -> None:
-    """Permit every change."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """The `Caller.owner` that an agent belongs to, and its name for people."""
@@ -75,7 +71,7 @@ class Editor:
     owner: str
     name: str
     may_run: Callable[[str], bool]
-    permit: Callable[[StoredAgent], None] = _any
+    permit: Callable[[StoredAgent], object] = lambda _: None
     gives_to: Owner | None = None
 
 
@@ -178,7 +174,8 @@ class Definitions:
             self._refuse_taken(str(name), others)
             found = self._rules(str(name), definition, editor, (), others)
             self._refuse([*found, *await self._without_place(sql, editor.owner)])
-            return await store.add(sql, str(name), _new(editor, definition.definition))
+            new = store.NewVersion(editor.owner, editor.name, editor.name, definition.definition)
+            return await store.add(sql, str(name), new)
 
         return await self._written(written_, dry_run=dry_run)
 
@@ -448,10 +445,6 @@ async def _present(sql: AsyncConnection, change: _Change) -> tuple[StoredAgent, 
     """Return the agent that a change is of, and the sub-agents of all."""
     agent = await _permitted(sql, change.name, change.editor, change.expected)
     return agent, await store.sub_agents(sql)
-
-
-def _new(editor: Editor, definition: Definition) -> store.NewVersion:
-    return store.NewVersion(editor.owner, editor.name, editor.name, definition)
 
 
 def _sources(definition: Definition) -> Sources:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.definitions.service import Definitions
 from pallas_gateway.definitions.watch import AgentWatch
-from pallas_gateway.hosting.dropped_threads import DroppedThreads
 from pallas_gateway.ledger.stored_counters import StoredCounters
 from pallas_gateway.ledger.stored_ledger import StoredLedger
 from pallas_gateway.limits import GatewayLimits
@@ -50,8 +49,7 @@ class StoredServices:
         self.definitions = Definitions(self.database, configuration)
         self.watch = AgentWatch(self.definitions)
         self.definitions.on_change = self.watch.look_soon
-        self.dropped_threads = DroppedThreads(self.definitions, self.threads)
-        self.database.add(self.threads, self.states, self.counters, self.dropped_threads)
+        self.database.add(self.threads, self.states, self.counters, self)
         self.database.measure_by(self.counters.measure)
 
     async def __aenter__(self) -> Self:
@@ -66,6 +64,17 @@ class StoredServices:
     async def __aexit__(self, *_: object) -> None:
         """Wait (bounded) for running writes, and close every connection."""
         await self.database.__aexit__()
+
+    async def drop_threads(self) -> None:
+        """Delete the threads of agents that were deleted with them: more, perhaps, than one transaction deletes."""
+        await self.definitions.drop_threads(self.threads.changes.remove_of_agent)
+
+    async def remove_expired(self, _: float) -> None:
+        """Delete these threads if the process that deleted the agent was killed before it could."""
+        await self.drop_threads()
+
+    async def close(self) -> None:
+        """Nothing of its own runs in the background."""
 
     def ledger_around(self, inner: Ledger) -> StoredLedger:
         """Return a ledger that counts in the database where that is set, else by `inner`."""

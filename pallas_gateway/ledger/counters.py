@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from math import ceil
 from time import monotonic, time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS
 from pallas_gateway.identity.caller import site_of
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.permit import Excess
     from pallas_gateway.config.model.limits import RuleSettings
+    from pallas_gateway.ledger.counter_rows import StoredCounter
     from pallas_gateway.ledger.protocol import CallEntry
     from pallas_gateway.ledger.rules import Key, Rule, Rules, Scope
+
+    type Counting = Counter | StoredCounter
 
 MOST_COUNTERS = 10_000
 """Counters of one rule for keys and tokens, and as many for addresses; callers beyond them share one of each."""
@@ -36,18 +39,6 @@ DAY_SECONDS = 86_400
 _EXAMINED = 100
 """Counters that are examined for an empty one when there are too many; the next call goes on with the others."""
 _log = logging.getLogger("pallas.limits")
-
-
-class Counting(Protocol):
-    """The counter of a rule, in memory or in a database."""
-
-    def tokens(self, wall: float, /) -> int: ...
-
-    def charge(self, tokens: int, wall: float, /) -> int: ...
-
-    def wait_for_room(self, most: int, now: float, /) -> float: ...
-
-    def running(self) -> int: ...
 
 
 _NO_LEASES: frozenset[Lease] = frozenset()

@@ -169,11 +169,6 @@ class Connections:
         return self.limits.attach_seconds_after_timeout if just_now else self.limits.attach_seconds
 
 
-async def defer_connections(aggregator: MCPAggregator) -> None:
-    """Connect nothing: instances are made under locks that other calls wait for."""
-    del aggregator
-
-
 class FastAgentInstance:
     """The `Instance` of one call."""
 

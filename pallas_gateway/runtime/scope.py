@@ -119,6 +119,10 @@ class CallScope:
         return self.turns.tool_failures if self.turns is not None else {}
 
 
+async def connect_nothing(_: MCPAggregator) -> None:
+    """The `connect` of aggregators that are made under locks, or whose servers are attached by name."""
+
+
 current_scope: ContextVar[CallScope] = ContextVar("pallas_call_scope", default=CallScope())  # noqa: B039  frozen
 
 

@@ -27,10 +27,10 @@ from pallas_gateway.runtime.downstreams.listings.read_only import local_tools_on
 from pallas_gateway.runtime.downstreams.listings.tool_names import tool_names
 from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
 from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
-from pallas_gateway.runtime.instance import Connections, FastAgentInstance, defer_connections
+from pallas_gateway.runtime.instance import Connections, FastAgentInstance
 from pallas_gateway.runtime.loading.agent_choice import served_agent
 from pallas_gateway.runtime.protocols import ModelFacts, Parent, ServerTools
-from pallas_gateway.runtime.scope import CallScope, Operations, Presented, entered
+from pallas_gateway.runtime.scope import CallScope, Operations, Presented, connect_nothing, entered
 from pallas_gateway.runtime.seams.deadlines import pause_child_timeouts
 from pallas_gateway.runtime.settings.declared_models import (
     facts_of,
@@ -131,7 +131,7 @@ class StartedAgent:
         self._tasks = TaskOwner()
         self._answers = TaskOwner()
         self._fast = fast
-        self._outside_calls = CallScope(connect=defer_connections, servers=tuple(self._downstreams), models=models)
+        self._outside_calls = CallScope(connect=connect_nothing, servers=tuple(self._downstreams), models=models)
         self._models_used: set[tuple[str, str]] = set()
         self._provider: LlmProvider | None = None
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before the first use

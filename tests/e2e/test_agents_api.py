@@ -619,6 +619,6 @@ async def test_threads_are_deleted_later_if_the_process_was_killed_before_it_cou
         editor = Editor(owner="key:owner", name="owner", may_run=lambda _: True)
         await stored.definitions.remove("poet", editor, expected=1, drops_threads=True)  # and no more
         before = await api.http.get(path, headers={"Authorization": "Bearer owner"})
-        await stored.dropped_threads.remove_expired(0)
+        await stored.remove_expired(0)
         after = await api.http.get(path, headers={"Authorization": "Bearer owner"})
     assert (before.status_code, after.status_code) == (200, 404)

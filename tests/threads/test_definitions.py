@@ -495,7 +495,7 @@ async def test_threads_that_others_begin_while_an_agent_is_deleted_with_all_thre
 
         async def deleted() -> None:
             await one.definitions.remove(agent.name, ANN, expected=1, drops_threads=True)
-            await one.dropped_threads.drop()
+            await one.drop_threads()
 
         beginning = [two.threads.store.create("me", agent.name, agent_id=agent.id) for _ in range(30)]
         await asyncio.gather(*beginning[:15], deleted(), *beginning[15:], return_exceptions=True)
@@ -511,9 +511,9 @@ async def test_a_deleted_agent_is_looked_for_a_minute_longer(database_url: str) 
         await one.definitions.remove(agent.name, ANN, expected=1, drops_threads=True)
         found = []
         for _ in range(2):
-            await one.dropped_threads.drop()
+            await one.drop_threads()
             await one.database.connections.write(lambda sql: sql.execute(older.values(agent_id=agent.id)))
-            await one.dropped_threads.remove_expired(0)
+            await one.remove_expired(0)
             found.append(len(await listed(one.threads, agent=agent.name, agent_id=agent.id)))
             await one.database.connections.write(lambda sql: sql.execute(long_ago))
     assert found == [0, 1]

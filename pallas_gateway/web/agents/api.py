@@ -92,7 +92,7 @@ class AgentsApi(Api):
     def __init__(self, gateway: Gateway, services: StoredServices) -> None:
         super().__init__(gateway)
         self._definitions = services.definitions
-        self._dropped_threads = services.dropped_threads
+        self._drop_threads = services.drop_threads
         of_one: dict[str, Endpoint] = {"GET": self._get, "PUT": self._put, "PATCH": self._patch, "DELETE": self._delete}
         self._routes: tuple[tuple[re.Pattern[str], dict[str, Endpoint]], ...] = (
             (re.compile(""), {"GET": self._list, "POST": self._post}),
@@ -247,7 +247,7 @@ class AgentsApi(Api):
                 raise InUseError(name, error.users, rights) from error
         self._note(asked.caller, "delete_agent", options, stored, {"threads": "delete"} if threads else {})
         if threads and not dry_run:
-            await self._dropped_threads.drop()
+            await self._drop_threads()
         await self._wait(stored, options)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 

@@ -17,7 +17,7 @@ from pallas_gateway.runtime.downstreams.connections.connection_manager import cu
 from pallas_gateway.runtime.downstreams.listings.listing_cache import NO_CREDENTIAL, ListingKey
 from pallas_gateway.runtime.downstreams.listings.reading import listing_within
 from pallas_gateway.runtime.failures import one_line
-from pallas_gateway.runtime.scope import CallScope, entered
+from pallas_gateway.runtime.scope import CallScope, connect_nothing, entered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -141,7 +141,7 @@ class Inquiry:
         """A connection that has received one listing."""
         self._has_answered = False
         self._aggregator = aggregator = _Asking(self, self._server, self._agent, self._context)
-        with entered(CallScope(connect=_later, servers=self._servers, questions=declaring(self._modes))):
+        with entered(CallScope(connect=connect_nothing, servers=self._servers, questions=declaring(self._modes))):
             async with aggregator:
                 try:
                     request = self.request()
@@ -204,7 +204,3 @@ class _Asking(MCPAggregator):
         uris = await super().refresh_subscription_state(server_name)
         self._inquiry.learn(self, request)
         return uris
-
-
-async def _later(_: MCPAggregator) -> None:
-    """Connect nothing; servers are attached by name."""

@@ -13,7 +13,7 @@ from pallas_gateway.runtime.downstreams.connections.connection_manager import cu
 from pallas_gateway.runtime.downstreams.listings.reading import listing_within
 from pallas_gateway.runtime.failures import one_line
 from pallas_gateway.runtime.protocols import CANNOT_LIST
-from pallas_gateway.runtime.scope import CallScope, entered
+from pallas_gateway.runtime.scope import CallScope, connect_nothing, entered
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -40,7 +40,7 @@ async def tool_names(
     cutting = asyncio.get_running_loop().call_later(LISTING_SECONDS, cut_off, aggregator)
     try:
         async with listing_within(LISTING_SECONDS):
-            with entered(CallScope(connect=_by_name, questions=declaring(modes))):
+            with entered(CallScope(connect=connect_nothing, questions=declaring(modes))):
                 async with aggregator:
                     await connecting.attach(aggregator, server)
                     return frozenset(tools_of(aggregator, server)), faults_of(aggregator, server)
@@ -48,7 +48,3 @@ async def tool_names(
         raise ConnectionError(one_line(error).removeprefix(CANNOT_LIST)) from error
     finally:
         cutting.cancel()
-
-
-async def _by_name(_: MCPAggregator) -> None:
-    """Connect nothing; the server is attached by name."""

@@ -33,7 +33,7 @@ from pallas_gateway.runtime.downstreams.listings.reading import listing_within
 from pallas_gateway.runtime.downstreams.programs.program_process import ProgramBusyError
 from pallas_gateway.runtime.downstreams.programs.program_transport import connection
 from pallas_gateway.runtime.failures import one_line
-from pallas_gateway.runtime.scope import CallScope, current_scope, entered
+from pallas_gateway.runtime.scope import CallScope, connect_nothing, current_scope, entered
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class _Listed:
     @asynccontextmanager
     async def _connected(self, pool: ProgramPool) -> AsyncIterator[MCPAggregator]:
         aggregator = MCPAggregator([self._server], context=self._of.context, name=self._of.agent)
-        with entered(CallScope(connect=_later, servers=self._of.servers, questions=declaring(self._modes))):
+        with entered(CallScope(connect=connect_nothing, servers=self._of.servers, questions=declaring(self._modes))):
             async with aggregator:
                 connections_of(aggregator).factories[self._server] = partial(_connection, pool)
                 seconds = self._limits.start_seconds + self._limits.list_seconds
@@ -218,7 +218,3 @@ def _connection(pool: ProgramPool, server: ServerConnection) -> MCPClientConnect
 
 def _can_be_cached(downstream: Downstream, server: MCPServerSettings | None) -> bool:
     return server is not None and server.load_on_start and downstream.listing_seconds > 0
-
-
-async def _later(_: MCPAggregator) -> None:
-    """Connect nothing; the server is attached by name."""

@@ -70,7 +70,7 @@ def test_each_route_is_in_the_document_with_its_methods_and_an_operation_id_of_i
 
 
 def _nothing() -> Any:
-    return cast("Any", (SimpleNamespace(), SimpleNamespace(definitions=None, dropped_threads=None)))
+    return cast("Any", (SimpleNamespace(), SimpleNamespace(definitions=None, drop_threads=None)))
 
 
 def _routes(prefix: str, api: AgentsApi | ThreadsApi) -> Iterator[tuple[str, str]]:
