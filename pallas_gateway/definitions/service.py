@@ -93,13 +93,12 @@ class Definitions:
     nothing. `expected` is the version that the client has read, None for any.
     """
 
-    def __init__(
-        self, database: GatewayDatabase, configuration: Callable[[], Configuration], check: Check | None = None
-    ) -> None:
-        """Take the database, what returns the present configuration, and the check of the runtime."""
+    def __init__(self, database: GatewayDatabase, configuration: Callable[[], Configuration]) -> None:
+        """Take the database, and what returns the present configuration."""
         self._database = database
         self._configuration = configuration
-        self.check = check
+        self.check: Check | None = None
+        """The check of the runtime."""
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change that was written."""
         self._latest: Snapshot | None = None

@@ -102,11 +102,8 @@ class UsageSource(Protocol):
 
     def add(self, key: UsageKey, used: Used) -> None: ...
 
-    async def of_all(self) -> Usage:
-        """Return all rows."""
-
-    async def of_account(self, account: str) -> Usage:
-        """Return the rows of one account."""
+    async def read(self, account: str | None = None) -> Usage:
+        """Return all rows, or those of one account."""
 
 
 class UsageTable:
@@ -136,26 +133,18 @@ class UsageTable:
         for key, used in rows:
             counted.add(key, used)
 
-    async def of_all(self) -> Usage:
-        """Return all rows. Their sums take a while, so they are made from copies."""
+    async def read(self, account: str | None = None) -> Usage:
+        """Return all rows, or those of one account. Sums of all take a while, so they are made from copies."""
         self._turn_day()
-        day, today, before = _date_of(self._day), self._today.all(), self._before.all()
+        if account is not None:
+            account = UsageKey.of("", account, "").account
+        day, before, today = _date_of(self._day), self._before.copied(account), self._today.copied(account)
+        is_whole = account is None or (self._today.has_own(account) and self._before.has_own(account))
         total = _Rows(self._most)
         for rows in (before, today):
             async for some in in_parts(rows.items()):
                 total.add_all(dict(some))
-        return Usage(day, self._since, today, total.rows)
-
-    async def of_account(self, account: str) -> Usage:
-        """Return the rows of one account."""
-        self._turn_day()
-        account = UsageKey.of("", account, "").account
-        today, before = self._today, self._before
-        total = _Rows(self._most)
-        for rows in (before, today):
-            total.add_all(rows.of(account))
-        whole = today.has_own(account) and before.has_own(account)
-        return Usage(_date_of(self._day), self._since, today.of(account), total.rows, whole)
+        return Usage(day, self._since, today, total.rows, is_whole)
 
     def _turn_day(self) -> None:
         if (day := self._present_day()) != self._day:
@@ -231,11 +220,10 @@ class _Rows:
         for key, used in rows.items():
             self.add(key, used)
 
-    def all(self) -> Rows:
-        return {key: Used(*_numbers_of(used)) for key, used in self.rows.items()}
-
-    def of(self, account: str) -> Rows:
-        return {key: Used(*_numbers_of(self.rows[key])) for key in self._agents_of.get(account, ())}
+    def copied(self, account: str | None) -> Rows:
+        """Return the rows of one account, or of all."""
+        keys = self.rows if account is None else self._agents_of.get(account, ())
+        return {key: Used(*_numbers_of(self.rows[key])) for key in keys}
 
     def has_own(self, account: str) -> bool:
         """Return False for an account that may be among the others."""

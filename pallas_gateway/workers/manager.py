@@ -237,8 +237,7 @@ class WorkerManager:
             self._close_together()
 
     async def _send_usage(self, worker: WorkerProcess, asked: UsageAsked) -> None:
-        usage = await (self._usage.of_all() if asked.account is None else self._usage.of_account(asked.account))
-        for answer in answers_of(asked.number, usage):
+        for answer in answers_of(asked.number, await self._usage.read(asked.account)):
             worker.send(answer)
             await asyncio.sleep(0)  # calls that wait for the ledger come first
 

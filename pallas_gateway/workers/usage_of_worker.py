@@ -41,14 +41,6 @@ class UsageOfWorker:
             for message in changes_of(day, rows):
                 self._send(message)
 
-    async def of_all(self) -> Usage:
-        """Return all rows, those of other workers as of their last report."""
-        return await self._ask(None)
-
-    async def of_account(self, account: str) -> Usage:
-        """Return the rows of one account, as `of_all`."""
-        return await self._ask(account)
-
     def take(self, answer: UsageAnswer) -> None:
         """Take a part of an answer; the request that has asked may be cancelled."""
         if (asked := self._asked.get(answer.number)) is None:
@@ -65,7 +57,8 @@ class UsageOfWorker:
             if not done.done():
                 done.set_exception(AgentUnavailableError(STOPPING))
 
-    async def _ask(self, account: str | None) -> Usage:
+    async def read(self, account: str | None = None) -> Usage:
+        """Return all rows, or those of one account; those of other workers as of their last report."""
         if self._is_over:
             raise AgentUnavailableError(STOPPING)
         self.send_changes()  # a caller reads its latest calls, at least those of this worker

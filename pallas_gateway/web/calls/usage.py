@@ -54,7 +54,7 @@ class UsageApi(Api):
         return Response(document, media_type="application/json")
 
     async def _own(self, caller: Caller) -> Json:
-        usage = await self._gateway.running.usage.of_account(caller.account)
+        usage = await self._gateway.running.usage.read(caller.account)
         return {
             "day": usage.day,
             "since": times.written(datetime.fromtimestamp(usage.since, UTC), "seconds"),
@@ -69,7 +69,7 @@ class UsageApi(Api):
 
     async def _all(self, by: tuple[str, ...]) -> str:
         """Return the JSON of all rows."""
-        usage = await self._gateway.running.usage.of_all()
+        usage = await self._gateway.running.usage.read()
         today, total = [
             ", ".join([json.dumps(row) async for row in self._rows(rows, by)]) for rows in (usage.today, usage.total)
         ]

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 
 from pallas_gateway.errors import STOPPING
 from pallas_gateway.hosting.answering import IncomingCall, serve_call
-from pallas_gateway.identity.caller import CALLER_KEY
+from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-from pallas_gateway.identity.caller import Caller
 
 CHAT = "/v1/chat/completions"
 MODELS = "/v1/models"

@@ -20,7 +20,7 @@ async def test_a_caller_with_many_names_has_one_row_for_each_agent() -> None:
     table = UsageTable(Clock())
     for number in range(5):
         table.add(UsageKey(f"token:{number}", "token:issuer sub ann", "echo"), Used(calls=1))
-    assert (await table.of_all()).total == {UsageKey("token:0", "token:issuer sub ann", "echo"): Used(calls=5)}
+    assert (await table.read()).total == {UsageKey("token:0", "token:issuer sub ann", "echo"): Used(calls=5)}
 
 
 async def test_addresses_take_no_rows_of_callers_with_a_key() -> None:
@@ -29,9 +29,9 @@ async def test_addresses_take_no_rows_of_callers_with_a_key() -> None:
         table.add(UsageKey("anonymous", f"anonymous:2001:db8:{number}::/64", "echo"), Used(calls=1))
     for name in ("key:a", "key:b", "key:c"):
         table.add(UsageKey(name, name, "echo"), Used(calls=1))
-        own = await table.of_account(name)
+        own = await table.read(name)
         assert (len(own.today), own.is_whole) == ((0, False) if name == "key:c" else (1, True))
-    assert (await table.of_all()).total[UsageKey(OTHERS, OTHERS, "echo")] == Used(calls=4)
+    assert (await table.read()).total[UsageKey(OTHERS, OTHERS, "echo")] == Used(calls=4)
 
 
 async def test_the_day_ends_at_midnight_and_the_total_stays() -> None:
@@ -40,11 +40,11 @@ async def test_the_day_ends_at_midnight_and_the_total_stays() -> None:
     table.add(key("anna"), Used(calls=1, input=10))
     clock.now += 43_199
     table.add(key("anna"), Used(calls=1))
-    before = await table.of_account("anna")
+    before = await table.read("anna")
     clock.now += 1
-    after = await table.of_account("anna")
+    after = await table.read("anna")
     table.add(key("anna"), Used(calls=1))
-    later = await table.of_account("anna")
+    later = await table.read("anna")
 
     assert before.today == before.total == {key("anna"): Used(calls=2, input=10)}
     assert (before.day < after.day, after.today) == (True, {})
@@ -57,8 +57,8 @@ async def test_accounts_beyond_the_limit_share_a_row_that_none_of_them_sees() ->
     table = UsageTable(Clock(), most=2)
     for name in ("anna", "ben", "cleo", "dora", "anna"):
         table.add(key(name), Used(calls=1))
-    everything = await table.of_all()
-    anna, cleo = await table.of_account("anna"), await table.of_account("cleo")
+    everything = await table.read()
+    anna, cleo = await table.read("anna"), await table.read("cleo")
 
     assert everything.total[UsageKey(OTHERS, OTHERS, "echo")] == Used(calls=2)
     assert len(everything.today) == 3
@@ -77,7 +77,7 @@ async def test_changes_of_a_process_are_counted_once_and_by_the_day_of_the_call(
         for day, rows in worker.taken():
             parent.add_of_day(day, rows)
 
-    usage, others = await parent.of_all(), UsageKey(OTHERS, OTHERS, "echo")
+    usage, others = await parent.read(), UsageKey(OTHERS, OTHERS, "echo")
     assert usage.today == {key("anna"): Used(calls=1), others: Used(refused=1)}
     assert usage.total == {key("anna"): Used(calls=2, output=3, cost=0.5), others: Used(refused=1)}
 

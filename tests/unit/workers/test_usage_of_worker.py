@@ -36,7 +36,7 @@ class Parent:
                     asyncio.get_running_loop().create_task(self.answer(number, account))
 
     async def answer(self, number: int, account: str | None) -> None:
-        usage = await (self.table.of_all() if account is None else self.table.of_account(account))
+        usage = await self.table.read(account)
         for answer in answers_of(number, usage):
             line = line_of(answer)
             self.lines.append(line)
@@ -53,11 +53,11 @@ async def test_a_worker_reads_its_latest_calls_and_those_that_others_have_report
     parent = Parent()
     parent.worker.add(key("anna"), Used(calls=1, output=3, cost=0.5))
     parent.other.add(key("anna"), Used(calls=1))
-    before = await parent.worker.of_account("anna")
+    before = await parent.worker.read("anna")
     parent.other.send_changes()
     parent.other.send_changes()
     parent.worker.add(key("ben"), Used(refused=1))
-    anna, everything = await parent.worker.of_account("anna"), await parent.worker.of_all()
+    anna, everything = await parent.worker.read("anna"), await parent.worker.read()
 
     assert before.today == before.total == {key("anna"): Used(calls=1, output=3, cost=0.5)}
     assert anna.today == anna.total == {key("anna"): Used(calls=2, output=3, cost=0.5)}
@@ -70,7 +70,7 @@ async def test_many_long_names_go_in_lines_that_can_be_read() -> None:
     for number in range(3 * MOST_ROWS):
         name = f"{number:04}" + "\N{GRINNING FACE}" * 500
         parent.worker.add(UsageKey.of(name, name, "echo"), Used(calls=1))
-    usage = await parent.worker.of_all()
+    usage = await parent.worker.read()
 
     assert len(usage.today) == len(usage.total) == 3 * MOST_ROWS
     assert max(map(len, parent.lines)) < LONGEST_LINE
@@ -79,21 +79,21 @@ async def test_many_long_names_go_in_lines_that_can_be_read() -> None:
 
 async def test_without_its_parent_a_worker_says_that_it_stops() -> None:
     parent = Parent(answers=False)
-    asked = asyncio.create_task(parent.worker.of_all())
+    asked = asyncio.create_task(parent.worker.read())
     await parent.asking.wait()
     parent.worker.end()
     with pytest.raises(AgentUnavailableError):
         await asked
     with pytest.raises(AgentUnavailableError):
-        await parent.worker.of_account("anna")
+        await parent.worker.read("anna")
 
 
 async def test_an_answer_to_a_request_that_has_left_is_dropped() -> None:
     parent = Parent(answers=False)
-    asked = asyncio.create_task(parent.worker.of_all())
+    asked = asyncio.create_task(parent.worker.read())
     await parent.asking.wait()
     asked.cancel()
     await asyncio.wait({asked})
     await parent.answer(1, None)
     parent.answers = True
-    assert (await parent.worker.of_all()).today == {}
+    assert (await parent.worker.read()).today == {}
