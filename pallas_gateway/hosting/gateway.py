@@ -303,11 +303,6 @@ class Gateway:
         return self._agent_set.only_reads(name)
 
     @property
-    def draining(self) -> bool:
-        """True if no new calls are accepted, because the gateway is stopping."""
-        return self.running.draining
-
-    @property
     def limits_away(self) -> Literal["count_alone", "refuse"] | None:
         """The handling of calls while the database of limits is away; None while it is there, or not used."""
         limits = self.configuration.deployment.gateway.limits
@@ -323,7 +318,7 @@ class Gateway:
     @property
     def summary(self) -> str:
         """The state of the gateway in one line."""
-        if self.draining:
+        if self.running.draining:
             return f"stopping, calls still running: {len(self.running)}"
         down = [name for name, agent in self.agents.items() if agent.status.state is not State.READY]
         ready = f"{len(self.agents) - len(down)} of {len(self.agents)} agents ready"

@@ -86,19 +86,19 @@ class StartedAgent:
         self._exchanger = exchanger
         self._served = served_agent(fast, spec)
         used = server_names(fast)
-        self._downstreams = {name: downstream for name, downstream in downstreams.items() if name in used}
+        configured = {name: downstream for name, downstream in downstreams.items() if name in used}
         mcp = settings_of(fast).mcp
         self._servers = servers = mcp.servers if mcp else {}
         self._configs = [data["config"] for data in fast.agents.values()]
         entries = policies(spec.approve, spec.tool_limits)
-        self._filters = FilterReport(spec.name, self._configs, _varying(self._downstreams.values()), entries)
+        self._filters = FilterReport(spec.name, self._configs, _varying(configured.values()), entries)
         self._log = DownstreamLog(
             spec.name, self._filters, outage_seconds=limits.outage_seconds, report=spec.on_downstream
         )
         self._offers = ToolCatalog(
             spec.name,
             servers,
-            self._downstreams,
+            configured,
             fast.app.context,
             self._log,
             limits=limits.listings,
@@ -106,14 +106,14 @@ class StartedAgent:
         )
         self._programs = ProgramListings(
             spec.name,
-            self._downstreams.values(),
+            configured.values(),
             servers=servers,
             context=fast.app.context,
             log=self._log,
             programs=programs,
             limits=limits.programs,
         )
-        self._downstreams = {name: self._with_state(one) for name, one in self._downstreams.items()}
+        self._downstreams = {name: self._with_state(one) for name, one in configured.items()}
         self._known_tools = KnownTools(
             spec, self._configs, self._downstreams.values(), offers=self._offers, programs=self._programs
         )

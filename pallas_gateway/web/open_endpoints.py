@@ -84,8 +84,9 @@ async def _ready(gateway: Gateway, _routes: PortRoutes, request: Request) -> Res
     down = {name: one.status for name, one in gateway.agents.items() if one.status.state is not State.READY}
     strict = request.query_params.get("strict") in ("1", "true")
     is_whole = not gateway.stored_agents_away and all(status.state is not State.FAILED for status in down.values())
-    is_ready = gateway.all_tried and not gateway.draining and (is_whole or not strict)
-    word = "draining" if gateway.draining else "ready" if is_ready else "not ready" if gateway.all_tried else "starting"
+    drains = gateway.running.draining
+    is_ready = gateway.all_tried and not drains and (is_whole or not strict)
+    word = "draining" if drains else "ready" if is_ready else "not ready" if gateway.all_tried else "starting"
     shown = {
         name: {"state": status.state.value, "reason": status.reason if informed.may_view(name) else None}
         for name, status in down.items()

@@ -525,7 +525,7 @@ async def test_a_gateway_that_stops_takes_no_more_and_tells_those_it_cuts_off(tm
         first = await anext(chunks)
         await plot.gate.wait_for_entered(2)
         staged.served.stop.set()
-        await eventually(lambda: staged.served.gateway.draining, what="the drain")
+        await eventually(lambda: staged.served.gateway.running.draining, what="the drain")
         with pytest.raises(openai.InternalServerError) as late:
             await client.chat.completions.create(model="solo", messages=said("hi"))
         still = [model.id async for model in client.models.list()]

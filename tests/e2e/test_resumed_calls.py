@@ -226,7 +226,7 @@ async def test_a_call_that_asks_during_a_drain_is_resumed_or_ends_with_a_sentenc
             calling = asyncio.create_task(called_at(first.url(called), message))
             await gate.wait_for_entered()
             first.stop.set()
-            await eventually(lambda: first.gateway.draining, what="the drain")
+            await eventually(lambda: first.gateway.running.draining, what="the drain")
             gate.open()
             reply = await calling
         if called == "top":

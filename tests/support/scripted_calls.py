@@ -408,7 +408,7 @@ class Worlds:
 
     def take(self) -> list[World]:
         """Return the gateways, new ones if one was stopped or has something left of a failed course."""
-        if any(one.gateway.draining or not one.is_at_rest for one in self._worlds):
+        if any(one.gateway.running.draining or not one.is_at_rest for one in self._worlds):
             self.__exit__()
         if not self._worlds:
             loop = self._open.enter_context(virtual_loop())

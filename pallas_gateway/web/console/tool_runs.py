@@ -78,7 +78,7 @@ class ToolRunsApi(Api):
             return refusals.not_found(scope, SWITCHED_OFF)
         if request.method != "POST":
             return not_allowed(["POST"])
-        if self._gateway.draining:
+        if self._gateway.running.draining:
             raise ThreadsApiError(STOPPING, reason="stopping")
         body = requests.json_object(await requests.read(request, settings.max_body_bytes))
         run = _ToolRun(agent, asked, body, self._gateway.running)

@@ -209,7 +209,7 @@ class ThreadsApi:
 
     async def _chat(self, request: Request, name: str) -> ASGIApp:
         caller, agent = await self._admitted(request, name, runs=True)
-        if self._gateway.draining:
+        if self._gateway.running.draining:
             raise ThreadsApiError(STOPPING, reason="stopping")
         events, body = requests.wants_events(request), await self._body(request)
 
