@@ -11,7 +11,6 @@ import typer
 from pallas_gateway.client.agents import editing
 from pallas_gateway.client.agents.agents_api import AgentsApi, DefinedAgent, outcome
 from pallas_gateway.client.agents.applying import NOTHING, make, ordered, planned
-from pallas_gateway.client.agents.exporting import text_of
 from pallas_gateway.client.agents.listing import show
 from pallas_gateway.client.calls_view import shown
 from pallas_gateway.client.definition_files import definitions_of
@@ -79,7 +78,7 @@ class AgentActions:
             result(json.dumps(document, indent=2, ensure_ascii=False))
             return
         facts = agent.facts if version is None else f"Agent '{agent.name}', {agent.version}"
-        result(f"# {facts}\n{text_of(agent)}".removesuffix("\n"))
+        result(f"# {facts}\n{agent.text}".removesuffix("\n"))
 
     def edit(self, name: str) -> None:
         editing.edit(self._api, name)

@@ -12,6 +12,7 @@ from pallas_gateway.client.calls_view import shown
 from pallas_gateway.client.gateway_api import ApiRefusedError, Response, ask
 from pallas_gateway.client.gateway_client import UnreachableError, fetch_readiness
 from pallas_gateway.client.usage import UsageError
+from pallas_gateway.config.yaml.editing import rendered
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
@@ -62,6 +63,18 @@ class DefinedAgent:
     def is_whole(self) -> bool:
         """True if the definition is complete."""
         return "instruction" in self.definition
+
+    @property
+    def text(self) -> str:
+        """The definition as YAML.
+
+        Raises:
+            UsageError: there is none that the caller may read.
+        """
+        if not self.is_whole:
+            why = "you may not read its instruction" if self.is_stored else "it is made of files of the gateway"
+            raise UsageError(f"Agent '{self.name}' has no definition to show: {why}.")
+        return rendered({self.name: dict(self.definition)})
 
     @property
     def version(self) -> str:

@@ -25,7 +25,7 @@ from pallas_gateway.client.chat import transcript
 from pallas_gateway.client.chat.chat_turns import Chat
 from pallas_gateway.client.gateway_client import fetch_server_tools
 from pallas_gateway.client.health_view import HealthAnswer, print_answers
-from pallas_gateway.client.output import counted, table
+from pallas_gateway.client.output import counted, one_line, table
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.problems import nearest, suggesting
 
@@ -143,7 +143,12 @@ async def _tools(conversation: Conversation, _rest: str) -> None:
     client = conversation.client
     tools = await fetch_server_tools(client.url, client.agent, client.bearer)
     if tools:
-        table("SERVER", "TOOL", "DOES", rows=[(server, tool, _brief(does)) for server, tool, does in tools])
+        table(
+            "SERVER",
+            "TOOL",
+            "DOES",
+            rows=[(server, tool, one_line(does, LONGEST_DESCRIPTION)) for server, tool, does in tools],
+        )
     else:
         screen.note("No servers." if tools == [] else "The gateway lists the tools of servers where its console is on.")
     screen.print("")
@@ -297,11 +302,6 @@ def thread_name(rest: str) -> str:
 def _first_word(text: str) -> tuple[str, str]:
     first, *rest = text.split(maxsplit=1) or [""]
     return first, rest[0].strip() if rest else ""
-
-
-def _brief(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_DESCRIPTION else f"{line[: LONGEST_DESCRIPTION - 1]}…"
 
 
 def _shown(parameters: Mapping[str, object]) -> str:

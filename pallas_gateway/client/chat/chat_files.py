@@ -6,14 +6,13 @@ was killed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pallas_gateway.client.chat.transcript import as_json, from_json
 from pallas_gateway.client.output import problem
-from pallas_gateway.client.private_files import replace_file
+from pallas_gateway.client.private_files import lock_now, replace_file
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
@@ -114,11 +113,9 @@ class ChatFiles:
         with self._errors(self._folder):
             handle = os.open(self._folder / f"{thread}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not lock_now(handle):
                 why = "another chat waits for an answer in this thread"
-                raise ChatBusyError(f"Not done: {why}. Wait for it, or begin another thread with /clear.") from None
+                raise ChatBusyError(f"Not done: {why}. Wait for it, or begin another thread with /clear.")
             yield
         finally:
             os.close(handle)
