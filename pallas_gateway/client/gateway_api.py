@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pallas_gateway.client.gateway_client import (
     CALL_SECONDS,
@@ -19,7 +20,8 @@ from pallas_gateway.client.gateway_client import (
     why_refused,
 )
 from pallas_gateway.client.usage import UsageError
-from pallas_gateway.urls import bypass_proxies
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.urls import AGENT_DETAILS, bypass_proxies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -65,6 +67,22 @@ class ApiRefusedError(RefusedError):
 async def request(method: str, base_url: str, path: str, bearer: str | None) -> Any:
     """Return the JSON of a response; None for one without a body. Raises as `ask`."""
     return (await ask(method, base_url, path, bearer)).document
+
+
+async def fetch_server_tools(base_url: str, agent: str, bearer: str | None = None) -> list[tuple[str, str, str]] | None:
+    """Return the tools of an agent's servers as (server, tool, description); None where the gateway does not list them.
+
+    A server whose tools are unknown has one row without a tool, with the reason.
+    """
+    rows = []
+    try:
+        document = await request("GET", base_url, f"{AGENT_DETAILS}{quote(agent)}", bearer)
+        for server in document["servers"] or ():
+            tools = server["tools"] or [{"name": "", "description": server.get("reason", "")}]
+            rows += [(server["name"], str(one["name"]), str(one.get("description") or "")) for one in tools]
+    except (GatewayError, LookupError, TypeError, AttributeError):
+        return None
+    return rows
 
 
 async def ask(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import typer
 
@@ -18,7 +18,7 @@ from pallas_gateway.config.loading.cross_checks import slug
 from pallas_gateway.config.model.values import authority
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.urls import AGENT_DETAILS, LOOPBACK_NAMES, SIGN_IN, WELL_KNOWN, bypass_proxies
+from pallas_gateway.urls import LOOPBACK_NAMES, SIGN_IN, WELL_KNOWN, bypass_proxies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -181,26 +181,6 @@ async def fetch_readiness(base_url: str, bearer: str | None = None) -> Readiness
     return Readiness(lambda agent: down.get(slug(agent.name), ("ready", "")), is_away)
 
 
-async def fetch_server_tools(base_url: str, agent: str, bearer: str | None = None) -> list[tuple[str, str, str]] | None:
-    """Return the tools of an agent's servers as (server, tool, description); None where the gateway does not list them.
-
-    A server whose tools are unknown has one row without a tool, with the reason.
-    """
-    import httpx  # noqa: PLC0415
-
-    try:
-        async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
-            url = f"{base_url.rstrip('/')}{AGENT_DETAILS}{quote(agent)}"
-            response = (await client.get(url, headers=await authorization(base_url, bearer))).raise_for_status()
-        rows = []
-        for server in response.json()["servers"] or ():
-            tools = server["tools"] or [{"name": "", "description": server.get("reason", "")}]
-            rows += [(server["name"], str(one["name"]), str(one.get("description") or "")) for one in tools]
-    except (httpx.HTTPError, ValueError, LookupError, TypeError):
-        return None
-    return rows
-
-
 def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:
     urls = [remote["url"] for remote in server["remotes"] if remote["type"] == "streamable-http"]
     url, base = urls[0], urlsplit(base_url)
@@ -354,7 +334,7 @@ async def authorization(base_url: str, bearer: str | None) -> dict[str, str]:
     """
     if bearer:
         return _bearing(bearer)
-    from pallas_gateway.client.sign_in.stored_tokens import stored_token  # noqa: PLC0415  --help needs none
+    from pallas_gateway.client.sign_in.logins import stored_token  # noqa: PLC0415  --help needs none
 
     return _bearing(await stored_token(base_url) if base_url else None)
 
@@ -386,9 +366,9 @@ async def fetch_sign_in(base_url: str) -> dict[str, Any] | None:
 
 async def _how_to_get_in(base_url: str) -> str:
     """Return what to do about a missing or rejected token."""
-    from pallas_gateway.client.sign_in.stored_tokens import is_signed_in  # noqa: PLC0415  as above
+    from pallas_gateway.client.sign_in.logins import Logins  # noqa: PLC0415  as above
 
-    if base_url and is_signed_in(base_url):
+    if base_url and Logins.of_user().find(base_url) is not None:
         return f"Sign in again: pallas-gateway login --url {base_url}"
     give = "with --bearer or PALLAS_BEARER."
     try:

@@ -23,7 +23,7 @@ from pallas_gateway.client.call_settings import (
 )
 from pallas_gateway.client.chat import transcript
 from pallas_gateway.client.chat.chat_turns import Chat
-from pallas_gateway.client.gateway_client import fetch_server_tools
+from pallas_gateway.client.gateway_api import fetch_server_tools
 from pallas_gateway.client.health_view import HealthAnswer, print_answers
 from pallas_gateway.client.output import counted, one_line, table
 from pallas_gateway.client.usage import UsageError
@@ -243,8 +243,8 @@ async def _export(conversation: Conversation, rest: str) -> None:
         raise UsageError("Nothing has been said yet.")
     path = path_and_text(rest)[0] if rest else None
     form = transcript.as_json if path is not None and path.suffix == ".json" else transcript.as_markdown
-    place, thread = conversation.place, conversation.thread
-    text = form(Chat(place.gateway, place.agent, thread.id, thread.name, tuple(await conversation.turns())))
+    thread = conversation.thread
+    text = form(Chat(*conversation.place, thread.id, thread.name, tuple(await conversation.turns())))
     if path is None:
         conversation.screen.print(text)
         return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pallas_gateway.client.chat.chat_turns import Chat, ChatPlace, ChatThread
+    from pallas_gateway.client.chat.chat_turns import Chat, ChatThread
 
 
 class StoreError(GatewayError):
@@ -63,13 +63,14 @@ class ChatFiles:
                 why = "is damaged, or was written by a newer pallas-gateway. It is left as it is"
                 raise StoreError(f"{path} {why}; other threads can be used.") from error
 
-    def threads(self, place: ChatPlace) -> list[ChatThread]:
+    def threads(self, place: tuple[str, str]) -> list[ChatThread]:
         """The threads with an agent, by their last turn, newest first; reports each damaged file once."""
         threads = list(self._memory)
         if self._folder is not None:
             with self._errors(self._folder):
                 threads = [path.stem for path in self._folder.iterdir() if path.suffix == ".json"]
-        found = [chat.summary for chat in map(self._readable, threads) if chat is not None and chat.place == place]
+        chats = map(self._readable, threads)
+        found = [chat.summary for chat in chats if chat is not None and (chat.gateway, chat.agent) == place]
         return sorted(found, key=lambda thread: thread.last_at, reverse=True)
 
     def _readable(self, thread: str) -> Chat | None:

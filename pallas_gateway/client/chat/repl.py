@@ -62,10 +62,7 @@ async def run(options: ChatOptions) -> None:
             import_older(Path(options.db) if options.db else older_path(os.environ, Path.home()), files)
         except StoreError as error:
             problem(str(error))
-    await _run(options, await start_conversation(options, files), inputs)
-
-
-async def _run(options: ChatOptions, conversation: Conversation, inputs: Path | None) -> None:
+    conversation = await start_conversation(options, files)
     if options.message is None:
         await _converse(conversation, inputs)
     else:

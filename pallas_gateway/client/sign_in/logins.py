@@ -188,3 +188,20 @@ class Logins:
 
     def _unwritable(self, error: OSError) -> LoginsError:
         return LoginsError(f"{self.path} cannot be written: {error.strerror}. Nothing was changed.")
+
+
+async def stored_token(base_url: str) -> str | None:
+    """Return the token to send to the gateway for which it was stored, renewed before it ends; None if there is none.
+
+    Raises:
+        LoginsError: the file of sign-ins cannot be used.
+        RefusedError: the sign-in has ended.
+        UnreachableError: the token has expired, and the authorization server does not answer.
+    """
+    logins = Logins.of_user()
+    login = logins.find(base_url)
+    if login is not None and login.is_due:
+        from pallas_gateway.client.sign_in.renewal import renewed  # noqa: PLC0415  most requests need none
+
+        login = await renewed(logins, base_url, login)
+    return login.access_token if login is not None else None
