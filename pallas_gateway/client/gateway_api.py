@@ -17,9 +17,9 @@ from pallas_gateway.client.gateway_client import (
     UnreachableError,
     authorization,
     not_reached,
+    send,
     why_refused,
 )
-from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.urls import AGENT_DETAILS, bypass_proxies
 
@@ -104,19 +104,8 @@ async def ask(
         UnreachableError: nothing answers, or the answer is none of the gateway.
         UsageError: `base_url` is no URL.
     """
-    if not base_url.startswith(("http://", "https://")):
-        raise UsageError(f"--url must begin with http:// or https://, got '{base_url}'.")
-    import httpx  # noqa: PLC0415  takes a second, which `--help` should not cost
-
-    from pallas_gateway.http_answers import limited  # noqa: PLC0415
-
-    bypass_proxies()
-    try:
-        async with limited(httpx.AsyncClient(timeout=seconds)) as client:
-            sent = {**await authorization(base_url, bearer), **(headers or {})}
-            response = await client.request(method, f"{base_url}{path}", headers=sent, json=body)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise not_reached(base_url, error) from error
+    sent = {**await authorization(base_url, bearer), **(headers or {})}
+    response = await send(method, base_url, path, sent, body=body, seconds=seconds)
     if response.is_error:
         raise await _refusal(base_url, path, response, bearer)
     if not response.content:
@@ -136,7 +125,7 @@ async def events(
     Raises:
         GatewayError: as `ask`; `UnreachableError` also if the response breaks off.
     """
-    import httpx  # noqa: PLC0415  see `ask`
+    import httpx  # noqa: PLC0415  see `send`
 
     from pallas_gateway.http_answers import limited  # noqa: PLC0415
 
@@ -171,38 +160,22 @@ async def _events_in(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
 
 
 async def _refusal(base_url: str, path: str, response: httpx.Response, bearer: str | None) -> Exception:
-    document = _error_document(response)
-    sentence = str(document["error_description"]).rstrip(".") if document else None
+    from pallas_gateway.http_answers import decoded  # noqa: PLC0415  see `send`
+
+    found = decoded(response.content)
+    document = found if isinstance(found, dict) else {}
+    said, error = document.get("error_description"), document.get("error")
+    sentence = said.rstrip(".") if isinstance(said, str) else None
     if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
         return UnavailableError(f"{base_url} refused: {sentence or await why_refused(base_url, response, bearer)}")
     if response.status_code == HTTPStatus.UNAUTHORIZED:
         return RefusedError(f"{base_url} refused: {await why_refused(base_url, response, bearer)}")
-    if document is None:
-        place = path.partition("?")[0]
-        why = _why_not_served(response) or "it may be an older gateway"
-        return UnreachableError(f"{base_url} has no {place} (HTTP {response.status_code}): {why}.")
+    if sentence is None:
+        # The gateway's own reason for a path that it does not serve is such as a setting.
+        why = error if "path" in document and isinstance(error, str) else "it may be an older gateway"
+        return UnreachableError(f"{base_url} has no {path.partition('?')[0]} (HTTP {response.status_code}): {why}.")
     message = f"{base_url} refused: {sentence} (HTTP {response.status_code})"
-    return ApiRefusedError(message, error=str(document.get("error")), problems=_problems(document.get("problems")))
-
-
-def _error_document(response: httpx.Response) -> dict[str, Any] | None:
-    """Return an error of this API; None for a response of something else."""
-    try:
-        document = response.json()
-    except (ValueError, RecursionError):
-        return None
-    is_error = isinstance(document, dict) and isinstance(document.get("error_description"), str)
-    return document if is_error else None
-
-
-def _why_not_served(response: httpx.Response) -> str | None:
-    """Return the gateway's reason for a path that it does not serve, such as a setting; None for anything else."""
-    try:
-        document = response.json()
-    except (ValueError, RecursionError):
-        return None
-    why = document.get("error") if isinstance(document, dict) and "path" in document else None
-    return why if isinstance(why, str) else None
+    return ApiRefusedError(message, error=str(error), problems=_problems(document.get("problems")))
 
 
 def _problems(found: Any) -> list[tuple[str, str]]:

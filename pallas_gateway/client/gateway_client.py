@@ -21,7 +21,7 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.urls import LOOPBACK_NAMES, SIGN_IN, WELL_KNOWN, bypass_proxies
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from urllib.parse import SplitResult
 
     import httpx
@@ -111,6 +111,36 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
         UnreachableError: nothing answers, the certificate is not accepted, or the answer is not a registry.
         UsageError: `base_url` is no URL.
     """
+    base_url = base_url.rstrip("/")
+    response = await send("GET", base_url, WELL_KNOWN, await authorization(base_url, bearer))
+    if response.status_code in _REFUSING:
+        is_unavailable = response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+        refused = UnavailableError if is_unavailable else RefusedError
+        raise refused(f"{base_url} refused: {await why_refused(base_url, response, bearer)}")
+    if not response.is_success:
+        hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
+        raise UnreachableError(f"{base_url} has no registry (HTTP {response.status_code}). {hint}")
+    try:
+        return [_agent(base_url, entry["server"]) for entry in response.json()["servers"]]
+    except (ValueError, LookupError, TypeError) as error:
+        raise UnreachableError(f"What answers at {base_url}{WELL_KNOWN} is not a registry.") from error
+
+
+async def send(
+    method: str,
+    base_url: str,
+    path: str,
+    headers: Mapping[str, str],
+    *,
+    body: Any = None,
+    seconds: float = REGISTRY_SECONDS,
+) -> httpx.Response:
+    """Send a request, with `body` as JSON; return the response of any status within `seconds`.
+
+    Raises:
+        UnreachableError: nothing answers, or the certificate is not accepted.
+        UsageError: `base_url` is no URL.
+    """
     if not base_url.startswith(("http://", "https://")):
         raise UsageError(f"--url must begin with http:// or https://, got '{base_url}'.")
     # Imported here, as below: these take a second, which `--help`, `serve` and `check` should not cost.
@@ -119,24 +149,11 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
     from pallas_gateway.http_answers import limited  # noqa: PLC0415
 
     bypass_proxies()
-    base_url = base_url.rstrip("/")
     try:
-        async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
-            response = await client.get(f"{base_url}{WELL_KNOWN}", headers=await authorization(base_url, bearer))
-            response.raise_for_status()
-            return [_agent(base_url, entry["server"]) for entry in response.json()["servers"]]
-    except httpx.HTTPStatusError as error:
-        if error.response.status_code in _REFUSING:
-            is_unavailable = error.response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
-            refused = UnavailableError if is_unavailable else RefusedError
-            why = await why_refused(base_url, error.response, bearer)
-            raise refused(f"{base_url} refused: {why}") from error
-        hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
-        raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}). {hint}") from error
+        async with limited(httpx.AsyncClient(timeout=seconds)) as client:
+            return await client.request(method, f"{base_url}{path}", headers=headers, json=body)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise not_reached(base_url, error) from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise UnreachableError(f"What answers at {base_url}{WELL_KNOWN} is not a registry.") from error
 
 
 def not_reached(base_url: str, error: Exception) -> UnreachableError:
@@ -164,18 +181,12 @@ class Readiness:
 
 async def fetch_readiness(base_url: str, bearer: str | None = None) -> Readiness:
     """Ask `/readyz`."""
-    import httpx  # noqa: PLC0415
-
-    from pallas_gateway.http_answers import limited  # noqa: PLC0415
-
+    base_url = base_url.rstrip("/")
     try:
-        async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
-            url = f"{base_url.rstrip('/')}/readyz"
-            response = await client.get(url, headers=await authorization(base_url, bearer))
-        document = response.json()
+        document = (await send("GET", base_url, "/readyz", await authorization(base_url, bearer))).json()
         not_up: dict[str, Any] = document["not_up"]
         down = {slug(name): (str(one["state"]), str(one["reason"] or "")) for name, one in not_up.items()}
-    except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
+    except (UnreachableError, ValueError, LookupError, TypeError, AttributeError):
         return Readiness(lambda _: ("unknown", ""))
     is_away = document.get("database") == {"agents": "away"}
     return Readiness(lambda agent: down.get(slug(agent.name), ("ready", "")), is_away)
@@ -349,16 +360,9 @@ async def fetch_sign_in(base_url: str) -> dict[str, Any] | None:
     Raises:
         UnreachableError: nothing answers.
     """
-    import httpx  # noqa: PLC0415
+    from pallas_gateway.http_answers import decoded  # noqa: PLC0415
 
-    from pallas_gateway.http_answers import decoded, limited  # noqa: PLC0415
-
-    bypass_proxies()
-    try:
-        async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
-            response = await client.get(f"{base_url}{SIGN_IN}")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise not_reached(base_url, error) from error
+    response = await send("GET", base_url, SIGN_IN, {})
     document = decoded(response.content) if response.is_success else None
     offer = document.get("sign_in") if isinstance(document, dict) else None
     return offer if isinstance(offer, dict) else None
