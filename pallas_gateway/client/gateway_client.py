@@ -291,7 +291,9 @@ async def connected(
         ):
             yield client
     except Exception as error:
-        first = _first(error)
+        first: BaseException = error
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
         if isinstance(first, GatewayError):  # raised inside the block: the client puts it into groups
             raise first from error
         if isinstance(first, (httpx2.HTTPError, httpx2.InvalidURL, OSError)):
@@ -343,15 +345,11 @@ async def authorization(base_url: str, bearer: str | None) -> dict[str, str]:
     Raises:
         GatewayError: as `stored_token`.
     """
-    if bearer:
-        return _bearing(bearer)
-    from pallas_gateway.client.sign_in.logins import stored_token  # noqa: PLC0415  --help needs none
+    if not bearer and base_url:
+        from pallas_gateway.client.sign_in.logins import stored_token  # noqa: PLC0415  --help needs none
 
-    return _bearing(await stored_token(base_url) if base_url else None)
-
-
-def _bearing(token: str | None) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"} if token else {}
+        bearer = await stored_token(base_url)
+    return {"Authorization": f"Bearer {bearer}"} if bearer else {}
 
 
 async def fetch_sign_in(base_url: str) -> dict[str, Any] | None:
@@ -402,9 +400,3 @@ async def why_refused(base_url: str, response: httpx.Response | httpx2.Response,
         return f"{why} ({status})." if is_granted_less else f"{why} ({status}). {await _how_to_get_in(base_url)}"
     hint = " Give the token alone, without the word Bearer." if bearer.lower().startswith("bearer ") else ""
     return f"{why} ({status}).{hint}"
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -140,7 +140,9 @@ class AgentsApi:
             return None
         document = _mapping(response.document)
         if document.get("source") == DATABASE:  # the document shows titles and descriptions that it does not define
-            definition = self.version(name, _number(document))
+            if not isinstance(number := document.get("version"), int):
+                raise _odd()
+            definition = self.version(name, number)
         else:
             definition = definition_in(document)
         return DefinedAgent(str(document.get("name", name)), response.etag or "*", definition, document)
@@ -220,12 +222,6 @@ def _mapping(document: Any) -> Mapping[str, Any]:
     if not isinstance(document, dict):
         raise _odd()
     return document
-
-
-def _number(document: Mapping[str, Any]) -> int:
-    if not isinstance(number := document.get("version"), int):
-        raise _odd()
-    return number
 
 
 def _odd() -> UnreachableError:

@@ -159,7 +159,9 @@ class Logins:
                 if not waits or monotonic() > until:
                     raise LoginsError(f"Another process has locked {self.path} for {_LOCK_SECONDS:g} s.")
                 await asyncio.sleep(_RETRY_SECONDS)
-            self._check_writable()
+            # Before a renewal, which ends the stored refresh token: its result must be stored.
+            if not os.access(self.path.parent, os.W_OK | os.X_OK):
+                raise LoginsError(f"{self.path} cannot be written: its folder is read-only. Nothing was changed.")
         except BaseException:
             os.close(handle)
             raise
@@ -174,11 +176,6 @@ class Logins:
                 why = f"is not yours alone (owner {status.st_uid}, mode {mode:o}), so its tokens are not used"
                 raise LoginsError(f"{self.path} {why}. If nobody else has read it: chmod 600 {self.path}")
             return file.read()
-
-    def _check_writable(self) -> None:
-        """Fail before a renewal, which ends the stored refresh token, if the result could not be stored."""
-        if not os.access(self.path.parent, os.W_OK | os.X_OK):
-            raise LoginsError(f"{self.path} cannot be written: its folder is read-only. Nothing was changed.")
 
     def _write(self, logins: Mapping[str, Login]) -> None:
         try:
