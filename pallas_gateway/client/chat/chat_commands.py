@@ -200,11 +200,7 @@ async def _threads(conversation: Conversation, _rest: str) -> None:
 
 
 @_command("/resume [NAME]", "go on with a thread, by name or id; alone: the latest other one", "thread")
-async def _resume(conversation: Conversation, rest: str) -> None:
-    await resume(conversation, rest or None)
-
-
-async def resume(conversation: Conversation, name: str | None) -> None:
+async def resume(conversation: Conversation, name: str) -> None:
     """Continue a thread and show its end; without a name the latest thread other than the present one.
 
     Raises:

@@ -90,7 +90,7 @@ async def start_conversation(options: ChatOptions, files: ChatFiles | None) -> C
     else:
         conversation = LocalConversation(client=client, screen=screen, capabilities=capabilities, files=files)
     if options.resume:
-        await resume(conversation, options.thread)
+        await resume(conversation, options.thread or "")
     elif options.thread is not None:
         name = thread_name(options.thread)
         if (thread := await conversation.find(name)) is None:
