@@ -13,8 +13,8 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.events.answer_text import text_of
 from pallas_gateway.mcp_server.tools import params_meta
 from pallas_gateway.threads.records import ABANDONED, ABANDONED_SENTENCE, storable
+from pallas_gateway.web.api.errors import limit_of, response_to
 from pallas_gateway.web.threads import answers
-from pallas_gateway.web.threads.errors import limit_of, response_to
 from pallas_gateway.web.threads.live_turn import ShownTurn
 
 if TYPE_CHECKING:
