@@ -50,8 +50,8 @@ def document(gateway: Gateway, routes: PortRoutes, viewer: Grants, informed: Gra
 
     Agents have the reason for their state if `informed` may view them.
     """
-    names = gateway.agents if routes.agent is None else [name for name in gateway.agents if name == routes.agent]
-    agents = [_agent(gateway, name, informed) for name in names if viewer.may_view(name)]
+    shown = [name for name in viewer.viewed(gateway.agents) if routes.agent in (None, name)]
+    agents = [_agent(gateway, name, informed) for name in shown]
     configuration = gateway.configuration
     alone = configuration.only_agent is not None
     base = gateway.addresses.shared_base

@@ -42,7 +42,7 @@ def switched_off(gateway: Gateway, why: str) -> ASGIApp:
         may_know = False
         try:
             caller = await caller_of(gateway, scope)
-            may_know = any(map(caller.grants.may_view, gateway.agents))
+            may_know = bool(caller.grants.viewed(gateway.agents))
         except TokenRejectedError as error:
             refusals.record(gateway, scope, "invalid_token", str(error))
         except VerificationUnavailableError:

@@ -129,15 +129,15 @@ class AgentsApi(Api):
 
         While the database is away, they are those that this process has.
         """
-        hosted = self._gateway.agents.values()
-        shown = [answers.of_file(one) for one in hosted if not one.id and caller.grants.may_view(one.name)]
+        hosted = caller.grants.viewed(self._gateway.agents).values()
+        shown = [answers.of_file(one) for one in hosted if not one.id]
         if self._why_not_managed is not None:
             return shown, True
         try:
             stored = (await self._definitions.snapshot()).agents
         except DatabaseUnavailableError:
-            known = (one for one in hosted if one.id and caller.grants.may_view(one.name))
-            return shown + [answers.hosted_of_database(one) for one in known], not self._gateway.lacks_stored_agents
+            known = [answers.hosted_of_database(one) for one in hosted if one.id]
+            return shown + known, not self._gateway.lacks_stored_agents
         visible = [one for one in stored if Asked.of(one.name, caller, one).may(Action.VIEW)]
         return shown + [answers.of_database(one, *self._hosted(one)) for one in visible], True
 

@@ -91,7 +91,7 @@ class UsageApi(Api):
                 yield {**dict(zip(by, names, strict=True)), **_numbers(used, has_prices=has_prices)}
 
     def _visible(self, caller: Caller) -> list[str]:
-        return [name for name in self._gateway.agents if caller.grants.may_view(name)]
+        return [*caller.grants.viewed(self._gateway.agents)]
 
     async def _used(self, caller: Caller) -> dict[tuple[str, str, str], UsedLimit]:
         """Return what a caller has used of its limits, by rule, agent and kind."""

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.identity.grants import Grants
     from pallas_gateway.ledger.protocol import Action as ActionOfLimits
     from pallas_gateway.questions.elsewhere import NotThere
     from pallas_gateway.threads.records import ThreadRecord
@@ -79,7 +78,7 @@ class ThreadsApi(Api):
             viewer = (await access.caller_of(self._gateway, request.scope)).grants
         except TokenError:
             viewer = NOTHING  # the document is public; without grants it names no agent's parameters
-        return JSONResponse(openapi.document(self._visible_to(viewer)))
+        return JSONResponse(openapi.document([*viewer.viewed(self._gateway.agents).values()]))
 
     async def _list_threads(self, request: Request, name: str) -> Response:
         wanted = requests.wanted_threads(request)
@@ -272,9 +271,6 @@ class ThreadsApi(Api):
             await while_connected(receive, work(response), self._gateway.answers)
 
         return respond
-
-    def _visible_to(self, viewer: Grants) -> list[HostedAgent]:
-        return [agent for agent in self._gateway.agents.values() if viewer.may_view(agent.name)]
 
     async def _admitted(self, request: Request, name: str, *, runs: bool) -> tuple[Caller, HostedAgent]:
         """Return the caller and the agent, if the caller may view it; with `runs`, if it may run it."""
