@@ -41,7 +41,7 @@ from pallas_gateway.web.agents.rights import Asked, Gate
 from pallas_gateway.web.api import requests as api_requests
 from pallas_gateway.web.api.base import Api
 from pallas_gateway.web.api.errors import ApiError, response_to
-from pallas_gateway.web.threads.chat import owner_of
+from pallas_gateway.web.api.requests import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

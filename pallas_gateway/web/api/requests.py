@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from pallas_gateway.identity.caller import Caller
+
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 _JSON, _EVENTS = "application/json", "text/event-stream"
 
@@ -116,6 +118,14 @@ def parameters(request: Request, *known: str) -> dict[str, str]:
 def bad(why: str) -> CallRefusedError:
     """The error of input that is not as documented: `bad_input`."""
     return CallRefusedError(why, reason="bad_input")
+
+
+def owner_of(caller: Caller) -> str:
+    """Return whose the threads and agents of a caller are; raises `ApiError` if the token names none."""
+    if caller.owner is None:
+        message = "The token does not say whose it is (no 'sub', 'client_id' or 'azp'), so it cannot own anything here."
+        raise ApiError(message, reason="no_owner")
+    return caller.owner
 
 
 def wants_events(request: Request) -> bool:

@@ -24,10 +24,11 @@ from pallas_gateway.web import access, refusals
 from pallas_gateway.web.api import requests as api_requests
 from pallas_gateway.web.api.base import Api
 from pallas_gateway.web.api.errors import ApiError
+from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.json_pieces import JsonInPieces
 from pallas_gateway.web.streams import ServerSentEvents, while_connected
 from pallas_gateway.web.threads import answers, openapi, requests
-from pallas_gateway.web.threads.chat import Chat, owner_of
+from pallas_gateway.web.threads.chat import Chat
 from pallas_gateway.web.threads.given_answers import GivenAnswers
 from pallas_gateway.web.threads.responses import TurnResponse, last_events_of_abandoned
 from pallas_gateway.web.threads.stored_turn import turn_in

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.mcp_server.tools import warn_of_skipped
 from pallas_gateway.threads.records import NewThread, ThreadNotFoundError
 from pallas_gateway.web.api.errors import ApiError
-from pallas_gateway.web.api.requests import flag
+from pallas_gateway.web.api.requests import flag, owner_of
 from pallas_gateway.web.threads import requests
 from pallas_gateway.web.threads.live_turn import LiveTurn, ShownTurn
 from pallas_gateway.web.threads.turn_run import TurnRun
@@ -62,7 +61,7 @@ class Chat:
             history=request.history,
             conversation_id=thread.id,
         )
-        warn_of_skipped(call, request.skipped)
+        request.skipped.warn(call)
         return call
 
     async def answer(self, call: Call) -> Reply:
@@ -106,11 +105,3 @@ class Chat:
             raise ThreadNotFoundError(f"no thread '{thread_id}'")
         self._turn.thread_id = thread.id
         return thread
-
-
-def owner_of(caller: Caller) -> str:
-    """Return the owner of a caller's threads; raises `ApiError` if the token names none."""
-    if caller.owner is None:
-        message = "The token does not say whose it is (no 'sub', 'client_id' or 'azp'), so it cannot own anything here."
-        raise ApiError(message, reason="no_owner")
-    return caller.owner
