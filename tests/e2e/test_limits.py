@@ -160,6 +160,18 @@ async def test_a_changed_limit_holds_from_the_reload_on(tmp_path: Path) -> None:
     assert (before, after, without) == ([False, True], [False, True], False)
 
 
+async def test_a_gateway_that_began_without_limits_gets_them_by_a_reload(tmp_path: Path) -> None:
+    async with served(tmp_path, ONE_A_MINUTE) as gateway:
+        limits = gateway.project.document["gateway"]["limits"]
+        gateway.project.edit(lambda document: document["gateway"].pop("limits"))
+        await gateway.reload()
+        without = [(await ask(gateway.url("one"))).is_error for _ in range(3)]
+        gateway.project.edit(lambda document: document["gateway"].update(limits=limits))
+        await gateway.reload()
+        with_it = [(await ask(gateway.url("one"))).is_error for _ in range(2)]
+    assert (without, with_it) == ([False] * 3, [False, True])
+
+
 async def test_both_eras_are_refused_alike(tmp_path: Path) -> None:
     async with served(tmp_path, ONE_A_MINUTE) as gateway:
         await ask(gateway.url("one"))
