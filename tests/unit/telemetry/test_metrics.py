@@ -18,6 +18,7 @@ import pallas_gateway
 from pallas_gateway import __version__
 from pallas_gateway.calls.parameters import BadParametersError
 from pallas_gateway.errors import AgentUnavailableError, CallLimitedError
+from pallas_gateway.hosting.agent_state import State
 from pallas_gateway.questions.approvals import ApprovalRequiredError
 from pallas_gateway.questions.used_states import StatesUnavailableError
 from pallas_gateway.telemetry.audit_state import AuditState
@@ -27,6 +28,7 @@ from pallas_gateway.telemetry.metrics import (
     OPERATION_BUCKETS,
     OUTCOMES,
     REFUSALS,
+    STATES,
     Metrics,
 )
 
@@ -183,6 +185,10 @@ def test_every_reason_a_call_is_refused_for_begins_at_0() -> None:
         StatesUnavailableError.reason,
     }
     assert raised | of_their_own == set(REFUSALS)
+
+
+def test_every_state_of_an_agent_begins_at_0() -> None:
+    assert set(STATES) == set(State)
 
 
 def test_a_registry_of_its_own_has_the_process_as_well() -> None:
