@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = {
     "deploy/kubernetes/components/monitoring/rules.yaml": "tests.deploy.prometheus_rule:prometheus_rule",
     "docs/operate/configuration.md": "tests.unit.config.configuration_page:markdown",
+    "docs/operate/log-events.md": "tests.unit.telemetry.log_events_page:markdown",
     "docs/operate/metrics.md": "tests.unit.telemetry.metrics_page:markdown",
     "docs/operate/providers.md": "tests.e2e.provider_page:page",
     "docs/upstream.md": "tests.unit.changes.upstream_page:markdown",

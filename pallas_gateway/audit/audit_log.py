@@ -194,6 +194,7 @@ class AuditLog:
         if error is not None and work not in self._failing:
             self._failing.add(work)
             why = error.strerror or str(error)
+            # `step` is `write` or `sync`. Once until lines can be written again.
             _log.error("audit log cannot be written", extra={"output": sink.name, "step": work, "error": why})
         elif error is None and work in self._failing:
             self._failing.remove(work)
@@ -202,6 +203,7 @@ class AuditLog:
     def _show_head(self, sink: Sink) -> None:
         """Put the head into the ordinary log, which others may keep."""
         self._shown, self._show_at = sink.head, self._clock() + HEAD_SECONDS
+        # `SEQ:HASH`: at the start and the stop, and every 60 seconds or 1,000 lines; see [heads](audit.md#heads).
         _log.info("audit log head", extra={"output": sink.name, "head": str(sink.head)})
 
 

@@ -183,6 +183,7 @@ class Supervisor:
                 life.tried.set()
             failures += 1
             if await self._pause(life, retry_seconds(failures, self._limits), may_be_mended):
+                # The agent is started again.
                 _log.info("files of failed agent changed", extra={"agent": agent.name})
                 failures = 0
 
@@ -245,6 +246,7 @@ class Supervisor:
             async with asyncio.timeout(self._limits.dependency_seconds):
                 await asyncio.gather(*needed)
         except TimeoutError:
+            # The agent starts without them.
             _log.warning("dependencies not ready in time", extra={"agent": agent.name})
 
 

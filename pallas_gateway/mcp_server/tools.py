@@ -193,6 +193,7 @@ def warn_of_skipped(call: Call, skipped: Skipped) -> None:
     if skipped.count:
         ids = {"agent": call.agent, "call_id": call.call_id, "conversation_id": call.conversation_id}
         first = [{"index": row.index, "why": row.why} for row in skipped.first]
+        # `entries` is their number, `first` has `index` and `why` of the first 25.
         _log.warning("history entries skipped", extra={**ids, "entries": skipped.count, "first": first})
 
 

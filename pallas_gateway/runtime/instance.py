@@ -355,6 +355,7 @@ class FastAgentInstance:
         if self._work is not None:
             _, running = await asyncio.wait({self._work}, timeout=self._limits.dispose_seconds)
             if running:
+                # Its instance is kept until it has stopped.
                 _log.warning("call slow to stop")
                 await asyncio.wait(running)
         loop = asyncio.get_running_loop()
@@ -386,5 +387,6 @@ def _reply_of(generation: asyncio.Task[PromptMessageExtended]) -> Reply:
     error = generation.exception()
     if error is None:
         return to_reply(generation.result())
+    # What fast-agent raised in one call; its agent stays up.
     _log.error("generation failed", exc_info=error)
     return failed(*failure_of(error))

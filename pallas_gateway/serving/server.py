@@ -177,6 +177,7 @@ async def _warn_of_prices(gateway: Gateway) -> None:
     models = [runtime.model_names for runtime in runtimes if runtime is not None]
     if len(models) == len(runtimes):
         for one in unknown_models(gateway.configuration, frozenset[str]().union(*models)):
+            # A key, an agent, a folder, or the model of a price; `problem` has the nearest name.
             _log.warning(
                 "name in the configuration is not known",
                 extra={"setting": one.path, "line": one.line, "problem": one.message},
@@ -186,6 +187,7 @@ async def _warn_of_prices(gateway: Gateway) -> None:
 async def _drain(gateway: Gateway, service: ServiceManager) -> None:
     seconds = gateway.configuration.deployment.gateway.drain_seconds
     service.stopping()
+    # `calls`: how many it waits for.
     _log.info("stopping", extra={"drain_seconds": seconds, "calls": len(gateway.running)})
     if unfinished := await gateway.drain(seconds):
         _log.warning("drain time exceeded", extra={"calls": unfinished})

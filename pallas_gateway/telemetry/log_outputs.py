@@ -111,6 +111,7 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
             extra = {"file": self.baseFilename, "error": _why(error)}
             self._is_reporting = True
             try:
+                # The gateway serves on and tries again with each record.
                 _log.error("log file cannot be written", extra=extra)
             finally:
                 self._is_reporting = False
@@ -130,6 +131,7 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
             self._rotates_from = self._clock() + ROTATE_AGAIN_SECONDS
             if not was_impossible:
                 extra = {"file": self.baseFilename, "error": _why(error)}
+                # It grows until it can be rotated.
                 _log.error("log file cannot be rotated", extra=extra)
         else:
             self._rotates_from = -math.inf

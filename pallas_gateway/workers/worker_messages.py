@@ -207,6 +207,7 @@ async def receive(reader: Any, take: Callable[[WorkerMessage], object]) -> None:
         except ConnectionError:  # also a broken pipe: an error of a write ends the reading as well
             return
         except ValueError as error:
+            # A bug: the message is skipped.
             _log.error("worker message unreadable", extra={"why": str(error)})
             continue
         try:
@@ -236,6 +237,8 @@ class WorkerSender:
             self._drops = self._drops and self.unread > MOST_UNREAD // 2
         elif not self._drops:
             self._drops = True
+            # It hangs or is very busy. Reports of states and failed reloads are lost, never what calls wait for. A
+            # worker that leaves 128 MB unread is replaced.
             _log.warning("worker messages dropped", extra=dict(self._receiver))
 
     @property

@@ -6,11 +6,9 @@ import re
 
 import yaml
 
-from tests.support.observability_page import section
+from tests.support.documents import pages
 
-TEXT = section("Metrics")
-
-
+TEXT = pages()["docs/operate/observability.md"].split("\n## Logging\n")[0]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _blocks: dict[str, str] = dict(_BLOCK.findall(TEXT))  # of each language the last one
 

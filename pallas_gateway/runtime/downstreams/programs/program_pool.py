@@ -137,6 +137,7 @@ class ProgramPool:
         asking = {one.oldest: one for one in self._users.values() if one is not demand.questions and one.oldest}
         if asking:
             oldest = min(asking)
+            # Other calls [waited](stdio-servers.md) for the stdio server's process that this call held.
             _log.info(
                 "question closed for a process",
                 extra={"server": self.server, "agent": asking[oldest].agent, "seconds": round(monotonic() - oldest, 1)},
@@ -316,6 +317,7 @@ class ProgramPool:
         if self._is_closed:
             return
         if not self._demands and not self._failures:  # else those who wait log it
+            # One that was to be ready for later calls.
             _log.warning("downstream process failed", extra={"server": self.server, "error": why})
         self._failures += 1
         self._why_failed = why
