@@ -14,6 +14,7 @@ PAGES = {
     "docs/operate/metrics.md": "tests.unit.telemetry.metrics_page:markdown",
     "docs/operate/providers.md": "tests.e2e.provider_page:page",
     "docs/upstream.md": "tests.unit.changes.upstream_page:markdown",
+    "docs/use/error-reasons.md": "tests.unit.reasons_page:markdown",
     "docs/use/connect.md": "pallas_gateway.client.programs:markdown",
 }
 """The function that returns the text of each."""

@@ -29,6 +29,7 @@ from prometheus_client import (
 )
 
 from pallas_gateway import __version__
+from pallas_gateway.errors import REFUSALS
 from pallas_gateway.telemetry import workers_metrics
 from pallas_gateway.telemetry.exposition import WithPauses
 from pallas_gateway.telemetry.workers_metrics import WorkersMetrics
@@ -50,22 +51,6 @@ OPERATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30
 STATES = ("pending", "starting", "ready", "failed")
 OUTCOMES = ("ok", "error")
 HALTS = ("repeat", "oscillation", "deadline", "budget", "limited")
-REFUSALS = (
-    "agent_unavailable",
-    "approval_required",
-    "audit_unavailable",
-    "bad_image",
-    "bad_input",
-    "bad_params",
-    "busy",
-    "call_again",
-    "database_unavailable",
-    "images_unsupported",
-    "insufficient_scope",
-    "limited",
-    "nesting_too_deep",
-    "no_tool",
-)
 AUTH_REFUSALS = ("no_token", "invalid_token", "no_grant", "insufficient_scope", "verification_unavailable")
 QUESTION_KINDS = ("form", "url", "approval", "human_input")
 QUESTION_OUTCOMES = ("accepted", "declined", "cancelled", "expired", "unaskable")
@@ -154,7 +139,7 @@ class Metrics:
         """Near `max_in_flight`: calls will wait, then be refused. Never falling: something hangs;
         `call_timeout_seconds` ends it."""
         self.calls_refused = self._counter("pallas_calls_refused_total", "Calls not started.", "agent", "reason")
-        """[Reasons](observability.md#one-line-for-each-call); what `gateway.auth` refuses is no call. `busy`: raise
+        """[Reasons](../use/error-reasons.md); what `gateway.auth` refuses is no call. `busy`: raise
         `max_in_flight` or add machines. `nesting_too_deep`: agents call each other in a circle. `limited`: the
         console's view Usage names the callers."""
         self.heartbeats = self._counter("pallas_heartbeats_total", "Heartbeats sent to waiting clients.", "agent")
