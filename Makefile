@@ -103,7 +103,7 @@ lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions
 	@$(LOCK) $(MODELS)/requirements.in $(FLAGS) --output-file $(MODELS)/requirements.lock
 	@$(LOCK) $(SUPPLY)/requirements.in $(FLAGS) --output-file $(SUPPLY)/requirements.lock
 
-docs: $(READY) ## write the generated pages, which tests/pages.py lists: settings, metrics, log events, reasons, providers, faults of libraries
+docs: $(READY) ## write the generated pages, which tests/pages.py lists: settings, metrics, log events, reasons, routes, providers, faults of libraries
 	@$(BIN)/python -m tests.pages
 
 release: $(SUPPLY)/.venv/.ready ## build sdist and wheel into dist/, twice and the same; install the wheel and call an agent
