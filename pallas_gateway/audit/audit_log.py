@@ -194,7 +194,6 @@ class AuditLog:
         if error is not None and work not in self._failing:
             self._failing.add(work)
             why = error.strerror or str(error)
-            # `step` is `write` or `sync`. Once until lines can be written again.
             _log.error("audit log cannot be written", extra={"output": sink.name, "step": work, "error": why})
         elif error is None and work in self._failing:
             self._failing.remove(work)

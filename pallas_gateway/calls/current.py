@@ -94,6 +94,5 @@ def calling(call: RunningCall) -> Iterator[None]:
 def say_repeated(why: str, attempt: int) -> None:
     """Log that a request to a provider failed and is sent again; `attempt` is the number of the failed one."""
     turn = current_turn()
-    # `attempt` is the one that failed.
     _log.warning("LLM request repeated", extra={"provider": turn.provider, "attempt": attempt, "error": why})
     turn.on_repeat()

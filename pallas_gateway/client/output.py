@@ -48,7 +48,6 @@ def print_announcement(text: str, stream: TextIO) -> None:
         stream.write(text)
         stream.flush()
     except (OSError, ValueError) as error:
-        # Stdout is closed; the gateway serves.
         _log.warning("announcement not printed", extra={"error": str(error)})
         with contextlib.suppress(OSError, ValueError):  # what is left in the stream must not fail again at the end
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -183,7 +183,6 @@ class Supervisor:
                 life.tried.set()
             failures += 1
             if await self._pause(life, retry_seconds(failures, self._limits), may_be_mended):
-                # The agent is started again.
                 _log.info("files of failed agent changed", extra={"agent": agent.name})
                 failures = 0
 

@@ -105,7 +105,6 @@ class IssuerKeys:
         if why != self._failure:
             effect = "tokens cannot be verified" if self._keys is None else "the last known keys are used"
             extra = {"jwks_uri": self._uri, "error": why, "effect": effect}
-            # On the change only.
             _log.warning("authorization server keys unavailable", extra=extra)
         self._failure = why
         self._look_again_at = self._clock() + RETRY_SECONDS

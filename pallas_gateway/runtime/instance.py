@@ -387,6 +387,5 @@ def _reply_of(generation: asyncio.Task[PromptMessageExtended]) -> Reply:
     error = generation.exception()
     if error is None:
         return to_reply(generation.result())
-    # What fast-agent raised in one call; its agent stays up.
     _log.error("generation failed", exc_info=error)
     return failed(*failure_of(error))

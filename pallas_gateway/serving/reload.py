@@ -195,7 +195,6 @@ class Reloader:
 
 def _log_changes(changes: Changes) -> None:
     for agent, reason in changes.kept_back.items():
-        # The new version does not start.
         _log.error("agent not replaced", extra={"agent": agent, "reason": cleaned(str(reason))})
     by_kind = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
     named = {kind: ", ".join(agents) for kind, agents in by_kind.items() if agents}

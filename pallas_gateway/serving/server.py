@@ -187,7 +187,6 @@ async def _warn_of_prices(gateway: Gateway) -> None:
 async def _drain(gateway: Gateway, service: ServiceManager) -> None:
     seconds = gateway.configuration.deployment.gateway.drain_seconds
     service.stopping()
-    # `calls`: how many it waits for.
     _log.info("stopping", extra={"drain_seconds": seconds, "calls": len(gateway.running)})
     if unfinished := await gateway.drain(seconds):
         _log.warning("drain time exceeded", extra={"calls": unfinished})

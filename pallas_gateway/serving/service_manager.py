@@ -88,7 +88,6 @@ class ServiceManager:
                 sender.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
             if self._is_reachable:  # logged once
-                # systemd's socket does not take messages; logged once.
                 _log.warning("service manager notification failed", extra={"error": error.strerror or str(error)})
             self._is_reachable = False
             self._sent_status = ""  # so that the next message holds it

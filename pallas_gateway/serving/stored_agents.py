@@ -92,7 +92,6 @@ class StoredAgents:
         still = {name: error for name, error in before.items() if name in agents and agents[name].kept_back is not None}
         for name, error in kept_back.items():
             if name not in before or str(before[name]) != str(error):  # a retry that fails again is worth no line
-                # The new version does not start.
                 _log.error("agent not replaced", extra={"agent": name, "reason": cleaned(str(error))})
         self._retries.note({**still, **kept_back})
         self._note_claimed()

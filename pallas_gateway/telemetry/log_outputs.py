@@ -131,7 +131,6 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
             self._rotates_from = self._clock() + ROTATE_AGAIN_SECONDS
             if not was_impossible:
                 extra = {"file": self.baseFilename, "error": _why(error)}
-                # It grows until it can be rotated.
                 _log.error("log file cannot be rotated", extra=extra)
         else:
             self._rotates_from = -math.inf

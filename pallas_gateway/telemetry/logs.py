@@ -175,7 +175,6 @@ def report_crashes() -> None:
         if issubclass(kind, KeyboardInterrupt):
             sys.__excepthook__(kind, error, traceback)
             return
-        # The process ends.
         logging.getLogger("pallas").critical("crashed", exc_info=(kind, error, traceback))
 
     def on_thread_crash(crash: threading.ExceptHookArgs) -> None:
@@ -200,7 +199,6 @@ def _add_file(
         path = file.expanduser()
     except RuntimeError as error:  # a user without a home directory
         extra = {"file": str(file), "error": str(error)}
-        # No file is written.
         logging.getLogger("pallas").warning("log file path invalid", extra=extra)
         return
     _add(root, make_file(path), JsonFormatter())
@@ -222,5 +220,4 @@ def _warn_of_unknown_levels(environ: Mapping[str, str]) -> None:
         value = environ.get(variable)
         if value and value.upper() not in logging.getLevelNamesMapping():
             extra = {"variable": variable, "value": value, "levels": "DEBUG, INFO, WARNING or ERROR"}
-            # The default is used.
             logging.getLogger("pallas").warning("unknown log level", extra=extra)

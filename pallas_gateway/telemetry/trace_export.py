@@ -65,13 +65,11 @@ def _open(environ: Mapping[str, str], sdk_log: _SdkLog) -> tuple[TracerProvider,
         provider = TracerProvider(resource=resource, shutdown_on_exit=False)  # its own end can take half a minute
         provider.add_span_processor(BatchSpanProcessor(exporter))
     except Exception as error:  # noqa: BLE001  the SDK raises many kinds
-        # OpenTelemetry refuses its variables.
         _log.error("traces off", extra={"error": str(error)})
         return None
     _log.info("traces on", extra={"endpoint": endpoint})
     asked = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
     if asked and asked != _PROTOCOL:
-        # Traces are sent as OTLP over HTTP.
         _log.warning("trace protocol not supported", extra={"asked": asked, "sent": _PROTOCOL})
     return provider, exporter
 
@@ -166,7 +164,6 @@ class _ReportingExporter(SpanExporter):
             return result
         if not self._lost:
             extra = {"endpoint": self._endpoint, "error": error}
-            # On the change only.
             _log.warning("trace collector unavailable", extra=extra)
         self._lost += len(spans)
         return result

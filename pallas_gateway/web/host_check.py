@@ -113,7 +113,6 @@ class HostCheck:
         what = f"{header.capitalize()} {name!r} is not one this gateway answers to"
         if name not in self._logged and len(self._logged) < _MOST_NAMES:
             self._logged.add(name)
-            # Its Host or Origin; once for each name.
             _log.warning("request refused", extra={"why": what, "setting": key})
         body = self._body_of(f"wrong_{header}", f"{what}; it can be added to {key}")
         return JSONResponse(body, status_code=_STATUS[header])

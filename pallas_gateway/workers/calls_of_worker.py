@@ -68,7 +68,6 @@ class CallsOfWorker:
             try:
                 self._take(*row)
             except Exception:  # noqa: BLE001  of any kind: the rows after it are those of other calls
-                # A bug: the message is skipped.
                 _log.exception("worker message failed", extra={"kind": row[:1]})
 
     def close(self) -> None:

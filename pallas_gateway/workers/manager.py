@@ -336,7 +336,6 @@ class WorkerManager:
 
     def _kill(self, workers: Iterable[WorkerProcess]) -> None:
         for worker in workers:
-            # It outlasted the drain by a minute.
             _log.error("worker killed at stop", extra={"worker": worker.number, "pid": worker.pid})
             worker.kill()
 
@@ -361,7 +360,6 @@ def _call_back[*T](callback: Callable[[*T], object], *arguments: *T) -> None:
     try:
         callback(*arguments)
     except Exception:  # noqa: BLE001  of any kind
-        # A bug; workers serve on.
         _log.exception("worker manager callback failed")
 
 

@@ -207,7 +207,6 @@ async def receive(reader: Any, take: Callable[[WorkerMessage], object]) -> None:
         except ConnectionError:  # also a broken pipe: an error of a write ends the reading as well
             return
         except ValueError as error:
-            # A bug: the message is skipped.
             _log.error("worker message unreadable", extra={"why": str(error)})
             continue
         try:

@@ -89,7 +89,6 @@ class Operation:
         # Listings are requested at each connection, and fail each time if a server is down or has no prompts.
         level = logging.DEBUG if self.type.endswith("/list") else logging.WARNING
         extra = {"server": self.server, "operation": self.type, "subject": self.name}
-        # `operation` is `tools/call` and so on.
         _trace_log.log(level, "downstream operation failed", extra=extra, exc_info=True)
 
     def _report(self, operations: Operations, seconds: float) -> None:

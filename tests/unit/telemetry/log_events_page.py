@@ -36,12 +36,13 @@ What the gateway logs above `DEBUG`. Each record also has the
 
 Of these libraries only warnings are logged, whatever the root's level is: {libraries}.
 
-| logger | message | level | more fields | meaning |
-|---|---|---|---|---|
+| logger | message | level | more fields; meaning |
+|---|---|---|---|
 """
+OF_EVERY_RECORD = {"agent", "call_id", "conversation_id"}
 LAST = """\
-| `pallas.server.http` | `Running on …` | INFO | | Hypercorn's own, for each address; so are its warnings and errors |
-| `pallas.logs` | `log record not formatted` | ERROR | `source`, `line` | |
+| `pallas.server.http` | `Running on …` | INFO | Hypercorn's own, for each address; so are its warnings and errors |
+| `pallas.logs` | `log record not formatted` | ERROR | `source`, `line` |
 """
 """Not logged by a call of a logger here."""
 
@@ -66,11 +67,18 @@ def markdown() -> str:
 
 
 def _row(key: tuple[str, str, str], calls: list[Event]) -> str:
-    fields = dict.fromkeys(f"`{field}`".replace("`…`", "…") for one in calls for field in one.fields)
+    fields = dict.fromkeys(
+        f"`{field}`".replace("`…`", "…") for one in calls for field in one.fields if field not in OF_EVERY_RECORD
+    )
     meanings = dict.fromkeys(one.meaning for one in calls if one.meaning)
     logger, message, level = key
     quote = "``" if "`" in message else "`"
-    cells = (f"`{logger}`", f"{quote}{message}{quote}", level, ", ".join(fields), " ".join(meanings))
+    cells = (
+        f"`{logger}`",
+        f"{quote}{message}{quote}",
+        level,
+        "; ".join((", ".join(fields), *meanings)).removeprefix("; "),
+    )
     return f"| {' | '.join(cells)} |\n"
 
 

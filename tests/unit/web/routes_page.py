@@ -28,8 +28,8 @@ Served with `gateway.database`; calls and usage without one, too. `GET /api/v1/o
 [Threads](threads.md#the-api), [agents as data](agents-as-data.md#the-api), [calls](../operate/calls.md),
 [usage](../operate/limits.md#usage).
 
-| request | query | does |
-|---|---|---|
+| request | does |
+|---|---|
 """
 OTHERS = """\
 
@@ -72,5 +72,5 @@ def _of_api() -> Iterator[str]:
     for path, methods in openapi.document([])["paths"].items():
         for method, route in methods.items():
             if method != "parameters":
-                query = (f"`{one['name']}`" for one in route.get("parameters", ()) if one.get("in") == "query")
-                yield f"| `{method.upper()} {path}` | {', '.join(query)} | {route['summary']} |\n"
+                query = "&".join(f"{one['name']}=" for one in route.get("parameters", ()) if one.get("in") == "query")
+                yield f"| `{method.upper()} {path}{'?' if query else ''}{query}` | {route['summary']} |\n"

@@ -317,7 +317,6 @@ class ProgramPool:
         if self._is_closed:
             return
         if not self._demands and not self._failures:  # else those who wait log it
-            # One that was to be ready for later calls.
             _log.warning("downstream process failed", extra={"server": self.server, "error": why})
         self._failures += 1
         self._why_failed = why
