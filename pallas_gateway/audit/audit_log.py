@@ -6,6 +6,8 @@ Only the event loop's thread writes.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import logging
 from datetime import UTC, datetime
 from time import monotonic
@@ -13,10 +15,10 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pallas_gateway import __version__
 from pallas_gateway.audit.chain import BEGIN, next_line
-from pallas_gateway.audit.hashed_names import HashedNames
-from pallas_gateway.audit.sinks import FileInUseError, FileSink, sink_for
-from pallas_gateway.audit.tail import NoAuditLogError
+from pallas_gateway.audit.sinks import FileSink, sink_for
+from pallas_gateway.audit.tail import UnusableFileError
 from pallas_gateway.errors import CallRefusedError, GatewayError
+from pallas_gateway.identity.caller import ANONYMOUS_NAME
 from pallas_gateway.telemetry.audit_state import HEAD_DIGITS, AuditState
 
 if TYPE_CHECKING:
@@ -32,6 +34,10 @@ LONGEST_SYNC_SECONDS = 5.0
 HEAD_SECONDS = 60.0
 HEAD_LINES = 1000
 """The head is in the ordinary log after so many seconds or lines."""
+HASHED_FIELDS = ("caller", "address", "owner", "new_owner")
+HASHED_NAMES = b"pallas-gateway audit names"
+"""Derives the key of hashed names from a secret."""
+HASHED_DIGITS = 32
 type _Work = Literal["write", "sync"]
 _log = logging.getLogger("pallas.audit")
 
@@ -62,7 +68,7 @@ class AuditLog:
         self._clock = clock
         self._settings: GatewaySettings | None = None
         self._sink: Sink | None = None
-        self._names: HashedNames | None = None
+        self._name_key: str | None = None
         self._failing: set[_Work] = set()
         self._shown, self._show_at = BEGIN, 0.0
 
@@ -75,7 +81,7 @@ class AuditLog:
         """
         log = cls(folder, stdout)
         error = log._begin(settings)
-        if isinstance(error, (FileInUseError, NoAuditLogError)):
+        if isinstance(error, UnusableFileError):
             raise AuditLogError(f"gateway.audit_log: {folder / (settings.audit_log or '')}: {error.strerror}")
         return log
 
@@ -154,7 +160,7 @@ class AuditLog:
     def _apply(self, settings: GatewaySettings) -> None:
         self._settings = settings
         is_hashed = settings.audit_names == "hashed" and settings.state_keys
-        self._names = HashedNames(settings.state_keys[0]) if is_hashed else None
+        self._name_key = settings.state_keys[0] if is_hashed else None
 
     def _begin(self, settings: GatewaySettings) -> OSError | None:
         """Open the output and write the first line; return why the output cannot be opened."""
@@ -175,8 +181,8 @@ class AuditLog:
         return None
 
     def _write(self, sink: Sink, entry: Entry) -> bool:
-        if self._names is not None:
-            entry = self._names.hashed(entry)
+        if self._name_key is not None:
+            entry = with_hashed_names(entry, self._name_key)
         time = f"{datetime.now(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
         try:
             sink.open()
@@ -204,6 +210,16 @@ class AuditLog:
         self._shown, self._show_at = sink.head, self._clock() + HEAD_SECONDS
         # `SEQ:HASH`: at the start and the stop, and every 60 seconds or 1,000 lines; see [heads](audit.md#heads).
         _log.info("audit log head", extra={"output": sink.name, "head": str(sink.head)})
+
+
+def with_hashed_names(entry: Entry, secret: str) -> Entry:
+    """Return an entry with HMACs in place of names, equal for equal names; `anonymous` is no name."""
+    key = hmac.digest(secret.encode(), HASHED_NAMES, hashlib.sha256)
+    names = {name: str(entry[name]) for name in HASHED_FIELDS if entry.get(name) not in {None, ANONYMOUS_NAME}}
+    digests = {
+        name: hmac.digest(key, value.encode("utf-8", "surrogatepass"), hashlib.sha256) for name, value in names.items()
+    }
+    return {**entry, **{name: f"hmac:{digest.hex()[:HASHED_DIGITS]}" for name, digest in digests.items()}}
 
 
 def _of_process(action: str) -> Entry:

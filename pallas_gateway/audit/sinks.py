@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pallas_gateway import daemon_threads
 from pallas_gateway.audit.chain import BEGIN, Head
-from pallas_gateway.audit.tail import head_before, tail_of
+from pallas_gateway.audit.tail import UnusableFileError, head_before, tail_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,10 +33,6 @@ _SYSLOG_PRIORITY = 13 * 8 + 6
 FIRST_LOOKUP_SECONDS = 1.0
 """The first line waits so long for the name of a syslog server to be found, further lines do not wait."""
 LOOKUP_AGAIN_SECONDS = 30.0
-
-
-class FileInUseError(OSError):
-    """Another gateway writes the file."""
 
 
 class Sink(Protocol):
@@ -181,7 +177,7 @@ class FileSink:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise FileInUseError(error.errno, "another gateway writes the file") from error
+            raise UnusableFileError(error.errno, "another gateway writes the file") from error
         tail = tail_of(descriptor)
         if self._id is None:
             self.head = tail.head or head_before(self._path)

@@ -15,8 +15,8 @@ MOST_BYTES = 1 << 18
 """Bytes at the end of a file that are searched for a complete line: room for 64 of the longest lines."""
 
 
-class NoAuditLogError(OSError):
-    """The file has other content than lines of an audit log."""
+class UnusableFileError(OSError):
+    """Another gateway writes the file, or it has other content than lines of an audit log."""
 
 
 class Tail(NamedTuple):
@@ -30,7 +30,7 @@ def tail_of(descriptor: int) -> Tail:
     """Return the end of an open file.
 
     Raises:
-        NoAuditLogError: it holds other content.
+        UnusableFileError: it holds other content.
         OSError: it cannot be read.
     """
     start = max(0, os.fstat(descriptor).st_size - MOST_BYTES)
@@ -40,7 +40,7 @@ def tail_of(descriptor: int) -> Tail:
         if (link := link_of(line)) is not None:
             return Tail(Head(link.sequence, hash_of(line)), is_torn)
     if start > 0 or not all(is_cut(line) for line in lines if line):
-        raise NoAuditLogError(None, "the file has other content than an audit log")
+        raise UnusableFileError(None, "the file has other content than an audit log")
     return Tail(None, is_torn)
 
 

@@ -291,6 +291,12 @@ class Reply:
     tool_result: CallToolResult | None = None
 
     @property
+    def parameter_notes(self) -> dict[str, Any]:
+        """The parameters that were `ignored` or `changed`, as answers have them; empty if there are none."""
+        notes = {"ignored": list(self.ignored), "changed": dict(self.changed)}
+        return {key: value for key, value in notes.items() if value}
+
+    @property
     def usage(self) -> Usage:
         """Tokens over all turns."""
         return usage_of(self.turns)

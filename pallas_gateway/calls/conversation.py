@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pallas_gateway.calls.call import PDF, Image, Message
 from pallas_gateway.calls.image_bytes import LONGEST_MARK_IN_BASE64, is_base64, why_not
@@ -22,11 +23,16 @@ from pallas_gateway.telemetry.redaction import quoted
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from pallas_gateway.calls.call import Call
+
 _ROLES = ("user", "assistant")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
 """The name of a PDF's file: at most 200 characters, none of them a control character."""
 MOST_SKIPPED_SHOWN = 25
 """Skipped rows of one history that are kept with their reasons; the others are counted."""
+LONGEST_ID = 1000
+"""Characters of a conversation id, which every log record and notification of its call has."""
+_log = logging.getLogger("pallas.agent_server")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +50,31 @@ class Skipped:
     first: tuple[SkippedRow, ...] = ()
     count: int = 0
 
+    def warn(self, call: Call) -> None:
+        """Log the number, and the first entries with their reasons, if there are any."""
+        if self.count:
+            ids = {"agent": call.agent, "call_id": call.call_id, "conversation_id": call.conversation_id}
+            first = [{"index": row.index, "why": row.why} for row in self.first]
+            # `entries` is their number, `first` has `index` and `why` of the first 25.
+            _log.warning("history entries skipped", extra={**ids, "entries": self.count, "first": first})
+
 
 NOTHING_SKIPPED = Skipped()
 
 
 class MalformedError(ValueError):
     """A row or an image is malformed; the message has the reason."""
+
+
+def conversation_id_of(arguments: Mapping[str, Any]) -> str | None:
+    """Return the conversation id, None if missing or invalid. Read first, so that refusals carry it."""
+    found = arguments.get("conversation_id")
+    return found if is_conversation_id(found) else None
+
+
+def is_conversation_id(value: object) -> TypeGuard[str]:
+    """Return true for text of at most `LONGEST_ID` characters."""
+    return isinstance(value, str) and len(value) <= LONGEST_ID and is_text(value)
 
 
 def current_message(text: str, images: object) -> Message:

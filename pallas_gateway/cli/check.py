@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from pallas_gateway.cli.project import ConfigOption, make_ready, read_project
 from pallas_gateway.client.output import problem, result
 from pallas_gateway.config.loading.loader import Overrides
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pallas_gateway.config.problems import Problem
 
 
 def check(
@@ -38,14 +33,10 @@ def check(
         make_ready(configuration)
         found = inspect(configuration, loaded.problems, online=online)
     problems = [*loaded.problems, *found.problems]
-    _print(problems, found.warnings)
+    marked = [replace(warning, message=f"warning: {warning.message}") for warning in found.warnings]
+    for one in sorted([*problems, *marked], key=lambda one: (one.file, one.line or 0)):
+        problem(str(one))
     if configuration is None or problems:
         raise typer.Exit(2)
     names = list(configuration.deployment.agents)
     result(f"{configuration.path} is fine: {len(names)} agent{'s'[: len(names) > 1]} ({', '.join(names)})")
-
-
-def _print(problems: Iterable[Problem], warnings: Iterable[Problem]) -> None:
-    marked = (replace(warning, message=f"warning: {warning.message}") for warning in warnings)
-    for one in sorted([*problems, *marked], key=lambda one: (one.file, one.line or 0)):
-        problem(str(one))

@@ -163,7 +163,9 @@ async def _start_all(
     starting = FastAgentRuntime(
         config_file=configuration.named_fastagent_file,
         folder=configuration.folder,
-        on_slow_import=_print_slow_import,
+        on_slow_import=lambda module, seconds: typer.echo(
+            f"module '{module}' is slow to import, waiting up to {seconds:g} s", err=True
+        ),
         limits=limits,
     )
     async with AsyncExitStack() as stack:
@@ -191,10 +193,6 @@ async def _start_all(
             "`default_model` and `mcp.servers` are read from it"
         )
         found.warn(Problem("fastagent.config.yaml", None, "", message))
-
-
-def _print_slow_import(module_name: str, seconds: float) -> None:
-    typer.echo(f"module '{module_name}' is slow to import, waiting up to {seconds:g} s", err=True)
 
 
 def _is_of_its_start(path: str, agent: str) -> bool:

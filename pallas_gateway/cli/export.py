@@ -10,7 +10,7 @@ import typer
 from pallas_gateway.cli.project import ConfigOption
 from pallas_gateway.client.address import gateway_url
 from pallas_gateway.client.gateway_client import BearerOption
-from pallas_gateway.client.output import result
+from pallas_gateway.client.output import problem, result
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.loading.environment import config_path
 from pallas_gateway.config.loading.loader import MISSING
@@ -33,11 +33,7 @@ def export(
     if url is not None:
         if config is not None:
             raise UsageError("--url and --config both say where the agents are; give one of them.")
-        from pallas_gateway.client.agents.agents_api import AgentsApi  # noqa: PLC0415  as the next line
-        from pallas_gateway.client.agents.exporting import print_definitions  # noqa: PLC0415  only for a gateway
-
-        if not print_definitions(AgentsApi(gateway_url(url), bearer), agent):
-            raise typer.Exit(1)
+        _print_of_gateway(gateway_url(url), bearer, agent)
         return
     from pallas_gateway.client.definition_files import text_of  # noqa: PLC0415  other commands do not need it
 
@@ -46,3 +42,23 @@ def export(
     if agent is not None and agent not in agents:
         raise UsageError(f"{path} has no agent '{agent}'{did_you_mean(agent, agents)}.")
     result(rendered(agents if agent is None else {agent: agents[agent]}).removesuffix("\n"))
+
+
+def _print_of_gateway(url: str, bearer: str | None, name: str | None) -> None:
+    """Print one agent, or those of the database; exits with 1 if one is missing, because it may not be read."""
+    from pallas_gateway.client.agents.agents_api import AgentsApi  # noqa: PLC0415  only for a gateway
+
+    api = AgentsApi(url, bearer)
+    if name is not None:
+        result(api.get(name).text.removesuffix("\n"))
+        return
+    found = [agent for one in api.stored() if (agent := api.find(one)) is not None]
+    whole = {agent.name: dict(agent.definition) for agent in found if agent.is_whole}
+    hidden = [agent.name for agent in found if not agent.is_whole]
+    if whole:
+        result(rendered(whole).removesuffix("\n"))
+    elif not hidden:
+        problem("The database of this gateway has no agents that you may see.")
+    if hidden:
+        problem(f"Not exported, because you may not read their instructions: {', '.join(hidden)}.")
+        raise typer.Exit(1)

@@ -139,7 +139,7 @@ def _reread(fleet: WorkerManager, rereading: Rereading) -> None:
     except GatewayError as error:
         fleet.problems = [str(error)]
     if fleet.problems:
-        _log.error("configuration rejected", extra={"problems": fleet.problems})
+        _log.error("configuration rejected", extra={"problems": fleet.problems, "serves": "the configuration before"})
 
 
 def _usable(present: Configuration, wanted: Configuration) -> Configuration:

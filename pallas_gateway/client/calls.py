@@ -63,7 +63,7 @@ class CallList:
         document = await self.document(recent)
         try:
             self.missing = [int(number) for number in document.get("missing", ())]
-            return [RemoteCall.of(one) for one in document["calls"]]
+            return [RemoteCall.model_validate(one) for one in document["calls"]]
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UnreachableError(f"What answers at {self.url}{PATH} is not a list of calls.") from error
 

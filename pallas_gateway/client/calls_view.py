@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from pallas_gateway.client.output import local_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
 LONGEST_NAME = 60
 RUNNING_COLUMNS = ("CALL", "AGENT", "CALLER", "API", "STEP", "SECONDS", "TOKENS", "STATE", "WORKER")
@@ -15,11 +17,21 @@ RECENT_COLUMNS = ("CALL", "AGENT", "CALLER", "API", "STARTED", "SECONDS", "STEP"
 type Line = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteTool:
+def shown(text: object) -> str:
+    """Return a name on one line, cut, without control and bidirectional characters: callers and models write names."""
+    begin = str(text)[: LONGEST_NAME + 1]
+    printable = "".join(one if one.isprintable() else "�" for one in begin)
+    return printable if len(printable) <= LONGEST_NAME else f"{printable[:LONGEST_NAME]}…"
+
+
+type _Shown = Annotated[str, BeforeValidator(shown)]
+type _Optional = Annotated[str | None, BeforeValidator(lambda text: None if text is None else shown(text))]
+
+
+class RemoteTool(BaseModel):
     """A tool call of an ended call."""
 
-    name: str
+    name: _Shown
     start: float
     seconds: float
     ok: bool | None
@@ -30,67 +42,29 @@ class RemoteTool:
         return "not ended" if self.ok is None else "ok" if self.ok else "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteCall:
-    """One call of a list of `/api/v1/calls`; `outcome` and `reason` are None while it runs."""
+class RemoteCall(BaseModel):
+    """One call of a list of `/api/v1/calls`; `outcome` and `stop_reason` are None while it runs."""
 
-    id: str
-    parent: str | None
-    agent: str
-    caller: str
-    api: str
-    started_at: str
+    id: _Shown
+    parent: _Optional = None
+    agent: _Shown
+    caller: _Shown
+    api: _Shown
+    started_at: _Shown = Field(alias="startedAt")
     seconds: float
     step: int
     tokens: int
     waiting: bool
     worker: int
-    outcome: str | None = None
-    reason: str | None = None
-    tools: tuple[RemoteTool, ...] = field(default=(), repr=False)
-    tools_left_out: int = 0
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Self:
-        """Return the call that a list has.
-
-        Raises:
-            LookupError, TypeError, ValueError, OverflowError: it is no call.
-        """
-        parent, outcome, reason = (document.get(name) for name in ("parent", "outcome", "stopReason"))
-        tools = (
-            RemoteTool(shown(one["name"]), float(one["start"]), float(one["seconds"]), one["ok"])
-            for one in document.get("tools", ())
-        )
-        return cls(
-            shown(document["id"]),
-            None if parent is None else shown(parent),
-            shown(document["agent"]),
-            shown(document["caller"]),
-            shown(document["api"]),
-            shown(document["startedAt"]),
-            float(document["seconds"]),
-            int(document["step"]),
-            int(document["tokens"]),
-            bool(document["waiting"]),
-            int(document["worker"]),
-            outcome=None if outcome is None else shown(outcome),
-            reason=None if reason is None else shown(reason),
-            tools=tuple(tools),
-            tools_left_out=int(document.get("toolsLeftOut", 0)),
-        )
+    outcome: _Optional = None
+    stop_reason: _Optional = Field(default=None, alias="stopReason")
+    tools: tuple[RemoteTool, ...] = Field(default=(), repr=False)
+    tools_left_out: int = Field(default=0, alias="toolsLeftOut")
 
     @property
     def ending(self) -> str:
         """The outcome with its reason."""
-        return f"{self.outcome or 'ended'} ({self.reason})" if self.reason else self.outcome or "ended"
-
-
-def shown(text: object) -> str:
-    """Return a name on one line, cut, without control and bidirectional characters: callers and models write names."""
-    begin = str(text)[: LONGEST_NAME + 1]
-    printable = "".join(one if one.isprintable() else "�" for one in begin)
-    return printable if len(printable) <= LONGEST_NAME else f"{printable[:LONGEST_NAME]}…"
+        return f"{self.outcome or 'ended'} ({self.stop_reason})" if self.stop_reason else self.outcome or "ended"
 
 
 def running_lines(calls: Sequence[RemoteCall]) -> list[Line]:
@@ -117,7 +91,7 @@ def recent_lines(calls: Sequence[RemoteCall]) -> list[Line]:
 
 
 def _ended(call: RemoteCall, indent: str) -> Iterator[Line]:
-    started, seconds = _local_time(call.started_at), f"{call.seconds:.1f}"
+    started, seconds = local_time(call.started_at), f"{call.seconds:.1f}"
     counts = (str(call.step), str(call.tokens))
     yield (call.id, indent + call.agent, call.caller, call.api, started, seconds, *counts, call.ending)
     for tool in call.tools:
@@ -156,10 +130,3 @@ def changes(before: Sequence[RemoteCall], now: Sequence[RemoteCall], ended: Sequ
             last = outcomes.get(one.id, one)
             spent = f"{last.seconds:.1f} s  {last.step} turns  {last.tokens} tokens"
             yield f"ended    {one.id}  {one.agent}  {last.ending}  {spent}"
-
-
-def _local_time(text: str) -> str:
-    try:
-        return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError):
-        return text

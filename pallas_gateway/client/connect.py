@@ -65,7 +65,7 @@ async def _target(client: ConnectedProgram, base_url: str, bearer: str | None, n
     if not agents:
         raise UsageError(NOTHING_SHOWN[0].upper() + NOTHING_SHOWN[1:])
     one = find_agent(agents, name) if name is not None else agents[0]
-    public, path = _public_url(one), f"/agents/{one.name}/mcp"
+    public, path = str(one.document["remotes"][0]["url"]), f"/agents/{one.name}/mcp"  # for clients that are elsewhere
     is_shared = public.endswith(path)
     base = public.removesuffix(path) if is_shared else base_url
     if name is None and not client.agents_only:
@@ -80,11 +80,6 @@ async def _target(client: ConnectedProgram, base_url: str, bearer: str | None, n
         return target
     async with connected(one, bearer=bearer) as connection:
         return replace(target, tool=(await message_tool(connection, one.name)).name)
-
-
-def _public_url(agent: RemoteAgent) -> str:
-    """The agent's URL for all clients; `agent.url` is the one that is reachable from here."""
-    return str(agent.document["remotes"][0]["url"])
 
 
 def _needs_token(agent: RemoteAgent) -> bool:

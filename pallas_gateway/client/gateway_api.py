@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from pallas_gateway.client.gateway_client import (
     CALL_SECONDS,
@@ -16,10 +17,11 @@ from pallas_gateway.client.gateway_client import (
     UnreachableError,
     authorization,
     not_reached,
+    send,
     why_refused,
 )
-from pallas_gateway.client.usage import UsageError
-from pallas_gateway.urls import bypass_proxies
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.urls import AGENT_DETAILS, bypass_proxies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -67,6 +69,22 @@ async def request(method: str, base_url: str, path: str, bearer: str | None) -> 
     return (await ask(method, base_url, path, bearer)).document
 
 
+async def fetch_server_tools(base_url: str, agent: str, bearer: str | None = None) -> list[tuple[str, str, str]] | None:
+    """Return the tools of an agent's servers as (server, tool, description); None where the gateway does not list them.
+
+    A server whose tools are unknown has one row without a tool, with the reason.
+    """
+    rows = []
+    try:
+        document = await request("GET", base_url, f"{AGENT_DETAILS}{quote(agent)}", bearer)
+        for server in document["servers"] or ():
+            tools = server["tools"] or [{"name": "", "description": server.get("reason", "")}]
+            rows += [(server["name"], str(one["name"]), str(one.get("description") or "")) for one in tools]
+    except (GatewayError, LookupError, TypeError, AttributeError):
+        return None
+    return rows
+
+
 async def ask(
     method: str,
     base_url: str,
@@ -86,19 +104,8 @@ async def ask(
         UnreachableError: nothing answers, or the answer is none of the gateway.
         UsageError: `base_url` is no URL.
     """
-    if not base_url.startswith(("http://", "https://")):
-        raise UsageError(f"--url must begin with http:// or https://, got '{base_url}'.")
-    import httpx  # noqa: PLC0415  takes a second, which `--help` should not cost
-
-    from pallas_gateway.http_answers import limited  # noqa: PLC0415
-
-    bypass_proxies()
-    try:
-        async with limited(httpx.AsyncClient(timeout=seconds)) as client:
-            sent = {**await authorization(base_url, bearer), **(headers or {})}
-            response = await client.request(method, f"{base_url}{path}", headers=sent, json=body)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise not_reached(base_url, error) from error
+    sent = {**await authorization(base_url, bearer), **(headers or {})}
+    response = await send(method, base_url, path, sent, body=body, seconds=seconds)
     if response.is_error:
         raise await _refusal(base_url, path, response, bearer)
     if not response.content:
@@ -118,7 +125,7 @@ async def events(
     Raises:
         GatewayError: as `ask`; `UnreachableError` also if the response breaks off.
     """
-    import httpx  # noqa: PLC0415  see `ask`
+    import httpx  # noqa: PLC0415  see `send`
 
     from pallas_gateway.http_answers import limited  # noqa: PLC0415
 
@@ -153,38 +160,22 @@ async def _events_in(response: httpx.Response) -> AsyncIterator[dict[str, Any]]:
 
 
 async def _refusal(base_url: str, path: str, response: httpx.Response, bearer: str | None) -> Exception:
-    document = _error_document(response)
-    sentence = str(document["error_description"]).rstrip(".") if document else None
+    from pallas_gateway.http_answers import decoded  # noqa: PLC0415  see `send`
+
+    found = decoded(response.content)
+    document = found if isinstance(found, dict) else {}
+    said, error = document.get("error_description"), document.get("error")
+    sentence = said.rstrip(".") if isinstance(said, str) else None
     if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
         return UnavailableError(f"{base_url} refused: {sentence or await why_refused(base_url, response, bearer)}")
     if response.status_code == HTTPStatus.UNAUTHORIZED:
         return RefusedError(f"{base_url} refused: {await why_refused(base_url, response, bearer)}")
-    if document is None:
-        place = path.partition("?")[0]
-        why = _why_not_served(response) or "it may be an older gateway"
-        return UnreachableError(f"{base_url} has no {place} (HTTP {response.status_code}): {why}.")
+    if sentence is None:
+        # The gateway's own reason for a path that it does not serve is such as a setting.
+        why = error if "path" in document and isinstance(error, str) else "it may be an older gateway"
+        return UnreachableError(f"{base_url} has no {path.partition('?')[0]} (HTTP {response.status_code}): {why}.")
     message = f"{base_url} refused: {sentence} (HTTP {response.status_code})"
-    return ApiRefusedError(message, error=str(document.get("error")), problems=_problems(document.get("problems")))
-
-
-def _error_document(response: httpx.Response) -> dict[str, Any] | None:
-    """Return an error of this API; None for a response of something else."""
-    try:
-        document = response.json()
-    except (ValueError, RecursionError):
-        return None
-    is_error = isinstance(document, dict) and isinstance(document.get("error_description"), str)
-    return document if is_error else None
-
-
-def _why_not_served(response: httpx.Response) -> str | None:
-    """Return the gateway's reason for a path that it does not serve, such as a setting; None for anything else."""
-    try:
-        document = response.json()
-    except (ValueError, RecursionError):
-        return None
-    why = document.get("error") if isinstance(document, dict) and "path" in document else None
-    return why if isinstance(why, str) else None
+    return ApiRefusedError(message, error=str(error), problems=_problems(document.get("problems")))
 
 
 def _problems(found: Any) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import typer
 
@@ -18,10 +18,10 @@ from pallas_gateway.config.loading.cross_checks import slug
 from pallas_gateway.config.model.values import authority
 from pallas_gateway.config.problems import did_you_mean
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.urls import AGENT_DETAILS, LOOPBACK_NAMES, SIGN_IN, WELL_KNOWN, bypass_proxies
+from pallas_gateway.urls import LOOPBACK_NAMES, SIGN_IN, WELL_KNOWN, bypass_proxies
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Mapping
     from urllib.parse import SplitResult
 
     import httpx
@@ -111,6 +111,36 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
         UnreachableError: nothing answers, the certificate is not accepted, or the answer is not a registry.
         UsageError: `base_url` is no URL.
     """
+    base_url = base_url.rstrip("/")
+    response = await send("GET", base_url, WELL_KNOWN, await authorization(base_url, bearer))
+    if response.status_code in _REFUSING:
+        is_unavailable = response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
+        refused = UnavailableError if is_unavailable else RefusedError
+        raise refused(f"{base_url} refused: {await why_refused(base_url, response, bearer)}")
+    if not response.is_success:
+        hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
+        raise UnreachableError(f"{base_url} has no registry (HTTP {response.status_code}). {hint}")
+    try:
+        return [_agent(base_url, entry["server"]) for entry in response.json()["servers"]]
+    except (ValueError, LookupError, TypeError) as error:
+        raise UnreachableError(f"What answers at {base_url}{WELL_KNOWN} is not a registry.") from error
+
+
+async def send(
+    method: str,
+    base_url: str,
+    path: str,
+    headers: Mapping[str, str],
+    *,
+    body: Any = None,
+    seconds: float = REGISTRY_SECONDS,
+) -> httpx.Response:
+    """Send a request, with `body` as JSON; return the response of any status within `seconds`.
+
+    Raises:
+        UnreachableError: nothing answers, or the certificate is not accepted.
+        UsageError: `base_url` is no URL.
+    """
     if not base_url.startswith(("http://", "https://")):
         raise UsageError(f"--url must begin with http:// or https://, got '{base_url}'.")
     # Imported here, as below: these take a second, which `--help`, `serve` and `check` should not cost.
@@ -119,24 +149,11 @@ async def fetch_agents(base_url: str, bearer: str | None = None) -> list[RemoteA
     from pallas_gateway.http_answers import limited  # noqa: PLC0415
 
     bypass_proxies()
-    base_url = base_url.rstrip("/")
     try:
-        async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
-            response = await client.get(f"{base_url}{WELL_KNOWN}", headers=await authorization(base_url, bearer))
-            response.raise_for_status()
-            return [_agent(base_url, entry["server"]) for entry in response.json()["servers"]]
-    except httpx.HTTPStatusError as error:
-        if error.response.status_code in _REFUSING:
-            is_unavailable = error.response.status_code == HTTPStatus.SERVICE_UNAVAILABLE
-            refused = UnavailableError if is_unavailable else RefusedError
-            why = await why_refused(base_url, error.response, bearer)
-            raise refused(f"{base_url} refused: {why}") from error
-        hint = f"--url is the gateway's base address, such as {DEFAULT_URL}, without a path."
-        raise UnreachableError(f"{base_url} has no registry (HTTP {error.response.status_code}). {hint}") from error
+        async with limited(httpx.AsyncClient(timeout=seconds)) as client:
+            return await client.request(method, f"{base_url}{path}", headers=headers, json=body)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise not_reached(base_url, error) from error
-    except (ValueError, LookupError, TypeError) as error:
-        raise UnreachableError(f"What answers at {base_url}{WELL_KNOWN} is not a registry.") from error
 
 
 def not_reached(base_url: str, error: Exception) -> UnreachableError:
@@ -164,41 +181,15 @@ class Readiness:
 
 async def fetch_readiness(base_url: str, bearer: str | None = None) -> Readiness:
     """Ask `/readyz`."""
-    import httpx  # noqa: PLC0415
-
-    from pallas_gateway.http_answers import limited  # noqa: PLC0415
-
+    base_url = base_url.rstrip("/")
     try:
-        async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
-            url = f"{base_url.rstrip('/')}/readyz"
-            response = await client.get(url, headers=await authorization(base_url, bearer))
-        document = response.json()
+        document = (await send("GET", base_url, "/readyz", await authorization(base_url, bearer))).json()
         not_up: dict[str, Any] = document["not_up"]
         down = {slug(name): (str(one["state"]), str(one["reason"] or "")) for name, one in not_up.items()}
-    except (httpx.HTTPError, ValueError, LookupError, TypeError, AttributeError):
+    except (UnreachableError, ValueError, LookupError, TypeError, AttributeError):
         return Readiness(lambda _: ("unknown", ""))
     is_away = document.get("database") == {"agents": "away"}
     return Readiness(lambda agent: down.get(slug(agent.name), ("ready", "")), is_away)
-
-
-async def fetch_server_tools(base_url: str, agent: str, bearer: str | None = None) -> list[tuple[str, str, str]] | None:
-    """Return the tools of an agent's servers as (server, tool, description); None where the gateway does not list them.
-
-    A server whose tools are unknown has one row without a tool, with the reason.
-    """
-    import httpx  # noqa: PLC0415
-
-    try:
-        async with httpx.AsyncClient(timeout=REGISTRY_SECONDS) as client:
-            url = f"{base_url.rstrip('/')}{AGENT_DETAILS}{quote(agent)}"
-            response = (await client.get(url, headers=await authorization(base_url, bearer))).raise_for_status()
-        rows = []
-        for server in response.json()["servers"] or ():
-            tools = server["tools"] or [{"name": "", "description": server.get("reason", "")}]
-            rows += [(server["name"], str(one["name"]), str(one.get("description") or "")) for one in tools]
-    except (httpx.HTTPError, ValueError, LookupError, TypeError):
-        return None
-    return rows
 
 
 def _agent(base_url: str, server: dict[str, Any]) -> RemoteAgent:
@@ -300,7 +291,9 @@ async def connected(
         ):
             yield client
     except Exception as error:
-        first = _first(error)
+        first: BaseException = error
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
         if isinstance(first, GatewayError):  # raised inside the block: the client puts it into groups
             raise first from error
         if isinstance(first, (httpx2.HTTPError, httpx2.InvalidURL, OSError)):
@@ -352,15 +345,11 @@ async def authorization(base_url: str, bearer: str | None) -> dict[str, str]:
     Raises:
         GatewayError: as `stored_token`.
     """
-    if bearer:
-        return _bearing(bearer)
-    from pallas_gateway.client.sign_in.stored_tokens import stored_token  # noqa: PLC0415  --help needs none
+    if not bearer and base_url:
+        from pallas_gateway.client.sign_in.logins import stored_token  # noqa: PLC0415  --help needs none
 
-    return _bearing(await stored_token(base_url) if base_url else None)
-
-
-def _bearing(token: str | None) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"} if token else {}
+        bearer = await stored_token(base_url)
+    return {"Authorization": f"Bearer {bearer}"} if bearer else {}
 
 
 async def fetch_sign_in(base_url: str) -> dict[str, Any] | None:
@@ -369,16 +358,9 @@ async def fetch_sign_in(base_url: str) -> dict[str, Any] | None:
     Raises:
         UnreachableError: nothing answers.
     """
-    import httpx  # noqa: PLC0415
+    from pallas_gateway.http_answers import decoded  # noqa: PLC0415
 
-    from pallas_gateway.http_answers import decoded, limited  # noqa: PLC0415
-
-    bypass_proxies()
-    try:
-        async with limited(httpx.AsyncClient(timeout=REGISTRY_SECONDS)) as client:
-            response = await client.get(f"{base_url}{SIGN_IN}")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise not_reached(base_url, error) from error
+    response = await send("GET", base_url, SIGN_IN, {})
     document = decoded(response.content) if response.is_success else None
     offer = document.get("sign_in") if isinstance(document, dict) else None
     return offer if isinstance(offer, dict) else None
@@ -386,9 +368,9 @@ async def fetch_sign_in(base_url: str) -> dict[str, Any] | None:
 
 async def _how_to_get_in(base_url: str) -> str:
     """Return what to do about a missing or rejected token."""
-    from pallas_gateway.client.sign_in.stored_tokens import is_signed_in  # noqa: PLC0415  as above
+    from pallas_gateway.client.sign_in.logins import Logins  # noqa: PLC0415  as above
 
-    if base_url and is_signed_in(base_url):
+    if base_url and Logins.of_user().find(base_url) is not None:
         return f"Sign in again: pallas-gateway login --url {base_url}"
     give = "with --bearer or PALLAS_BEARER."
     try:
@@ -418,9 +400,3 @@ async def why_refused(base_url: str, response: httpx.Response | httpx2.Response,
         return f"{why} ({status})." if is_granted_less else f"{why} ({status}). {await _how_to_get_in(base_url)}"
     hint = " Give the token alone, without the word Bearer." if bearer.lower().startswith("bearer ") else ""
     return f"{why} ({status}).{hint}"
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

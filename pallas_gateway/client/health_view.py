@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
@@ -12,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pallas_gateway.client.output import counted, result, table, without_controls
+from pallas_gateway.client.output import counted, local_time, result, table, without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,7 +76,7 @@ def rows_of(answers: HealthAnswers) -> list[Row]:
     for name, answer in answers.items():
         agent = _mapping(answer.document.get("agent"))
         message = str(answer.document.get("message", ""))
-        state, since = _state(agent), _short_time(agent.get("since"))
+        state, since = _state(agent), local_time(agent.get("since"))
         rows += [Row(name, "", state, answer.status, _seconds(answer.seconds), since, message)]
         rows += _parts(name, answer.document)
     return rows
@@ -97,7 +96,7 @@ def _parts(agent: str, document: Mapping[str, Any]) -> list[Row]:
             "",
             str(one.get("status", "")),
             _seconds(one.get("seconds")),
-            _short_time(one.get("since")),
+            local_time(one.get("since")),
             str(one.get("error", "")),
         )
         for one in (parts if isinstance(parts, list) else ())
@@ -116,15 +115,6 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 def _seconds(value: object) -> str:
     return f"{value:.3f} s" if isinstance(value, int | float) else ""
-
-
-def _short_time(value: object) -> str:
-    """Format an ISO 8601 time in local time, as `2026-11-03 12:00:05`; other text is returned unchanged."""
-    text = str(value or "")
-    try:
-        return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError):
-        return text
 
 
 @dataclass

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
 from rich.cells import cell_len
@@ -93,6 +94,21 @@ def stdout_for_results_only() -> Iterator[TextIO]:
 def counted(number: int, noun: str) -> str:
     """Return `1 turn`, `2 turns`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def one_line(text: str, most: int) -> str:
+    """Return a text on one line, cut to `most` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def local_time(value: object) -> str:
+    """Format an ISO 8601 time in local time, as `2026-11-03 12:00:05`; other text is returned unchanged."""
+    text = str(value or "")
+    try:
+        return datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError):
+        return text
 
 
 def table(*columns: str, rows: Iterable[tuple[str, ...]]) -> None:

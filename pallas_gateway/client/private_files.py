@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,15 @@ def state_folder(environ: Mapping[str, str], home: Path) -> Path:
     """The folder in the state directory of the XDG Base Directory Specification, which ignores relative paths."""
     state = environ.get("XDG_STATE_HOME", "")
     return (Path(state) if state.startswith("/") else home / ".local" / "state") / "pallas-gateway"
+
+
+def lock_now(handle: int) -> bool:
+    """Lock an open file for this process until it is closed; return False if another process has locked it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def replace_file(path: Path, content: bytes) -> None:

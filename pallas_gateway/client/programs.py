@@ -81,11 +81,9 @@ class ConnectedProgram:
 @cache
 def programs() -> tuple[ConnectedProgram, ...]:
     """Return all programs, in the order in which they are shown."""
-    return tuple(map(_program, json.loads(_SOURCE.read_text(encoding="utf-8"))))
-
-
-def _program(entry: dict[str, Any]) -> ConnectedProgram:
-    return ConnectedProgram(**{**entry, "text": "\n".join(entry["text"]), "with_token": "\n".join(entry["with_token"])})
+    entries: list[dict[str, Any]] = json.loads(_SOURCE.read_text(encoding="utf-8"))
+    texts = ("text", "with_token")
+    return tuple(ConnectedProgram(**{**one, **{key: "\n".join(one[key]) for key in texts}}) for one in entries)
 
 
 def _filled(text: str, target: Target) -> str:

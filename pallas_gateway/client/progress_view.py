@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from pallas_gateway.calls.assistant_stream import CHUNK, DELTA, LOGGER, RESULTS
-from pallas_gateway.client.output import without_controls
+from pallas_gateway.client.output import one_line, without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,16 +139,18 @@ def tree_lines(payload: dict[str, Any]) -> list[str]:
     lines = []
     if payload.get("kind") == CHUNK:
         if text := payload.get("text"):
-            lines.append(f"{indent}{agent}: {_short(text)}")
+            lines.append(f"{indent}{agent}: {one_line(text, _SHOWN)}")
         lines += [
-            f"{indent}{agent} → {tool_name(call)} {_short(json.dumps(call.get('arguments')))}"
+            f"{indent}{agent} → {tool_name(call)} {one_line(json.dumps(call.get('arguments')), _SHOWN)}"
             for call in payload.get("tool_calls", [])
         ]
     elif payload.get("kind") == RESULTS:
         for one in payload.get("results", []):
             mark = "✗" if one.get("is_error") else "←"
             seconds = one.get("duration_seconds", 0.0)
-            lines.append(f"{indent}{agent} {mark} {tool_name(one)} {seconds:.1f}s {_short(one.get('text', ''))}")
+            lines.append(
+                f"{indent}{agent} {mark} {tool_name(one)} {seconds:.1f}s {one_line(str(one.get('text', '')), _SHOWN)}"
+            )
     return lines
 
 
@@ -160,8 +162,3 @@ def stream_payload(params: LoggingMessageNotificationParams) -> dict[str, Any] |
 def tool_name(call: dict[str, Any]) -> str:
     """`server/tool`, or the name of a tool without a server."""
     return f"{call['server']}/{call['name']}" if call.get("server") else str(call.get("name"))
-
-
-def _short(text: str) -> str:
-    line = " ".join(str(text).split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

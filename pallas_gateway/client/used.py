@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,30 +27,6 @@ _MOST_AGENTS = 5
 """Names of agents in one line of a limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """The usage of one agent by one caller: of today, and in all."""
-
-    names: tuple[str, ...]
-    today: dict[str, Any]
-    total: dict[str, Any]
-
-    @property
-    def line(self) -> tuple[str, ...]:
-        tokens, cost = self.today["tokens"], self.today["cost"]
-        estimated = "~" if self.today["estimatedTokens"] else ""
-        return (
-            *map(shown, self.names),
-            *(f"{self.today[key]:,}" for key in ("calls", "refused", "nestedCalls")),
-            f"{estimated}{tokens['input'] + tokens['cacheWrite']:,}",
-            f"{tokens['cachedInput']:,}",
-            f"{estimated}{tokens['output']:,}",
-            "-" if cost is None else f"{cost:,.4f}",
-            f"{self.total['calls']:,}",
-            f"{sum(self.total['tokens'].values()):,}",
-        )
-
-
 def usage(
     url: UrlOption = None,
     bearer: BearerOption = None,
@@ -67,7 +42,6 @@ def usage(
     try:
         own = _rows(document["own"], "agent")
         everyone = _rows(document["all"], "caller", "agent") if "all" in document else None
-        lines = ([one.line for one in own], [one.line for one in everyone or ()])
         limits = [_limit(one) for one in document["limits"]]
         heading = (
             f"{shown(document['caller'])} on {shown(document['day'])} (UTC), total since {shown(document['since'])}"
@@ -78,16 +52,16 @@ def usage(
     result(heading)
     if not is_complete:
         problem("The gateway counts your calls with those of others, because it has too many callers.")
-    _print(lines[0], "AGENT")
+    _print(own, "AGENT")
     if limits:
         result("\nLimits")
         table(*_LIMITS, rows=limits)
     if everyone is not None:
         result("\nAll callers")
-        _print(lines[1], "CALLER", "AGENT")
+        _print(everyone, "CALLER", "AGENT")
 
 
-def _rows(periods: dict[str, Any], *names: str) -> list[_Row]:
+def _rows(periods: dict[str, Any], *names: str) -> list[tuple[str, ...]]:
     """Join the rows of today and the totals; what was used today is in the totals, too."""
     today = {tuple(row[name] for name in names): row for row in periods["today"]}
     totals = {tuple(row[name] for name in names): row for row in periods["total"]}
@@ -95,7 +69,22 @@ def _rows(periods: dict[str, Any], *names: str) -> list[_Row]:
         "calls": 0, "refused": 0, "nestedCalls": 0, "estimatedTokens": 0, "cost": None,
         "tokens": {"input": 0, "cachedInput": 0, "cacheWrite": 0, "output": 0},
     }  # fmt: skip
-    return [_Row(key, today.get(key, nothing), row) for key, row in totals.items()]
+    return [_line(key, today.get(key, nothing), row) for key, row in totals.items()]
+
+
+def _line(names: tuple[str, ...], today: dict[str, Any], total: dict[str, Any]) -> tuple[str, ...]:
+    tokens, cost = today["tokens"], today["cost"]
+    estimated = "~" if today["estimatedTokens"] else ""
+    return (
+        *map(shown, names),
+        *(f"{today[key]:,}" for key in ("calls", "refused", "nestedCalls")),
+        f"{estimated}{tokens['input'] + tokens['cacheWrite']:,}",
+        f"{tokens['cachedInput']:,}",
+        f"{estimated}{tokens['output']:,}",
+        "-" if cost is None else f"{cost:,.4f}",
+        f"{total['calls']:,}",
+        f"{sum(total['tokens'].values()):,}",
+    )
 
 
 def _print(lines: Sequence[tuple[str, ...]], *names: str) -> None:

@@ -37,7 +37,7 @@ CHANGE = Change(
 
 def changed(_original: Any, _: Any) -> Callable[..., Any]:
     """Copy a model of ordinary values without asking each how it wants to be copied."""
-    from pallas_gateway.fast_paths._deep_copying import fast_deepcopy  # noqa: PLC0415  after file_locks
+    from pallas_gateway.fast_paths._deep_copying import fast_deepcopy  # noqa: PLC0415  as late as the library
 
     return fast_deepcopy
 

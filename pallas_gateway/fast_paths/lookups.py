@@ -55,7 +55,7 @@ CHANGE = Change(
 
 def install() -> None:
     """Keep `McpAgent` where each instance imports it by `__getattr__`."""
-    import fast_agent.agents  # noqa: PLC0415  after file_locks
+    import fast_agent.agents  # noqa: PLC0415  as late as the library
 
     vars(fast_agent.agents)["McpAgent"] = resolve_name(_MCP_AGENT)
 

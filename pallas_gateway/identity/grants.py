@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from pallas_gateway.config.model.values import GRANT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 VIEW_AGENTS = "view:agents"
 RUN_AGENTS = "run:agents"
@@ -64,6 +64,14 @@ class Grants:
     def may_view(self, agent: str) -> bool:
         """Return true if the agent's tools, health and registry entry may be read."""
         return self._has(VIEW_AGENTS, agent) or self.may_run(agent)
+
+    def viewed[T](self, agents: Mapping[str, T]) -> dict[str, T]:
+        """Return those of the agents that may be viewed, in their order: what every list of agents shows."""
+        return {name: agent for name, agent in agents.items() if self.may_view(name)}
+
+    def runnable[T](self, agents: Mapping[str, T]) -> dict[str, T]:
+        """Return those of the agents that may be called, in their order."""
+        return {name: agent for name, agent in agents.items() if self.may_run(name)}
 
     def may_view_instruction(self, agent: str) -> bool:
         """Return true if the agent's instruction may be read, by a caller that may view the agent."""

@@ -85,7 +85,7 @@ class AllAgentsServer:
 
     def _runnable(self, grants: Grants) -> dict[str, AgentServer]:
         """Return the servers of the agents that the caller may run by their tool, as in the configuration."""
-        return {tool_of(name): one for name, one in self._servers().items() if grants.may_run(name)}
+        return {tool_of(name): one for name, one in grants.runnable(self._servers()).items()}
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> MessageResult:
         request = ToolRequest.over_http(context, params, ALL_AGENTS, self._running.log_levels)
@@ -101,14 +101,14 @@ class AllAgentsServer:
         if name == GET_HEALTH:
             return await self._get_health(grants)
         agent = agent_of(name, self._servers())
-        server = self._servers().get(agent) if agent is not None and grants.may_view(agent) else None
+        server = grants.viewed(self._servers()).get(agent or "")
         if server is None:
             known = ", ".join([*self._runnable(grants), GET_HEALTH])
             raise MCPError(INVALID_PARAMS, f"Unknown tool {quoted(name)}. Tools are: {known}.")
         return await server.answer(arguments, request)
 
     async def _get_health(self, grants: Grants) -> CallToolResult:
-        shown = {name: server for name, server in self._servers().items() if grants.may_view(name)}
+        shown = grants.viewed(self._servers())
         verdicts = await asyncio.gather(*(server.health() for server in shown.values()))
         return health_result(document_of_all(dict(zip(shown, verdicts, strict=True)), datetime.now(UTC)))
 

@@ -7,12 +7,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from pallas_gateway.calls import nesting
+from pallas_gateway.calls.conversation import conversation_id_of
 from pallas_gateway.hosting.answering import IncomingCall
 from pallas_gateway.mcp_server.envelope import caller_of, headers_of, key_of
 from pallas_gateway.mcp_server.notifications import ClientNotifications, Notifications, stream_options_of
 from pallas_gateway.mcp_server.rounds import FIRST_ROUND, Round
 from pallas_gateway.mcp_server.stream_asking import StreamAsker
-from pallas_gateway.mcp_server.tools import conversation_id_of, parse_call
+from pallas_gateway.mcp_server.tools import parse_call
 from pallas_gateway.questions.asking import CANNOT_ASK
 from pallas_gateway.tasks import give_way
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
-import logging
 from bisect import bisect_right
 from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from mcp_types import CallToolResult, TextContent, Tool, ToolAnnotations
 
 from pallas_gateway.calls.call import CALL_META_KEY, GET_HEALTH, PARAMS_META_KEY
-from pallas_gateway.calls.conversation import current_message, history_rows, is_text, parse_history, refuse_too_many
+from pallas_gateway.calls.conversation import (
+    LONGEST_ID,
+    current_message,
+    history_rows,
+    is_conversation_id,
+    is_text,
+    parse_history,
+    refuse_too_many,
+)
 from pallas_gateway.calls.parameters import parse
 from pallas_gateway.errors import CallLimitedError, CallRefusedError
 from pallas_gateway.telemetry.redaction import quoted
@@ -21,8 +28,7 @@ from pallas_gateway.telemetry.redaction import quoted
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.conversation import Skipped
+    from pallas_gateway.calls.call import Call
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.hosting.answering import AnsweredCall
 
@@ -30,13 +36,10 @@ LIMIT_META_KEY = "pallas/limit"
 """In `_meta` of a refusal: the rule of `gateway.limits`, and when to try again."""
 TRACE_META_KEY = "pallas/trace_url"
 """In `_meta` of a result: the page of the call's trace."""
-LONGEST_ID = 1000
-"""Characters of a conversation id, which every log record and notification of its call has."""
 LONGEST_TITLE, LONGEST_DESCRIPTION = 60, 200
 """Bytes of the title and description of a tool, which are in the context of every client's model."""
 _HEALTH = "Health of this agent and its servers. Asks no model."
 _ONLY_READS = ToolAnnotations(read_only_hint=True)
-_log = logging.getLogger("pallas.agent_server")
 
 _ANY_OBJECT = {"type": "object"}  # OpenAI's API refuses a list without `items`
 MESSAGE_SCHEMA: dict[str, Any] = {
@@ -138,12 +141,6 @@ def health_result(document: Mapping[str, Any]) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=json.dumps(document))])
 
 
-def conversation_id_of(arguments: Mapping[str, Any]) -> str | None:
-    """Return the conversation id, None if missing or invalid. Read first, so that refusals carry it."""
-    found = arguments.get("conversation_id")
-    return found if _is_identifier(found) else None
-
-
 def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSettings, *, max_entries: int) -> Call:
     """Add message, history and parameters to `asked`.
 
@@ -163,7 +160,7 @@ def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSetting
     parameters = parse(arguments.get("params"), settings)
     history, skipped = parse_history(rows)
     message = current_message(text, arguments.get("images"))
-    warn_of_skipped(asked, skipped)
+    skipped.warn(asked)
     return replace(asked, message=message, history=history, history_skipped=skipped.count, parameters=parameters)
 
 
@@ -178,23 +175,10 @@ def _checked(arguments: Mapping[str, Any], *, known: Collection[str]) -> str:
         raise CallRefusedError("Argument 'message' is required and must be a string.", reason="bad_input")
     if not is_text(message):
         raise CallRefusedError("Argument 'message' holds half a surrogate pair; send whole text.", reason="bad_input")
-    if conversation_id is not None and not _is_identifier(conversation_id):
+    if conversation_id is not None and not is_conversation_id(conversation_id):
         limit = f"a string of at most {LONGEST_ID} characters"
         raise CallRefusedError(f"Argument 'conversation_id' must be {limit}.", reason="bad_input")
     return message
-
-
-def _is_identifier(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and len(value) <= LONGEST_ID and is_text(value)
-
-
-def warn_of_skipped(call: Call, skipped: Skipped) -> None:
-    """Log the number of skipped entries of a history, and the first of them with their reasons."""
-    if skipped.count:
-        ids = {"agent": call.agent, "call_id": call.call_id, "conversation_id": call.conversation_id}
-        first = [{"index": row.index, "why": row.why} for row in skipped.first]
-        # `entries` is their number, `first` has `index` and `why` of the first 25.
-        _log.warning("history entries skipped", extra={**ids, "entries": skipped.count, "first": first})
 
 
 def call_result(answered: AnsweredCall, trace_url: str | None = None) -> CallToolResult:
@@ -203,7 +187,7 @@ def call_result(answered: AnsweredCall, trace_url: str | None = None) -> CallToo
     if (reply := answered.reply) is None:
         content = TextContent(type="text", text=str(answered.outcome))
         return CallToolResult(content=[content], is_error=True, meta={**meta, **_limit_meta(answered.outcome)})
-    notes = params_meta(reply)
+    notes = reply.parameter_notes
     both = {**meta, PARAMS_META_KEY: notes} if notes else meta
     return CallToolResult(content=list(reply.content), is_error=answered.has_failed, meta=both)
 
@@ -213,9 +197,3 @@ def _limit_meta(outcome: object) -> dict[str, Any]:
     if not isinstance(outcome, CallLimitedError):
         return {}
     return {LIMIT_META_KEY: {"rule": outcome.rule, "retry_after_seconds": outcome.retry_after_seconds}}
-
-
-def params_meta(reply: Reply) -> dict[str, Any]:
-    """Return `_meta["pallas/params"]`: the parameters that were ignored or changed; empty if there are none."""
-    notes = {"ignored": list(reply.ignored), "changed": dict(reply.changed)}
-    return {key: value for key, value in notes.items() if value}

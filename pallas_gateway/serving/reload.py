@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 TIDY_SECONDS = 60.0
 """After so long without changes of the database, and without a running call, the process tidies up after them."""
+SERVES = "the configuration before"
 _log = logging.getLogger("pallas.reload")
 
 
@@ -144,10 +145,10 @@ class Reloader:
             for problem in problems:
                 # File, line, key and what is wrong; one record for each.
                 _log.error("configuration problem", extra={"problem": problem})
-            _log.error("configuration not reloaded", extra={"problems": len(problems)})
+            _log.error("configuration not reloaded", extra={"problems": len(problems), "serves": SERVES})
             return problems
         except GatewayError as error:
-            _log.error("configuration not reloaded", extra={"why": str(error)})
+            _log.error("configuration not reloaded", extra={"why": str(error), "serves": SERVES})
             return [str(error)]
         except Exception:  # noqa: BLE001  the gateway continues to serve
             _log.exception("unexpected error while reloading")

@@ -11,18 +11,15 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.urls import ALL_AGENTS, CONSOLE, SIGN_IN, is_console_api
-from pallas_gateway.web import agent_routes, agents, openai, protected_resource, refusals, registry_api, sign_in
+from pallas_gateway.web import agent_routes, openai, protected_resource, refusals, registry_api, sign_in
 from pallas_gateway.web.access import RequestedEndpoint
+from pallas_gateway.web.api.app import create_api
+from pallas_gateway.web.api.errors import error_body
 from pallas_gateway.web.bodies import AnswerAfterBody
-from pallas_gateway.web.calls import api as calls_api
-from pallas_gateway.web.calls import usage
-from pallas_gateway.web.calls.api import CallsApi
-from pallas_gateway.web.calls.usage import UsageApi
 from pallas_gateway.web.forwarded import TrustedProxies
 from pallas_gateway.web.host_check import HostCheck, cross_origin
 from pallas_gateway.web.open_endpoints import open_endpoints
-from pallas_gateway.web.switched_off import THREADS_PREFIX, reason_for, switched_off
-from pallas_gateway.web.threads.errors import error_body
+from pallas_gateway.web.switched_off import API, reason_for, switched_off
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,8 +70,8 @@ class _Table:
         self._has_agents = routes.agent is not None or routes.agents_by_path
         self._agents = HostCheck(self._serve_agent, gateway.configuration)
         self._is_main = _is_main(gateway, routes)
-        self._threads, self._agent_definitions = _threads_and_agents(gateway, routes)
-        self._calls, self._by_path = _calls(gateway, routes), _by_path(gateway, routes)
+        self._api = _guarded(gateway, create_api(gateway)) if self._is_main else None
+        self._sign_in = _sign_in(gateway) if self._is_main else None
         self._all_agents = HostCheck(self._serve_all, gateway.configuration)
         self._open = open_endpoints(gateway, routes)
         self._for_openai_clients = _openai_api(gateway, routes)
@@ -109,14 +106,10 @@ class _Table:
 
     def _enabled_at(self, path: str) -> ASGIApp | None:
         """Return the app of a path that not all ports or settings have; None for other paths, and if it is disabled."""
-        if self._calls is not None and calls_api.is_path(path):
-            return self._calls
-        if path in self._by_path:
-            return self._by_path[path]
-        if self._agent_definitions is not None and agents.is_path(path):
-            return self._agent_definitions
-        if self._threads is not None and path.startswith(THREADS_PREFIX):
-            return self._threads
+        if path == SIGN_IN:
+            return self._sign_in
+        if self._api is not None and f"{path}/".startswith(API):
+            return self._api
         if is_console_api(path):
             return self._console_api
         return self._console if f"{path}/".startswith(CONSOLE) else None
@@ -179,35 +172,15 @@ def _console(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGI
     return console(gateway.configuration), endpoints
 
 
-def _calls(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
-    return _guarded(gateway, CallsApi(gateway)) if _is_main(gateway, routes) else None
-
-
-def _by_path(gateway: Gateway, routes: PortRoutes) -> Mapping[str, ASGIApp]:
-    """Return the apps that serve one path each."""
-    if not _is_main(gateway, routes):
-        return {}
-    apps, configuration = {usage.PATH: _guarded(gateway, UsageApi(gateway))}, gateway.configuration
-    if configuration.serves_console or configuration.signs_in:
-        endpoint = partial(_answer, gateway, partial(sign_in.respond, gateway))
-        apps[SIGN_IN] = HostCheck(endpoint, configuration)
-    return apps
+def _sign_in(gateway: Gateway) -> ASGIApp | None:
+    if not gateway.configuration.serves_console and not gateway.configuration.signs_in:
+        return None
+    return HostCheck(partial(_answer, gateway, partial(sign_in.respond, gateway)), gateway.configuration)
 
 
 def _guarded(gateway: Gateway, api: ASGIApp) -> ASGIApp:
     """Return an API below `/api/v1` behind its guards."""
     return _not_stored(HostCheck(api, gateway.configuration, body_of=error_body))
-
-
-def _threads_and_agents(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGIApp | None]:
-    """Return the APIs that require a database."""
-    if gateway.stored is None or not _is_main(gateway, routes):
-        return None, None
-    from pallas_gateway.web.agents.api import AgentsApi  # noqa: PLC0415  imported only when enabled
-    from pallas_gateway.web.threads.api import ThreadsApi  # noqa: PLC0415
-
-    threads, definitions = ThreadsApi(gateway, gateway.stored.threads), AgentsApi(gateway, gateway.stored)
-    return _guarded(gateway, threads), _guarded(gateway, definitions)
 
 
 def _not_stored(app: ASGIApp) -> ASGIApp:

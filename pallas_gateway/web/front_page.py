@@ -5,13 +5,13 @@ The page shows the same as the registry and `/readyz`. It has no script and load
 
 from __future__ import annotations
 
-import re
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import HTMLResponse, JSONResponse
 
 from pallas_gateway.urls import WELL_KNOWN
+from pallas_gateway.web import accept
 from pallas_gateway.web.documentation import contents
 from pallas_gateway.web.page_headers import page_headers, this_style
 
@@ -31,7 +31,6 @@ _STYLE = (
     "table{border-collapse:collapse;width:100%}th,td{border-bottom:1px solid;padding:.4rem .6rem;text-align:left;"
     "vertical-align:top}code{overflow-wrap:anywhere}"
 )
-_WEIGHT = re.compile(r"[01](\.\d{0,3})?")
 _HEADERS = page_headers(this_style(_STYLE)) | {
     "Cache-Control": "no-cache",
     "Vary": "Accept, Authorization",  # the content depends on the caller
@@ -51,8 +50,8 @@ def document(gateway: Gateway, routes: PortRoutes, viewer: Grants, informed: Gra
 
     Agents have the reason for their state if `informed` may view them.
     """
-    names = gateway.agents if routes.agent is None else [name for name in gateway.agents if name == routes.agent]
-    agents = [_agent(gateway, name, informed) for name in names if viewer.may_view(name)]
+    shown = [name for name in viewer.viewed(gateway.agents) if routes.agent in (None, name)]
+    agents = [_agent(gateway, name, informed) for name in shown]
     configuration = gateway.configuration
     alone = configuration.only_agent is not None
     base = gateway.addresses.shared_base
@@ -79,26 +78,14 @@ def _agent(gateway: Gateway, name: str, informed: Grants) -> dict[str, Any]:
 
 def wants_json(request: Request) -> bool:
     """Return True for a client that accepts JSON and no HTML."""
-    accepted = _accepted(request)
-    return "application/json" in accepted and "text/html" not in accepted
+    ranges = accept.weights(request)
+    return ranges.get("application/json", 0) > 0 and ranges.get("text/html", 0) == 0
 
 
 def prefers_html(request: Request) -> bool:
     """Return True for a client that names HTML among what it accepts, as browsers do, and prefers it to text."""
-    accepted = _accepted(request)
-    others = (accepted.get(one, 0) for one in ("text/markdown", "text/plain"))
-    return accepted.get("text/html", 0) > max(others)
-
-
-def _accepted(request: Request) -> dict[str, float]:
-    """Return the types that the client accepts by name, with their weights (RFC 9110, section 12.5.1)."""
-    weights: dict[str, float] = {}
-    for part in request.headers.get("accept", "").split(","):
-        kind, *parameters = (one.strip().lower() for one in part.split(";"))
-        given = next((one[2:] for one in parameters if one.startswith("q=")), "1")
-        weight = float(given) if _WEIGHT.fullmatch(given) else 1.0
-        weights |= {kind: weight} if weight else {}
-    return weights
+    ranges = accept.weights(request)
+    return ranges.get("text/html", 0) > max(ranges.get(one, 0) for one in ("text/markdown", "text/plain"))
 
 
 def _page(content: dict[str, Any]) -> str:

@@ -81,17 +81,17 @@ async def _ready(gateway: Gateway, _routes: PortRoutes, request: Request) -> Res
     except TokenError:
         viewer = NOTHING  # a probe needs the status; an invalid token only hides the list of agents
     informed = await informed_of(gateway, request.scope)
-    down = {name: one.status for name, one in gateway.agents.items() if one.status.state is not State.READY}
+    statuses, visible = [one.status for one in gateway.agents.values()], viewer.viewed(gateway.agents)
     strict = request.query_params.get("strict") in ("1", "true")
-    is_whole = not gateway.stored_agents_away and all(status.state is not State.FAILED for status in down.values())
+    is_whole = not gateway.stored_agents_away and all(one.state is not State.FAILED for one in statuses)
     is_ready = gateway.all_tried and not gateway.draining and (is_whole or not strict)
     word = "draining" if gateway.draining else "ready" if is_ready else "not ready" if gateway.all_tried else "starting"
-    shown = {
-        name: {"state": status.state.value, "reason": status.reason if informed.may_view(name) else None}
-        for name, status in down.items()
-        if viewer.may_view(name)
+    not_up = {
+        name: {"state": one.status.state.value, "reason": one.status.reason if informed.may_view(name) else None}
+        for name, one in visible.items()
+        if one.status.state is not State.READY
     }
-    document = {"status": word, "agents": sum(viewer.may_view(name) for name in gateway.agents), "not_up": shown}
+    document = {"status": word, "agents": len(visible), "not_up": not_up}
     if gateway.limits_away is not None:
         document["limits"] = {"database": "away", "calls": gateway.limits_away}
     if gateway.stored_agents_away:

@@ -36,7 +36,7 @@ def well_known_document(gateway: Gateway, viewer: Grants = EVERYTHING) -> dict[s
 
 def entries(gateway: Gateway, viewer: Grants) -> list[dict[str, Any]]:
     """Return the entries of the agents that the viewer may view, in the order of the configuration."""
-    return [entry(gateway, agent) for agent in gateway.agents.values() if viewer.may_view(agent.name)]
+    return [entry(gateway, agent) for agent in viewer.viewed(gateway.agents).values()]
 
 
 def entry(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.hosting.gateway import Gateway
 
-THREADS_PREFIX = "/api/v1/"
+API = "/api/v1/"
 
 
 def reason_for(configuration: Configuration, path: str) -> str | None:
@@ -23,7 +23,7 @@ def reason_for(configuration: Configuration, path: str) -> str | None:
     gateway = configuration.deployment.gateway
     if openai.is_path(path) and not gateway.openai_api:
         return "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"
-    if f"{path}/".startswith(THREADS_PREFIX) and gateway.database is None:
+    if f"{path}/".startswith(API) and gateway.database is None:
         setting = "`gateway.database` in agents.yaml, the URL of a database,"
         return f"threads and agents of the database are off; {setting} enables them"
     if (f"{path}/".startswith(CONSOLE) or is_console_api(path)) and configuration.only_agent is None:
@@ -42,7 +42,7 @@ def switched_off(gateway: Gateway, why: str) -> ASGIApp:
         may_know = False
         try:
             caller = await caller_of(gateway, scope)
-            may_know = any(map(caller.grants.may_view, gateway.agents))
+            may_know = bool(caller.grants.viewed(gateway.agents))
         except TokenRejectedError as error:
             refusals.record(gateway, scope, "invalid_token", str(error))
         except VerificationUnavailableError:

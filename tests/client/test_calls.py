@@ -28,7 +28,7 @@ def a_call(id_: str, parent: str | None = None, **changed: Any) -> RemoteCall:
         "startedAt": "2026-11-24T12:00:00.000Z", "step": 2, "seconds": 1.25, "tokens": 30, "waiting": False,
         "worker": 1,
     }  # fmt: skip
-    return RemoteCall.of({**document, **changed})
+    return RemoteCall.model_validate({**document, **changed})
 
 
 def test_nested_calls_stand_below_the_call_that_has_made_them() -> None:

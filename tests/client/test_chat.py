@@ -17,7 +17,7 @@ import pytest
 
 from pallas_gateway.calls.assistant_stream import LOGGER
 from pallas_gateway.client.chat.chat_files import ChatFiles
-from pallas_gateway.client.chat.chat_turns import ChatPlace
+from pallas_gateway.client.chat.chat_turns import place_of
 from pallas_gateway.client.chat.command import ChatOptions
 from pallas_gateway.client.chat.repl import answer, start_conversation
 from tests.support.listener import reserved_port
@@ -74,7 +74,7 @@ def test_only_the_answer_is_on_stdout(asking: Command, monkeypatch: pytest.Monke
 
 def test_threads_of_0_1_0_go_on_and_another_file_is_named(run: Command, data: Path) -> None:
     with closing(sqlite3.connect("old.sqlite3")) as older, odd_server(agent()) as server:
-        older.executescript(WRITTEN.replace("http://localhost:24200", ChatPlace.of(server.url, "echo").gateway))
+        older.executescript(WRITTEN.replace("http://localhost:24200", place_of(server.url, "echo")[0]))
         ran = run("chat", "echo", "-m", "more", "--resume", "cats", "--db", "old.sqlite3", "--url", server.url)
         foreign = run("chat", "echo", "-m", "hi", "--db", __file__, "--url", server.url)
     assert ran.err.splitlines()[0] == "Thread cats, 2 turns."
@@ -412,7 +412,7 @@ async def test_a_thread_is_exported_and_nothing_is_overwritten(capsys: pytest.Ca
         assert await says("/export no/a.md") == "no/a.md: No such file or directory"
         shown = await says("/export")
         began = (await says.talk.turns())[0].began_at
-        gateway, thread = says.talk.place.gateway, says.talk.thread
+        (gateway, _), thread = says.talk.place, says.talk.thread
     assert thread is not None
     when = began[:16].replace("T", " ")
     assert shown == Path("a.md").read_text().strip()

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from pallas_gateway.client.gateway_api import ask, events
+from pallas_gateway.client.gateway_api import ask, events, fetch_server_tools
 from pallas_gateway.client.gateway_client import (
     RemoteAgent,
     connected,
     fetch_agents,
     fetch_readiness,
-    fetch_server_tools,
 )
 from pallas_gateway.client.sign_in import authorization_server, renewal
 from pallas_gateway.client.sign_in.authorization_server import Offer, login_of
-from pallas_gateway.client.sign_in.logins import Login, Logins, LoginsError, default_path, gateway_key
-from pallas_gateway.client.sign_in.stored_tokens import is_signed_in, stored_token
+from pallas_gateway.client.sign_in.logins import Login, Logins, LoginsError, default_path, gateway_key, stored_token
 from pallas_gateway.errors import GatewayError
 from tests.support.downstreams import Recorder, stateless_downstream
 from tests.support.listener import reserved_port, serve_app
@@ -308,7 +306,7 @@ def test_the_file_is_in_the_state_directory(tmp_path: Path) -> None:
 
 async def test_nothing_is_made_where_nobody_signed_in(logins: Logins) -> None:
     assert await stored_token("http://localhost:24200") is None
-    assert not is_signed_in("http://localhost:24200")
+    assert await stored_token("http://localhost:24200") is None
     assert not logins.path.parent.exists()
 
 

@@ -137,7 +137,7 @@ async def test_a_broken_file_changes_nothing_and_says_what_is_wrong(
         assert (await ask(served.url("echo"))).text == "hello"
         said = [vars(record) for record in caplog.records if record.name == "pallas.reload"]
         assert any(str(one.get("problem", "")).startswith(file) for one in said)
-        assert said[-1]["msg"] == "configuration not reloaded"
+        assert (said[-1]["msg"], said[-1]["serves"]) == ("configuration not reloaded", "the configuration before")
 
         (tmp_path / file).write_text(good)
         await served.reload()

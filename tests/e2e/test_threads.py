@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import event
 
 from pallas_gateway.identity.static_keys import hash_of
-from pallas_gateway.web.threads.api import ThreadsApi
+from pallas_gateway.web.api.app import create_api
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import Reply, call_tools, hang, say, scripted_llm
@@ -374,7 +374,7 @@ async def test_a_turn_ends_when_its_answer_exists_though_its_client_does_not_rea
     async with serving(tmp_path) as api:
         thread_id = (await api.chat("hello")).raise_for_status().json()["threadId"]
         scope, receive = request_of("solo", {"message": "slowly", "threadId": thread_id})
-        answering = asyncio.create_task(ThreadsApi(api.served.gateway, _threads(api))(scope, receive, send))
+        answering = asyncio.create_task(create_api(api.served.gateway)(scope, receive, send))
         await reading.wait_for_entered()
 
         async def stored() -> bool:

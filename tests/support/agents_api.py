@@ -83,13 +83,13 @@ class AgentsApi:
         return dict((await self.get(f"/{name}", key=key)).raise_for_status().json())
 
 
-def project_of(path: Path, *, auth: bool = True, **gateway: Any) -> Project:
+def project_of(path: Path, *, auth: bool = True, registry: str = "open", **gateway: Any) -> Project:
     """Write a project with two agents of modules and one of an instruction; `secret` is hidden from most callers."""
     tokens = [{"name": name, "sha256": hash_of(name), "grants": [*grants]} for name, grants in KEYS.items()]
     settings = {
         "database": "sqlite:///pallas.db",
         "agents_may_use": RELEASED,
-        **({"auth": {"tokens": tokens}} if auth else {}),
+        **({"auth": {"tokens": tokens, "registry": registry}} if auth else {}),
         **gateway,
     }
     project = write_project(path, AGENTS, gateway=settings)

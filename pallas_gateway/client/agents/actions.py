@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -9,22 +10,24 @@ from typing import TYPE_CHECKING, Any, Literal
 import typer
 
 from pallas_gateway.client.agents import editing
-from pallas_gateway.client.agents.agents_api import AgentsApi, DefinedAgent, outcome
+from pallas_gateway.client.agents.agents_api import DATABASE, PATH, AgentsApi, DefinedAgent, outcome
 from pallas_gateway.client.agents.applying import NOTHING, make, ordered, planned
-from pallas_gateway.client.agents.exporting import text_of
-from pallas_gateway.client.agents.listing import show
 from pallas_gateway.client.calls_view import shown
 from pallas_gateway.client.definition_files import definitions_of
 from pallas_gateway.client.differences import is_wanted, show_difference
-from pallas_gateway.client.gateway_api import ApiRefusedError
+from pallas_gateway.client.gateway_api import ApiRefusedError, request
+from pallas_gateway.client.gateway_client import NOTHING_SHOWN, RemoteAgent, fetch_agents, fetch_readiness
 from pallas_gateway.client.output import problem, result, table
 from pallas_gateway.client.usage import UsageError, message_text
 from pallas_gateway.config.problems import ConfigurationError, Problem
 from pallas_gateway.config.yaml.definitions import left_out_lines
 from pallas_gateway.config.yaml.editing import rendered
+from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_STORED = ("source", "version", "owner")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,33 @@ class AgentActions:
     bearer: str | None
 
     def list_all(self, *, as_json: bool) -> None:
-        show(self.url, self.bearer, as_json=as_json)
+        """Print all agents; for those of the database also their versions and owners."""
+        found, stored, lacks_stored = asyncio.run(_fetch(self.url, self.bearer))
+        if lacks_stored:
+            problem(f"The database of {self.url} cannot be used now, so agents of it may be missing in the list.")
+        if as_json:
+            rows = [{**one.document, "state": state, **stored.get(one.name, {})} for one, state, _ in found]
+            result(json.dumps(rows, indent=2))
+            return
+        if not found:
+            problem(NOTHING_SHOWN[0].upper() + NOTHING_SHOWN[1:])
+            return
+        more = _STORED if stored else ()
+        lines = [
+            (
+                one.name,
+                state,
+                *(shown(stored.get(one.name, {}).get(key, "")) for key in more),
+                one.title,
+                one.model,
+                one.url,
+                one.description,
+            )
+            for one, state, _ in found
+        ]
+        table("AGENT", "STATE", *map(str.upper, more), "TITLE", "MODEL", "URL", "DESCRIPTION", rows=lines)
+        if reasons := [f"{agent.name}: {reason}" for agent, _, reason in found if reason]:
+            result("\n".join(["", *reasons]))
 
     def create(
         self, name: str, given: Mapping[str, Any], instruction: str | None, copy_of: str | None, *, dry_run: bool
@@ -79,7 +108,7 @@ class AgentActions:
             result(json.dumps(document, indent=2, ensure_ascii=False))
             return
         facts = agent.facts if version is None else f"Agent '{agent.name}', {agent.version}"
-        result(f"# {facts}\n{text_of(agent)}".removesuffix("\n"))
+        result(f"# {facts}\n{agent.text}".removesuffix("\n"))
 
     def edit(self, name: str) -> None:
         editing.edit(self._api, name)
@@ -119,3 +148,23 @@ class AgentActions:
     @property
     def _api(self) -> AgentsApi:
         return AgentsApi(self.url, self.bearer)
+
+
+async def _fetch(
+    url: str, bearer: str | None
+) -> tuple[list[tuple[RemoteAgent, str, str]], Mapping[str, Mapping[str, Any]], bool]:
+    """Return the agents of the registry with state and reason, those of the database, and if some may be missing."""
+    agents = await fetch_agents(url, bearer)
+    stored, is_incomplete = await _stored(url, bearer)
+    readiness = await fetch_readiness(url, bearer)
+    found = [(agent, *readiness.state_of(agent)) for agent in agents]
+    return found, stored, is_incomplete or readiness.lacks_stored_agents
+
+
+async def _stored(url: str, bearer: str | None) -> tuple[Mapping[str, Mapping[str, Any]], bool]:
+    try:
+        document = await request("GET", url, PATH, bearer)
+        rows = [one for one in document["agents"] if one.get("source") == DATABASE]
+        return {one["name"]: {key: one.get(key) for key in _STORED} for one in rows}, bool(document.get("incomplete"))
+    except (GatewayError, LookupError, TypeError, AttributeError):  # no database, or an older gateway
+        return {}, False

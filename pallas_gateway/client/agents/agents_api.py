@@ -12,6 +12,7 @@ from pallas_gateway.client.calls_view import shown
 from pallas_gateway.client.gateway_api import ApiRefusedError, Response, ask
 from pallas_gateway.client.gateway_client import UnreachableError, fetch_readiness
 from pallas_gateway.client.usage import UsageError
+from pallas_gateway.config.yaml.editing import rendered
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
@@ -62,6 +63,18 @@ class DefinedAgent:
     def is_whole(self) -> bool:
         """True if the definition is complete."""
         return "instruction" in self.definition
+
+    @property
+    def text(self) -> str:
+        """The definition as YAML.
+
+        Raises:
+            UsageError: there is none that the caller may read.
+        """
+        if not self.is_whole:
+            why = "you may not read its instruction" if self.is_stored else "it is made of files of the gateway"
+            raise UsageError(f"Agent '{self.name}' has no definition to show: {why}.")
+        return rendered({self.name: dict(self.definition)})
 
     @property
     def version(self) -> str:
@@ -127,7 +140,9 @@ class AgentsApi:
             return None
         document = _mapping(response.document)
         if document.get("source") == DATABASE:  # the document shows titles and descriptions that it does not define
-            definition = self.version(name, _number(document))
+            if not isinstance(number := document.get("version"), int):
+                raise _odd()
+            definition = self.version(name, number)
         else:
             definition = definition_in(document)
         return DefinedAgent(str(document.get("name", name)), response.etag or "*", definition, document)
@@ -207,12 +222,6 @@ def _mapping(document: Any) -> Mapping[str, Any]:
     if not isinstance(document, dict):
         raise _odd()
     return document
-
-
-def _number(document: Mapping[str, Any]) -> int:
-    if not isinstance(number := document.get("version"), int):
-        raise _odd()
-    return number
 
 
 def _odd() -> UnreachableError:

@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 from pallas_gateway.client.agents.agents_api import CONFLICT, NotRunningError, outcome
 from pallas_gateway.client.agents.definitions import malformed, placed
-from pallas_gateway.client.agents.exporting import text_of
 from pallas_gateway.client.differences import difference
 from pallas_gateway.client.gateway_api import ApiRefusedError
 from pallas_gateway.client.output import result, without_controls
@@ -39,16 +38,13 @@ _DEFAULT_EDITOR = "vi"
 
 
 class NotStoredError(GatewayError):
-    """Nothing is stored; if `keeps_file`, what was typed is kept in the file that the message names."""
+    """Nothing is stored."""
 
     reason = "not_stored"
-    keeps_file = False
 
 
 class KeptError(NotStoredError):
-    """As its base class, with a file that keeps what was typed."""
-
-    keeps_file = True
+    """As its base class; the message names the file that keeps what was typed."""
 
 
 @dataclass
@@ -73,7 +69,7 @@ class _Session:
         Raises:
             NotStoredError: it is not stored; the file is kept.
         """
-        text = f"# {self.agent.facts} at {self.api.url}.\n{_HELP}\n{text_of(self.agent)}"
+        text = f"# {self.agent.facts} at {self.api.url}.\n{_HELP}\n{self.agent.text}"
         original = text
         while True:
             edited = self._edited(text)
@@ -93,7 +89,8 @@ class _Session:
     def _edited(self, text: str) -> str:
         """Return what the person saves."""
         self.path.write_text(text, encoding="utf-8")
-        command = [*shlex.split(_editor()), str(self.path)]
+        editor = next((value for name in _EDITORS if (value := os.environ.get(name, "").strip())), _DEFAULT_EDITOR)
+        command = [*shlex.split(editor), str(self.path)]
         try:
             with _left_to_the_editor():
                 ended = subprocess.run(command, check=False)  # noqa: S603  the person's own editor
@@ -150,7 +147,7 @@ class _Session:
         if after is None or not after.is_whole:
             raise self._kept(f"not stored, because agent '{before.name}' was deleted or you may not read it any more")
         self.agent = after
-        lines = list(difference(text_of(before), text_of(after), before.version, after.version))[2:]
+        lines = list(difference(before.text, after.text, before.version, after.version))[2:]
         head = (
             f"Not stored: others have changed this agent, {before.version} is now {after.version}. Their changes are "
             "below, and are not in your text. Put in what shall stay, remove these lines, and save again."
@@ -195,12 +192,9 @@ def edit(api: AgentsApi, name: str) -> None:
     session = _Session(api, agent, folder / f"{quote(agent.name, safe='')}.yaml")
     try:
         session.run()
-    except NotStoredError as error:
-        if not error.keeps_file:
+    except (NotStoredError, NotRunningError) as error:
+        if not isinstance(error, KeptError):
             shutil.rmtree(folder)
-        raise
-    except NotRunningError:  # it is stored
-        shutil.rmtree(folder)
         raise
     shutil.rmtree(folder)
 
@@ -231,10 +225,6 @@ def _words(text: str) -> Iterator[str]:
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             yield line
-
-
-def _editor() -> str:
-    return next((value for name in _EDITORS if (value := os.environ.get(name, "").strip())), _DEFAULT_EDITOR)
 
 
 @contextmanager

@@ -23,9 +23,9 @@ from pallas_gateway.client.call_settings import (
 )
 from pallas_gateway.client.chat import transcript
 from pallas_gateway.client.chat.chat_turns import Chat
-from pallas_gateway.client.gateway_client import fetch_server_tools
+from pallas_gateway.client.gateway_api import fetch_server_tools
 from pallas_gateway.client.health_view import HealthAnswer, print_answers
-from pallas_gateway.client.output import counted, table
+from pallas_gateway.client.output import counted, one_line, table
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.problems import nearest, suggesting
 
@@ -143,7 +143,12 @@ async def _tools(conversation: Conversation, _rest: str) -> None:
     client = conversation.client
     tools = await fetch_server_tools(client.url, client.agent, client.bearer)
     if tools:
-        table("SERVER", "TOOL", "DOES", rows=[(server, tool, _brief(does)) for server, tool, does in tools])
+        table(
+            "SERVER",
+            "TOOL",
+            "DOES",
+            rows=[(server, tool, one_line(does, LONGEST_DESCRIPTION)) for server, tool, does in tools],
+        )
     else:
         screen.note("No servers." if tools == [] else "The gateway lists the tools of servers where its console is on.")
     screen.print("")
@@ -195,11 +200,7 @@ async def _threads(conversation: Conversation, _rest: str) -> None:
 
 
 @_command("/resume [NAME]", "go on with a thread, by name or id; alone: the latest other one", "thread")
-async def _resume(conversation: Conversation, rest: str) -> None:
-    await resume(conversation, rest or None)
-
-
-async def resume(conversation: Conversation, name: str | None) -> None:
+async def resume(conversation: Conversation, name: str) -> None:
     """Continue a thread and show its end; without a name the latest thread other than the present one.
 
     Raises:
@@ -238,8 +239,8 @@ async def _export(conversation: Conversation, rest: str) -> None:
         raise UsageError("Nothing has been said yet.")
     path = path_and_text(rest)[0] if rest else None
     form = transcript.as_json if path is not None and path.suffix == ".json" else transcript.as_markdown
-    place, thread = conversation.place, conversation.thread
-    text = form(Chat(place.gateway, place.agent, thread.id, thread.name, tuple(await conversation.turns())))
+    thread = conversation.thread
+    text = form(Chat(*conversation.place, thread.id, thread.name, tuple(await conversation.turns())))
     if path is None:
         conversation.screen.print(text)
         return
@@ -297,11 +298,6 @@ def thread_name(rest: str) -> str:
 def _first_word(text: str) -> tuple[str, str]:
     first, *rest = text.split(maxsplit=1) or [""]
     return first, rest[0].strip() if rest else ""
-
-
-def _brief(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST_DESCRIPTION else f"{line[: LONGEST_DESCRIPTION - 1]}…"
 
 
 def _shown(parameters: Mapping[str, object]) -> str:

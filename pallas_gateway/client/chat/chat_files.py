@@ -6,21 +6,20 @@ was killed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from pallas_gateway.client.chat.transcript import as_json, from_json
 from pallas_gateway.client.output import problem
-from pallas_gateway.client.private_files import replace_file
+from pallas_gateway.client.private_files import lock_now, replace_file
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pallas_gateway.client.chat.chat_turns import Chat, ChatPlace, ChatThread
+    from pallas_gateway.client.chat.chat_turns import Chat, ChatThread
 
 
 class StoreError(GatewayError):
@@ -64,13 +63,14 @@ class ChatFiles:
                 why = "is damaged, or was written by a newer pallas-gateway. It is left as it is"
                 raise StoreError(f"{path} {why}; other threads can be used.") from error
 
-    def threads(self, place: ChatPlace) -> list[ChatThread]:
+    def threads(self, place: tuple[str, str]) -> list[ChatThread]:
         """The threads with an agent, by their last turn, newest first; reports each damaged file once."""
         threads = list(self._memory)
         if self._folder is not None:
             with self._errors(self._folder):
                 threads = [path.stem for path in self._folder.iterdir() if path.suffix == ".json"]
-        found = [chat.summary for chat in map(self._readable, threads) if chat is not None and chat.place == place]
+        chats = map(self._readable, threads)
+        found = [chat.summary for chat in chats if chat is not None and (chat.gateway, chat.agent) == place]
         return sorted(found, key=lambda thread: thread.last_at, reverse=True)
 
     def _readable(self, thread: str) -> Chat | None:
@@ -114,11 +114,9 @@ class ChatFiles:
         with self._errors(self._folder):
             handle = os.open(self._folder / f"{thread}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not lock_now(handle):
                 why = "another chat waits for an answer in this thread"
-                raise ChatBusyError(f"Not done: {why}. Wait for it, or begin another thread with /clear.") from None
+                raise ChatBusyError(f"Not done: {why}. Wait for it, or begin another thread with /clear.")
             yield
         finally:
             os.close(handle)

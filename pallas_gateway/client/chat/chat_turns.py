@@ -26,21 +26,16 @@ NO_ANSWER = "the chat ended before the answer came, or still waits for it"
 _LOOPBACK = ("127.0.0.1", "::1")
 
 
-@dataclass(frozen=True, slots=True)
-class ChatPlace:
-    """An agent of one gateway. A thread belongs to one place: it must not be sent to another agent of that name."""
+def place_of(url: str, agent: str) -> tuple[str, str]:
+    """A gateway and its agent; loopback addresses are equal, as are `a_b` and `a-b`.
 
-    gateway: str
-    agent: str
-
-    @classmethod
-    def of(cls, url: str, agent: str) -> ChatPlace:
-        """The agent of the gateway at `url`; loopback addresses are equal, as are `a_b` and `a-b`."""
-        parts = urlsplit(url.rstrip("/"))
-        host = parts.hostname or ""
-        name = "localhost" if host in _LOOPBACK else host
-        port = f":{parts.port}" if parts.port else ""
-        return cls(f"{parts.scheme}://{name}{port}{parts.path}", agent.replace("_", "-"))
+    A thread belongs to one place: it must not be sent to another agent of that name.
+    """
+    parts = urlsplit(url.rstrip("/"))
+    host = parts.hostname or ""
+    name = "localhost" if host in _LOOPBACK else host
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{name}{port}{parts.path}", agent.replace("_", "-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +90,6 @@ class Chat:
     name: str | None
     turns: tuple[ChatTurn, ...] = ()
     format: Literal[1] = 1
-
-    @property
-    def place(self) -> ChatPlace:
-        """The agent that it belongs to."""
-        return ChatPlace(self.gateway, self.agent)
 
     @property
     def summary(self) -> ChatThread:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.client.call_settings import without_effect
-from pallas_gateway.client.chat.chat_turns import ChatPlace
+from pallas_gateway.client.chat.chat_turns import place_of
 from pallas_gateway.client.output import counted
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.errors import GatewayError
@@ -48,9 +48,9 @@ class Conversation(ABC):
     left_out: int = 0
 
     @property
-    def place(self) -> ChatPlace:
-        """The agent that its threads belong to."""
-        return ChatPlace.of(self.client.url, self.client.agent)
+    def place(self) -> tuple[str, str]:
+        """The gateway and agent that its threads belong to."""
+        return place_of(self.client.url, self.client.agent)
 
     async def threads(self) -> list[ChatThread]:
         """The threads with the agent, by their last turn, newest first."""

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 PREFIX = "/api/v1"
 _PAGE = 100
 _CANCEL_SECONDS = 5.0
-_STATES = {"complete": "complete", "error": "error"}
 _LIVE = {"assistantStream": True}
 """The events of a turn are those of the assistant stream, which `Screen` shows."""
 
@@ -214,10 +213,10 @@ def _thread(row: Mapping[str, Any]) -> ChatThread:
 
 def _turn(said: Mapping[str, Any], answer: Mapping[str, Any], tools: Sequence[str]) -> ChatTurn:
     error = answer.get("error")
-    state = _STATES.get(str(answer["status"]), "pending")
+    status = answer["status"]
     return ChatTurn(
         int(said["turnIndex"]),
-        state,  # type: ignore[arg-type]  # one of the three
+        status if status in {"complete", "error"} else "pending",
         str(said["content"]),
         tuple(said.get("images") or ()),
         answer.get("content"),

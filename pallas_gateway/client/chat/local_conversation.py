@@ -97,8 +97,7 @@ class LocalConversation(Conversation):
             return answer
 
     def _stored(self, thread: ChatThread) -> Chat:
-        place = self.place
-        return self.files.read(thread.id) or Chat(place.gateway, place.agent, thread.id, thread.name)
+        return self.files.read(thread.id) or Chat(*self.place, thread.id, thread.name)
 
     def _store(self, chat: Chat, turn: ChatTurn) -> None:
         ended = replace(turn, tools=tuple(self.screen.tools), ended_at=_now())

@@ -62,10 +62,7 @@ async def run(options: ChatOptions) -> None:
             import_older(Path(options.db) if options.db else older_path(os.environ, Path.home()), files)
         except StoreError as error:
             problem(str(error))
-    await _run(options, await start_conversation(options, files), inputs)
-
-
-async def _run(options: ChatOptions, conversation: Conversation, inputs: Path | None) -> None:
+    conversation = await start_conversation(options, files)
     if options.message is None:
         await _converse(conversation, inputs)
     else:
@@ -93,7 +90,7 @@ async def start_conversation(options: ChatOptions, files: ChatFiles | None) -> C
     else:
         conversation = LocalConversation(client=client, screen=screen, capabilities=capabilities, files=files)
     if options.resume:
-        await resume(conversation, options.thread)
+        await resume(conversation, options.thread or "")
     elif options.thread is not None:
         name = thread_name(options.thread)
         if (thread := await conversation.find(name)) is None:

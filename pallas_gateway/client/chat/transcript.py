@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter
 
 from pallas_gateway.client.chat.chat_turns import Chat
+from pallas_gateway.client.output import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -60,7 +61,7 @@ def _markdown_turn(turn: ChatTurn, agent: str) -> Iterator[str]:
     if turn.answer is not None:
         yield turn.answer
     if turn.state == "error":
-        why = f"*No answer: {_short(turn.error or '', _REASON)}*"
+        why = f"*No answer: {one_line(turn.error or '', _REASON)}*"
         yield f"\n{why}" if turn.answer else why
     if turn.state == "pending":
         yield "*Waits for its answer.*"
@@ -70,12 +71,12 @@ def recalled(turns: Sequence[ChatTurn], agent: str) -> list[str]:
     """The last turns in a few lines; marks those that are not sent again."""
     lines = []
     for turn in turns[-RECALLED_TURNS:]:
-        lines.append(f"you> {_short(turn.message, _RECALLED)}")
+        lines.append(f"you> {one_line(turn.message, _RECALLED)}")
         if turn.state == "complete":
-            lines.append(f"{agent}: {_short(turn.answer or '', _RECALLED)}")
+            lines.append(f"{agent}: {one_line(turn.answer or '', _RECALLED)}")
         elif turn.state == "error":
             lines.append(
-                f"✗ turn {turn.number} has no answer and is not sent again: {_short(turn.error or '', _REASON)}"
+                f"✗ turn {turn.number} has no answer and is not sent again: {one_line(turn.error or '', _REASON)}"
             )
         else:
             lines.append(f"… turn {turn.number} waits for its answer in another chat")
@@ -90,12 +91,7 @@ def listed(threads: Sequence[ChatThread], current: ChatThread | None) -> list[tu
             one.label,
             f"{one.turns}" + (f" ({one.failed} failed)" if one.failed else ""),
             one.last_at[:16].replace("T", " "),
-            _short(one.first, _FIRST_WORDS),
+            one_line(one.first, _FIRST_WORDS),
         )
         for one in threads
     ]
-
-
-def _short(text: str, most: int) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[: most - 1]}…"

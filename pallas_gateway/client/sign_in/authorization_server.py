@@ -179,7 +179,11 @@ class AuthorizationServer:
         if response.is_success and is_empty:
             return {}
         if not response.is_success or not isinstance(document, dict):
-            raise _refusal(self.metadata.issuer, response.status_code, document)
+            if isinstance(document, dict) and isinstance(document.get("error"), str):
+                raise refusal(self.metadata.issuer, document["error"], document.get("error_description"))
+            raise OAuthError(
+                f"{self.metadata.issuer} did not answer as an authorization server (HTTP {response.status_code})."
+            )
         return document
 
 
@@ -196,6 +200,12 @@ def login_of(answer: Mapping[str, Any], offer: Offer, refresh_token: str | None 
         renew_at=None if end is None else end - min(_RENEWAL_SECONDS, (end - now) / 4),
         refresh_token=newer if isinstance(newer, str) and newer else refresh_token,
     )
+
+
+def first_mistake(error: ValidationError) -> str:
+    """Return the first mistake of a document as `KEY: REASON`, without its values."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc']))}: {first.get('ctx', {}).get('error', first['msg'])}"
 
 
 def refusal(issuer: str, code: object, description: object = None) -> OAuthError:
@@ -236,9 +246,7 @@ def _checked(issuer: str, url: str, document: dict[str, Any]) -> Metadata:
     try:
         return Metadata.model_validate(document)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        reason = first.get("ctx", {}).get("error", first["msg"])
-        raise OAuthError(f"The metadata of {issuer} cannot be used: {first['loc'][0]}: {reason}.") from None
+        raise OAuthError(f"The metadata of {issuer} cannot be used: {first_mistake(error)}.") from None
 
 
 async def _sent(http: httpx.AsyncClient, issuer: str, method: str, url: str, **request: Any) -> httpx.Response:
@@ -247,9 +255,3 @@ async def _sent(http: httpx.AsyncClient, issuer: str, method: str, url: str, **r
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         why = str(error) or type(error).__name__
         raise UnreachableError(f"The authorization server {issuer} does not answer ({why}).") from error
-
-
-def _refusal(issuer: str, status: int, document: Any) -> OAuthError:
-    if isinstance(document, dict) and isinstance(document.get("error"), str):
-        return refusal(issuer, document["error"], document.get("error_description"))
-    return OAuthError(f"{issuer} did not answer as an authorization server (HTTP {status}).")

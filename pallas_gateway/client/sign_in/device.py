@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pallas_gateway.client.gateway_client import UnreachableError
 from pallas_gateway.client.output import problem
-from pallas_gateway.client.sign_in.authorization_server import OAuthError
+from pallas_gateway.client.sign_in.authorization_server import OAuthError, first_mistake
 from pallas_gateway.config.model.values import AuthorizationUrl, Text
 
 if TYPE_CHECKING:
@@ -73,5 +73,4 @@ async def _code(server: AuthorizationServer, offer: Offer) -> _Code:
     try:
         return _Code.model_validate(answer)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise OAuthError(f"{issuer} gave a code that cannot be used: {first['loc'][0]}: {first['msg']}.") from None
+        raise OAuthError(f"{issuer} gave a code that cannot be used: {first_mistake(error)}.") from None

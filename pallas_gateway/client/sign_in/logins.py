@@ -6,25 +6,24 @@ The file is replaced in one step, under a lock, so readers need none.
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import json
 import os
 import stat
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
-from pallas_gateway.client.private_files import replace_file, state_folder
+from pydantic import BaseModel, ConfigDict
+
+from pallas_gateway.client.private_files import lock_now, replace_file, state_folder
 from pallas_gateway.config.model.values import authority
 from pallas_gateway.errors import GatewayError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
-_FORMAT = 1
 _OF_OTHERS = 0o077
 _LOCK_SECONDS = 60.0  # longer than another process needs for a renewal
 _RETRY_SECONDS = 0.05
@@ -51,6 +50,7 @@ class Login:
         refresh_token: renews it; None if the server gave none.
     """
 
+    __pydantic_config__ = ConfigDict(extra="forbid")  # another version's key would be lost when the file is replaced
     issuer: str
     client_id: str
     resource: str | None
@@ -68,6 +68,11 @@ class Login:
     def is_due(self) -> bool:
         """True if the token is to be renewed before it is used."""
         return self.renew_at is not None and (self.renew_at <= time() or not self.is_valid)
+
+
+class _File(BaseModel):
+    format: Literal[1]
+    logins: dict[str, Login]
 
 
 def gateway_key(base_url: str) -> str:
@@ -112,8 +117,8 @@ class Logins:
         except OSError as error:
             raise LoginsError(f"{self.path} cannot be read: {error.strerror}.") from error
         try:
-            return dict(_logins_in(json.loads(content)))
-        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            return _File.model_validate_json(content).logins
+        except ValueError:
             # `from None`: the library's error quotes the content, which is tokens.
             left = "It is left as it is; move it away, and sign in again"
             raise LoginsError(f"{self.path} is not a file of sign-ins. {left}: pallas-gateway login.") from None
@@ -150,11 +155,13 @@ class Logins:
             raise self._unwritable(error) from error
         try:
             until = monotonic() + _LOCK_SECONDS
-            while not _is_locked(handle):
+            while not lock_now(handle):
                 if not waits or monotonic() > until:
                     raise LoginsError(f"Another process has locked {self.path} for {_LOCK_SECONDS:g} s.")
                 await asyncio.sleep(_RETRY_SECONDS)
-            self._check_writable()
+            # Before a renewal, which ends the stored refresh token: its result must be stored.
+            if not os.access(self.path.parent, os.W_OK | os.X_OK):
+                raise LoginsError(f"{self.path} cannot be written: its folder is read-only. Nothing was changed.")
         except BaseException:
             os.close(handle)
             raise
@@ -170,15 +177,9 @@ class Logins:
                 raise LoginsError(f"{self.path} {why}. If nobody else has read it: chmod 600 {self.path}")
             return file.read()
 
-    def _check_writable(self) -> None:
-        """Fail before a renewal, which ends the stored refresh token, if the result could not be stored."""
-        if not os.access(self.path.parent, os.W_OK | os.X_OK):
-            raise LoginsError(f"{self.path} cannot be written: its folder is read-only. Nothing was changed.")
-
     def _write(self, logins: Mapping[str, Login]) -> None:
-        document = {"format": _FORMAT, "logins": {key: asdict(login) for key, login in logins.items()}}
         try:
-            replace_file(self.path, json.dumps(document, indent=1).encode())
+            replace_file(self.path, _File(format=1, logins=dict(logins)).model_dump_json(indent=1).encode())
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -186,25 +187,18 @@ class Logins:
         return LoginsError(f"{self.path} cannot be written: {error.strerror}. Nothing was changed.")
 
 
-def _is_locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+async def stored_token(base_url: str) -> str | None:
+    """Return the token to send to the gateway for which it was stored, renewed before it ends; None if there is none.
 
+    Raises:
+        LoginsError: the file of sign-ins cannot be used.
+        RefusedError: the sign-in has ended.
+        UnreachableError: the token has expired, and the authorization server does not answer.
+    """
+    logins = Logins.of_user()
+    login = logins.find(base_url)
+    if login is not None and login.is_due:
+        from pallas_gateway.client.sign_in.renewal import renewed  # noqa: PLC0415  most requests need none
 
-def _logins_in(document: Any) -> Iterator[tuple[str, Login]]:
-    """Yield the sign-ins of a document; `ValueError`, `TypeError`, `AttributeError` or `KeyError` for any other."""
-    if document["format"] != _FORMAT:
-        raise ValueError("another format")
-    for key, values in document["logins"].items():
-        login = Login(**values)
-        texts = (login.issuer, login.client_id, login.access_token, login.resource or "", login.refresh_token or "")
-        if not all(isinstance(one, str) for one in texts):
-            raise TypeError("not texts")
-        yield key, replace(login, expires_at=_moment(login.expires_at), renew_at=_moment(login.renew_at))
-
-
-def _moment(value: Any) -> float | None:
-    return None if value is None else float(value)
+        login = await renewed(logins, base_url, login)
+    return login.access_token if login is not None else None

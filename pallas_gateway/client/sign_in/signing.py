@@ -15,6 +15,7 @@ from pallas_gateway.client.sign_in.authorization_server import (
     AuthorizationServer,
     OAuthError,
     Offer,
+    first_mistake,
     http_client,
     login_of,
 )
@@ -40,7 +41,9 @@ async def sign_in(base_url: str, *, by_code: bool, no_browser: bool) -> None:
         GatewayError: the gateway or the authorization server does not answer or refuses, or the file of sign-ins cannot
             be used.
     """
-    _check_transport(base_url)
+    parts = urlsplit(base_url)
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        raise UsageError(f"{base_url} is not HTTPS: others could read the token on the way. Give an https:// URL.")
     offer = _offer(base_url, await fetch_sign_in(base_url))
     logins = Logins.of_user()
     async with logins.locked():
@@ -97,14 +100,6 @@ async def _answer(
     return await browser.sign_in(server, offer, opens=opens)
 
 
-def _check_transport(base_url: str) -> None:
-    parts = urlsplit(base_url)
-    if parts.scheme not in ("http", "https"):
-        raise UsageError(f"--url must begin with http:// or https://, got '{base_url}'.")
-    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-        raise UsageError(f"{base_url} is not HTTPS: others could read the token on the way. Give an https:// URL.")
-
-
 def _offer(base_url: str, document: dict[str, Any] | None) -> Offer:
     if document is None:
         setting = "`gateway.auth.console_client_id` in its agents.yaml enables it (docs/use/sign-in.md)"
@@ -114,9 +109,7 @@ def _offer(base_url: str, document: dict[str, Any] | None) -> Offer:
     try:
         offer = Offer.model_validate(document)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        why = f"{'.'.join(map(str, first['loc']))}: {first.get('ctx', {}).get('error', first['msg'])}"
-        raise NoSignInError(f"What {base_url} says about signing in cannot be used: {why}.") from None
+        raise NoSignInError(f"What {base_url} says about signing in cannot be used: {first_mistake(error)}.") from None
     # Else a gateway could get tokens that other gateways accept, by naming theirs.
     if offer.resource is not None and not is_same_gateway(offer.resource, base_url):
         use = f"sign in with --url {offer.resource}, or mend `gateway.public_url` in its agents.yaml"

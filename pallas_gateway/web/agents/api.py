@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -37,12 +36,12 @@ from pallas_gateway.identity.grants import CREATE_AGENTS, DELETE_AGENTS, EDIT_AG
 from pallas_gateway.ledger.protocol import Decision
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import access, refusals
-from pallas_gateway.web.agents import MAY_USE, PREFIX, answers, conditions, may_use, requests
+from pallas_gateway.web.agents import PREFIX, answers, conditions, may_use, requests
 from pallas_gateway.web.agents.rights import Asked, Gate
-from pallas_gateway.web.calls.base import Api
-from pallas_gateway.web.threads import requests as api_requests
-from pallas_gateway.web.threads.chat import owner_of
-from pallas_gateway.web.threads.errors import ThreadsApiError, not_allowed, response_to
+from pallas_gateway.web.api import requests as api_requests
+from pallas_gateway.web.api.base import Api
+from pallas_gateway.web.api.errors import ApiError, response_to
+from pallas_gateway.web.api.requests import owner_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -57,8 +56,8 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.web.agents.answers import Json
     from pallas_gateway.web.agents.requests import Options
+    from pallas_gateway.web.api.base import Methods
 
-    type Endpoint = Callable[..., Awaitable[Response]]
 
 LONGEST_WAIT_SECONDS = 30.0
 """Of a change with `wait`, after which the answer shows by `runningVersion` that it is not in use yet."""
@@ -74,7 +73,7 @@ _NO_FACTS: Mapping[str, str] = MappingProxyType({})
 _log = logging.getLogger("pallas.agents")
 
 
-class InUseError(ThreadsApiError):
+class InUseError(ApiError):
     """Other agents have the agent as their sub-agent; `users` are those of them that the caller may view."""
 
     reason = "agent_in_use"
@@ -87,35 +86,28 @@ class InUseError(ThreadsApiError):
 
 
 class AgentsApi(Api):
-    """The ASGI app of this API."""
+    """The routes of agents."""
 
     def __init__(self, gateway: Gateway, services: StoredServices) -> None:
         super().__init__(gateway)
         self._definitions = services.definitions
         self._dropped_threads = services.dropped_threads
-        of_one: dict[str, Endpoint] = {"GET": self._get, "PUT": self._put, "PATCH": self._patch, "DELETE": self._delete}
-        self._routes: tuple[tuple[re.Pattern[str], dict[str, Endpoint]], ...] = (
-            (re.compile(""), {"GET": self._list, "POST": self._post}),
-            (re.compile(MAY_USE), {"GET": self._may_use}),
-            (re.compile(r"/([^/]+)"), of_one),
-            (re.compile(r"/([^/]+)/versions"), {"GET": self._versions}),
-            (re.compile(r"/([^/]+)/versions/([^/]+)"), {"GET": self._version}),
-            (re.compile(r"/([^/]+)/versions/([^/]+)/restore"), {"POST": self._restore}),
-        )
+
+    @property
+    @override
+    def paths(self) -> Mapping[str, Methods]:
+        of_one: Methods = {"GET": self._get, "PUT": self._put, "PATCH": self._patch, "DELETE": self._delete}
+        return {
+            PREFIX: {"GET": self._list, "POST": self._post},
+            f"{PREFIX}_may_use": {"GET": self._may_use},
+            f"{PREFIX}/{{name}}": of_one,
+            f"{PREFIX}/{{name}}/versions": {"GET": self._versions},
+            f"{PREFIX}/{{name}}/versions/{{number}}": {"GET": self._version},
+            f"{PREFIX}/{{name}}/versions/{{number}}/restore": {"POST": self._restore},
+        }
 
     @override
-    async def _answer(self, request: Request) -> Response:
-        below = request.scope["path"].removeprefix(PREFIX)
-        for pattern, by_method in self._routes:
-            if match := pattern.fullmatch(below):
-                method = "GET" if request.method == "HEAD" else request.method
-                if method not in by_method:
-                    return not_allowed(by_method)
-                return await by_method[method](request, *match.groups())
-        raise ThreadsApiError(refusals.NOTHING_HERE, reason="not_found")
-
-    @override
-    def _failed(self, error: GatewayError) -> Response:
+    def failed(self, error: GatewayError) -> Response:
         about: dict[str, Any] = {}
         if isinstance(error, InvalidDefinitionError):
             about["problems"] = [{"path": one.path, "message": one.message} for one in error.problems]
@@ -137,15 +129,15 @@ class AgentsApi(Api):
 
         While the database is away, they are those that this process has.
         """
-        hosted = self._gateway.agents.values()
-        shown = [answers.of_file(one) for one in hosted if not one.id and caller.grants.may_view(one.name)]
+        hosted = caller.grants.viewed(self._gateway.agents).values()
+        shown = [answers.of_file(one) for one in hosted if not one.id]
         if self._why_not_managed is not None:
             return shown, True
         try:
             stored = (await self._definitions.snapshot()).agents
         except DatabaseUnavailableError:
-            known = (one for one in hosted if one.id and caller.grants.may_view(one.name))
-            return shown + [answers.hosted_of_database(one) for one in known], not self._gateway.lacks_stored_agents
+            known = [answers.hosted_of_database(one) for one in hosted if one.id]
+            return shown + known, not self._gateway.lacks_stored_agents
         visible = [one for one in stored if Asked.of(one.name, caller, one).may(Action.VIEW)]
         return shown + [answers.of_database(one, *self._hosted(one)) for one in visible], True
 
@@ -256,19 +248,19 @@ class AgentsApi(Api):
 
         Raises:
             RefusedError: 401.
-            ThreadsApiError: `not_found`.
+            ApiError: `not_found`.
         """
         caller = await access.caller_of(self._gateway, request.scope, agent=name)
         asked = await self._asked(name, caller)
         exists = asked.stored is not None or self._is_of_file(name)
         try:
             Gate(self._gateway, request).require(Action.VIEW, asked.caller, name, exists=exists)
-        except ThreadsApiError as error:
+        except ApiError as error:
             if not (why := self._why_claimed(name, caller)):
                 raise
-            raise ThreadsApiError(f"{error}. {why}", reason=error.reason) from error
+            raise ApiError(f"{error}. {why}", reason=error.reason) from error
         if not exists:
-            raise ThreadsApiError(refusals.no_agent(name), reason="not_found")
+            raise ApiError(refusals.no_agent(name), reason="not_found")
         return asked
 
     async def _seen_in_database(self, request: Request, name: str) -> Asked:
@@ -276,7 +268,7 @@ class AgentsApi(Api):
         self._refuse_unmanaged()
         if asked.stored is None:
             message = f"Agent '{name}' is of agents.yaml, which keeps no versions."
-            raise ThreadsApiError(message, reason="not_found")
+            raise ApiError(message, reason="not_found")
         return asked
 
     async def _to_change(self, request: Request, name: str, action: Action) -> Asked:
@@ -286,7 +278,7 @@ class AgentsApi(Api):
         if asked.stored is None:
             message = f"Agent '{name}' is of agents.yaml; change it there, or copy it (copyOf) to an agent of your own."
             why = self._why_claimed(name, asked.caller)
-            raise ThreadsApiError(f"{message} {why}".strip(), reason="agent_of_file")
+            raise ApiError(f"{message} {why}".strip(), reason="agent_of_file")
         Gate(self._gateway, request).require(action, asked.caller, name)
         return asked
 
@@ -348,7 +340,7 @@ class AgentsApi(Api):
 
     def _refuse_unmanaged(self) -> None:
         if (why := self._why_not_managed) is not None:
-            raise ThreadsApiError(why, reason="not_found")
+            raise ApiError(why, reason="not_found")
 
     async def _refuse_copy(self, request: Request, caller: Caller, source: object) -> None:
         """Refuse to copy an agent whose instruction the caller may not read."""
@@ -363,7 +355,7 @@ class AgentsApi(Api):
         """Return the version that the request is about, None for any.
 
         Raises:
-            ThreadsApiError: `precondition_required`, `bad_input`.
+            ApiError: `precondition_required`, `bad_input`.
             VersionConflictError: the agent has another version.
         """
         tags, stored = conditions.required(request.headers.getlist("if-match")), asked.of_database
@@ -381,7 +373,7 @@ class AgentsApi(Api):
 
         def permit(agent: StoredAgent) -> None:
             if not all(Asked.of(agent.name, caller, agent).may(action) for action in actions):
-                raise ThreadsApiError("The agent was given to another owner meanwhile.", reason="not_owner")
+                raise ApiError("The agent was given to another owner meanwhile.", reason="not_owner")
 
         return Editor(owner=caller.owner or "", name=caller.name, may_run=rights.may_run, permit=permit)
 

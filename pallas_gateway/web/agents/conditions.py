@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pallas_gateway.web.threads.errors import ThreadsApiError
+from pallas_gateway.web.api.errors import ApiError
 
 _TAG = re.compile(r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
 _IN_PLACE_OF_A_TAG = "\0"  # no header has it
@@ -27,13 +27,13 @@ def required(lines: list[str]) -> Tags:
     """Return the condition of a change, from the lines of its `If-Match`.
 
     Raises:
-        ThreadsApiError: `precondition_required` without the header; `bad_input` if it is malformed.
+        ApiError: `precondition_required` without the header; `bad_input` if it is malformed.
     """
     if not lines:
         message = "Send If-Match with the ETag of the agent as you have read it, or * to change any version."
-        raise ThreadsApiError(message, reason="precondition_required")
+        raise ApiError(message, reason="precondition_required")
     if (tags := _parsed(lines)) is None:
-        raise ThreadsApiError('If-Match must be * or ETags in double quotes, such as "3".')
+        raise ApiError('If-Match must be * or ETags in double quotes, such as "3".')
     return tags
 
 

@@ -11,7 +11,8 @@ from pallas_gateway.definitions.records import Place
 from pallas_gateway.definitions.service import Owner
 from pallas_gateway.identity.caller import ANONYMOUS_NAME, owner_of_token
 from pallas_gateway.telemetry.redaction import quoted
-from pallas_gateway.web.threads.errors import ThreadsApiError
+from pallas_gateway.web.api.errors import ApiError
+from pallas_gateway.web.api.requests import bad, parameters, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -52,18 +53,12 @@ def options(request: Request, *more: str) -> Options:
     """Return the options of a change; `more` are those besides `dry_run` and `wait`.
 
     Raises:
-        ThreadsApiError: `bad_input`: one is unknown, given twice, or has another value.
+        CallRefusedError: `bad_input`: one is unknown, given twice, or has another value.
     """
-    known = ("dry_run", "wait", *more)
-    given: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if name not in known:
-            raise ThreadsApiError(f"Unknown parameter {quoted(name)}. Known are: {', '.join(known)}.")
-        if name in given:
-            raise ThreadsApiError(f"Parameter '{name}' is given twice.")
+    given = parameters(request, "dry_run", "wait", *more)
+    for name, value in given.items():
         if value not in _VALUES[name]:
-            raise ThreadsApiError(f"'{name}' must be {' or '.join(_VALUES[name])}.")
-        given[name] = value
+            raise bad(f"'{name}' must be {' or '.join(_VALUES[name])}.")
     return Options(given.get("dry_run") == "true", given.get("wait") == "true", given.get("threads") == "delete")
 
 
@@ -71,10 +66,10 @@ def version(text: str, agent: str) -> int:
     """Return the number of a version in a path.
 
     Raises:
-        ThreadsApiError: `not_found`: it cannot be one.
+        ApiError: `not_found`: it cannot be one.
     """
     if not _VERSION.fullmatch(text):
-        raise ThreadsApiError(f"Agent {quoted(agent)} has no version {quoted(text)}.", reason="not_found")
+        raise ApiError(f"Agent {quoted(agent)} has no version {quoted(text)}.", reason="not_found")
     return int(text)
 
 
@@ -128,10 +123,9 @@ def refuse_content(body: dict[str, Any]) -> None:
     """Refuse the body of a request that has none; an empty object is accepted.
 
     Raises:
-        ThreadsApiError: `bad_input`.
+        CallRefusedError: `bad_input`.
     """
-    for key in body:
-        raise ThreadsApiError(f"Unknown key {quoted(key)}. There are none.")
+    refuse_unknown(body, ())
 
 
 def _owner(given: object) -> Owner | None:

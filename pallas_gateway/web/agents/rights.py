@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.web import refusals
-from pallas_gateway.web.threads.errors import ThreadsApiError
+from pallas_gateway.web.api.errors import ApiError
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -62,7 +62,7 @@ class Gate:
 
         Raises:
             RefusedError: 401 or 403; it is counted, logged and in the audit log.
-            ThreadsApiError: `not_found`, as for an agent that does not exist.
+            ApiError: `not_found`, as for an agent that does not exist.
         """
         match decide(caller, name, action, exists=exists):
             case Decision.TOKEN_NEEDED:
@@ -71,7 +71,7 @@ class Gate:
                 why = f"the token has no grant for agent '{name}'" if exists else "there is no such agent"
                 known = name if exists else None
                 refusals.record(self._gateway, self._scope, "no_grant", why, caller, agent=known)
-                raise ThreadsApiError(refusals.no_agent(name), reason="not_found")
+                raise ApiError(refusals.no_agent(name), reason="not_found")
             case Decision.NO_GRANT:
                 self._refuse_without_grant(action, caller, name)
 
@@ -81,5 +81,5 @@ class Gate:
         refusals.record(self._gateway, self._scope, "insufficient_scope", why, caller, agent=name, grant=grant)
         if grant is None:
             message = "Only the owner, or a caller with edit:agents and delete:agents, can hand an agent over."
-            raise ThreadsApiError(message, reason="not_owner")
+            raise ApiError(message, reason="not_owner")
         raise refusals.RefusedError(refusals.insufficient(self._gateway, grant, name))

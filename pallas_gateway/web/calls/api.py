@@ -12,8 +12,7 @@ from http import HTTPStatus
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, override
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from pallas_gateway.identity.grants import CANCEL_CALLS, VIEW_CALLS
 from pallas_gateway.ledger.protocol import Decision
@@ -21,14 +20,20 @@ from pallas_gateway.questions.elsewhere import FOR_ONE_KEY
 from pallas_gateway.questions.used_states import StatesUnavailableError
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import access, refusals
+from pallas_gateway.web.api.base import Api
+from pallas_gateway.web.api.errors import ApiError
+from pallas_gateway.web.api.requests import bad, no_parameters, parameters
 from pallas_gateway.web.calls import answers
-from pallas_gateway.web.calls.base import Api
-from pallas_gateway.web.threads.errors import ThreadsApiError, error_body
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+
     from pallas_gateway.hosting.accounting import Account
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.telemetry.refusal_log import Reason
+    from pallas_gateway.web.api.base import Methods
 
 PATH = "/api/v1/calls"
 MOST_RECENT = 1000
@@ -41,21 +46,13 @@ _MAY_BE_RESUMED = (
 )
 
 
-def is_path(path: str) -> bool:
-    """Return True for a path of this API."""
-    return f"{path}/".startswith(f"{PATH}/")
-
-
 class CallsApi(Api):
-    """The ASGI app of this API."""
+    """The routes of calls."""
 
+    @property
     @override
-    async def _answer(self, request: Request) -> Response:
-        call_id = request.scope["path"].removeprefix(PATH)
-        method = "GET" if request.method == "HEAD" else request.method
-        if not call_id:
-            return await self._list(request) if method == "GET" else _not_allowed("GET, HEAD")
-        return await self._end(request, call_id.removeprefix("/")) if method == "DELETE" else _not_allowed("DELETE")
+    def paths(self) -> Mapping[str, Methods]:
+        return {PATH: {"GET": self._list}, f"{PATH}/{{id:path}}": {"DELETE": self._end}}
 
     async def _list(self, request: Request) -> Response:
         most = _recent(request)
@@ -85,7 +82,7 @@ class CallsApi(Api):
         return {"calls": calls[:most], **({"missing": sorted(missing)} if missing else {})}
 
     async def _end(self, request: Request, call_id: str) -> Response:
-        _no_parameters(request)
+        no_parameters(request)
         caller = await access.caller_of(self._gateway, request.scope)
         ends_all = caller.grants.has(CANCEL_CALLS)
         if not ends_all and not caller.authenticated:
@@ -116,7 +113,7 @@ class CallsApi(Api):
         try:
             await running.waiting_calls.spend_state(account.call.call_id)
         except StatesUnavailableError as error:
-            raise ThreadsApiError(_MAY_BE_RESUMED, reason="threads_unavailable") from error
+            raise ApiError(_MAY_BE_RESUMED, reason="threads_unavailable") from error
 
     async def _ended_elsewhere(self, request: Request, call_id: str) -> Response:
         """Have the other workers end a call."""
@@ -133,7 +130,7 @@ class CallsApi(Api):
             why = (
                 f"No call {quoted(call_id)} at the workers that answer, and not all answer now. Try again in a moment."
             )
-            raise ThreadsApiError(why, reason="busy")
+            raise ApiError(why, reason="busy")
         raise _no_call(call_id)
 
 
@@ -143,25 +140,14 @@ def _owns(caller: Caller, owner: str | None) -> bool:
 
 def _recent(request: Request) -> int | None:
     """Return the number of ended calls that a request asks for; None for running calls."""
-    given = request.query_params.multi_items()
-    if unknown := [name for name, _ in given if name != "recent"]:
-        raise ThreadsApiError(f"Unknown parameter {quoted(unknown[0])}. Known are: recent.")
-    if not given:
+    given = parameters(request, "recent").get("recent")
+    if given is None:
         return None
-    number = int(given[0][1]) if len(given) == 1 and _NUMBER.fullmatch(given[0][1]) else 0
+    number = int(given) if _NUMBER.fullmatch(given) else 0
     if not 1 <= number <= MOST_RECENT:
-        raise ThreadsApiError(f"'recent' must be a whole number from 1 to {MOST_RECENT}.")
+        raise bad(f"'recent' must be a whole number from 1 to {MOST_RECENT}.")
     return number
 
 
-def _no_parameters(request: Request) -> None:
-    for name in request.query_params:
-        raise ThreadsApiError(f"Unknown parameter {quoted(name)}. There are none.")
-
-
-def _no_call(call_id: str) -> ThreadsApiError:
-    return ThreadsApiError(f"no call {quoted(call_id)}", reason="not_found")
-
-
-def _not_allowed(allowed: str) -> Response:
-    return JSONResponse(error_body("method_not_allowed", f"Use {allowed}."), 405, {"Allow": allowed})
+def _no_call(call_id: str) -> ApiError:
+    return ApiError(f"no call {quoted(call_id)}", reason="not_found")

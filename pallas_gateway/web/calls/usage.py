@@ -11,22 +11,23 @@ from fnmatch import fnmatchcase
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, override
 
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from pallas_gateway.identity.grants import VIEW_CALLS
 from pallas_gateway.ledger.usage import Used, in_parts
-from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import access, refusals, times
-from pallas_gateway.web.calls.base import Api
-from pallas_gateway.web.threads.errors import ThreadsApiError, error_body
+from pallas_gateway.web.api.base import Api
+from pallas_gateway.web.api.requests import bad, parameters
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
+    from starlette.requests import Request
+
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.ledger.protocol import UsedLimit
     from pallas_gateway.ledger.usage import Rows
+    from pallas_gateway.web.api.base import Methods
 
 PATH = "/api/v1/usage"
 KINDS = ("calls_per_minute", "calls_at_once", "tokens_per_day")
@@ -36,12 +37,14 @@ type Json = dict[str, Any]
 
 
 class UsageApi(Api):
-    """The ASGI app of this path."""
+    """The route of usage."""
 
+    @property
     @override
-    async def _answer(self, request: Request) -> Response:
-        if request.method not in ("GET", "HEAD"):
-            return JSONResponse(error_body("method_not_allowed", "Use GET, HEAD."), 405, {"Allow": "GET, HEAD"})
+    def paths(self) -> Mapping[str, Methods]:
+        return {PATH: {"GET": self._usage}}
+
+    async def _usage(self, request: Request) -> Response:
         by = _by(request)
         caller = await access.caller_of(self._gateway, request.scope)
         sees_all = caller.grants.has(VIEW_CALLS)
@@ -88,7 +91,7 @@ class UsageApi(Api):
                 yield {**dict(zip(by, names, strict=True)), **_numbers(used, has_prices=has_prices)}
 
     def _visible(self, caller: Caller) -> list[str]:
-        return [name for name in self._gateway.agents if caller.grants.may_view(name)]
+        return [*caller.grants.viewed(self._gateway.agents)]
 
     async def _used(self, caller: Caller) -> dict[tuple[str, str, str], UsedLimit]:
         """Return what a caller has used of its limits, by rule, agent and kind."""
@@ -137,11 +140,9 @@ def _numbers(used: Used, *, has_prices: bool) -> Json:
 
 
 def _by(request: Request) -> tuple[str, ...]:
-    given = request.query_params.multi_items()
-    if unknown := [name for name, _ in given if name != "by"]:
-        raise ThreadsApiError(f"Unknown parameter {quoted(unknown[0])}. Known are: by.")
-    if not given:
+    given = parameters(request, "by").get("by")
+    if given is None:
         return _BY
-    if len(given) > 1 or given[0][1] not in _BY:
-        raise ThreadsApiError(f"'by' must be one of {', '.join(_BY)}.")
-    return (given[0][1],)
+    if given not in _BY:
+        raise bad(f"'by' must be one of {', '.join(_BY)}.")
+    return (given,)

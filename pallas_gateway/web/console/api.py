@@ -74,7 +74,7 @@ def _rights(gateway: Gateway, caller: Caller) -> dict[str, Any]:
     return {
         "create_agents": _may_create(gateway, caller),
         "list_calls": caller.authenticated or caller.grants.has(VIEW_CALLS),
-        "run": [name for name in gateway.agents if _may(caller, name, Action.RUN)],
+        "run": [*caller.grants.runnable(gateway.agents)],
     }
 
 

@@ -11,7 +11,7 @@ import json
 import re
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, override
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 
@@ -29,16 +29,17 @@ from pallas_gateway.telemetry.redaction import cleaned_data, quoted
 from pallas_gateway.urls import AGENT_DETAILS
 from pallas_gateway.web import refusals
 from pallas_gateway.web.access import caller_of, refusal
-from pallas_gateway.web.calls.base import Api
+from pallas_gateway.web.api import requests
+from pallas_gateway.web.api.base import Api
+from pallas_gateway.web.api.errors import ApiError, not_allowed, response_to
 from pallas_gateway.web.console.names import agent_named
 from pallas_gateway.web.streams import while_connected
-from pallas_gateway.web.threads import requests
-from pallas_gateway.web.threads.errors import ThreadsApiError, not_allowed, response_to
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.requests import Request
+    from starlette.types import Receive, Scope, Send
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.events.events import Event
@@ -64,7 +65,9 @@ def is_path(path: str) -> bool:
 class ToolRunsApi(Api):
     """The ASGI app of this endpoint."""
 
-    @override
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.respond(self._answer, scope, receive, send)
+
     async def _answer(self, request: Request) -> Response:
         name, asked = self._path(request)
         scope = request.scope
@@ -79,7 +82,7 @@ class ToolRunsApi(Api):
         if request.method != "POST":
             return not_allowed(["POST"])
         if self._gateway.draining:
-            raise ThreadsApiError(STOPPING, reason="stopping")
+            raise ApiError(STOPPING, reason="stopping")
         body = requests.json_object(await requests.read(request, settings.max_body_bytes))
         run = _ToolRun(agent, asked, body, self._gateway.running)
         incoming = IncomingCall(agent, caller, request.headers, api="console")

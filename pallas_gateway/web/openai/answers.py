@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.mcp_server.tools import params_meta
-
 if TYPE_CHECKING:
     from pallas_gateway.calls.call import Reply, Usage
     from pallas_gateway.hosting.hosted_agent import HostedAgent
@@ -76,7 +74,7 @@ class Answers:
 
     def _notes(self, reply: Reply) -> Json:
         """Fields without effect or with another value, as `_meta["pallas/params"]`; the reason of a partial answer."""
-        params = params_meta(replace(reply, ignored=(*self.ignored, *reply.ignored)))
+        params = replace(reply, ignored=(*self.ignored, *reply.ignored)).parameter_notes
         told = {name: value for name, value in (("params", params), ("stopped", reply.stopped)) if value}
         return {"pallas": told} if told else {}
 

@@ -78,7 +78,7 @@ class OpenAiApi:
         """Return the response, None if it was sent."""
         path = scope["path"]
         caller = await access.caller_of(self._gateway, scope)
-        runnable = [agent for name, agent in self._gateway.agents.items() if caller.grants.may_run(name)]
+        runnable = caller.grants.runnable(self._gateway.agents).values()
         if not caller.authenticated and not runnable:
             return refusals.without_token(self._gateway, scope)
         if path not in _METHODS and not _MODEL.fullmatch(path):

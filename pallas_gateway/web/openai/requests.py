@@ -12,9 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls import parameters
 from pallas_gateway.calls.call import Message
-from pallas_gateway.calls.conversation import MalformedError, checked_images, is_text, refuse_more_than
+from pallas_gateway.calls.conversation import (
+    MalformedError,
+    checked_images,
+    conversation_id_of,
+    is_text,
+    refuse_more_than,
+)
 from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.mcp_server.tools import conversation_id_of
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web.openai.errors import BadRequestError
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
-from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.calls.permit import CallEnd
-from pallas_gateway.errors import STOPPING, GatewayError
+from pallas_gateway.errors import STOPPING
 from pallas_gateway.hosting.answering import IncomingCall, serve_call
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
@@ -23,83 +21,65 @@ from pallas_gateway.ledger.protocol import CallEntry
 from pallas_gateway.questions.elsewhere import NOT_THERE_KEY
 from pallas_gateway.threads.records import ThreadNotFoundError
 from pallas_gateway.web import access, refusals
+from pallas_gateway.web.api import requests as api_requests
+from pallas_gateway.web.api.base import Api
+from pallas_gateway.web.api.errors import ApiError
+from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.json_pieces import JsonInPieces
 from pallas_gateway.web.streams import ServerSentEvents, while_connected
 from pallas_gateway.web.threads import answers, openapi, requests
-from pallas_gateway.web.threads.chat import Chat, owner_of
-from pallas_gateway.web.threads.errors import ThreadsApiError, not_allowed, response_to
+from pallas_gateway.web.threads.chat import Chat
 from pallas_gateway.web.threads.given_answers import GivenAnswers
 from pallas_gateway.web.threads.responses import TurnResponse, last_events_of_abandoned
 from pallas_gateway.web.threads.stored_turn import turn_in
 from pallas_gateway.web.threads.turn_run import Services
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 
+    from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.identity.grants import Grants
     from pallas_gateway.ledger.protocol import Action as ActionOfLimits
     from pallas_gateway.questions.elsewhere import NotThere
     from pallas_gateway.threads.records import ThreadRecord
     from pallas_gateway.threads.service import Threads
-
-    type Endpoint = Callable[[Request, str], Awaitable[ASGIApp]]
-
-PREFIX = "/api/v1/"
+    from pallas_gateway.web.api.base import Methods
 
 
-class ThreadsApi:
-    """The ASGI app of this API on one port."""
+class ThreadsApi(Api):
+    """The routes of threads."""
 
     def __init__(self, gateway: Gateway, threads: Threads) -> None:
-        self._gateway = gateway
+        super().__init__(gateway)
         self._threads = threads
-        self._routes: tuple[tuple[re.Pattern[str], dict[str, Endpoint]], ...] = (
-            (re.compile(r"openapi\.json"), {"GET": self._openapi}),
-            (re.compile(r"agents/([^/]+)/chat"), {"POST": self._chat}),
-            (re.compile(r"agents/([^/]+)/threads"), {"GET": self._list_threads, "POST": self._new_thread}),
-            (re.compile(r"threads"), {"GET": self._all_threads}),
-            (re.compile(r"threads/([^/]+)"), {"PATCH": self._rename, "DELETE": self._remove}),
-            (re.compile(r"threads/([^/]+)/fork"), {"POST": self._fork}),
-            (re.compile(r"threads/([^/]+)/cancel"), {"POST": self._cancel}),
-            (re.compile(r"threads/([^/]+/turns/[^/]+)/feedback"), {"PUT": self._rate, "DELETE": self._unrate}),
-            (re.compile(r"threads/([^/]+)/messages"), {"GET": self._messages}),
-            (re.compile(r"threads/([^/]+)/answers"), {"POST": self._answers}),
-        )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        try:
-            answer = await self._answer(Request(scope, receive))
-            await answer(scope, receive, send)
-        except TokenError as error:
-            await refusals.of_token(self._gateway, error, scope)(scope, receive, send)
-        except _RefusedError as error:
-            await error.response(scope, receive, send)
-        except GatewayError as error:
-            await response_to(error)(scope, receive, send)
+    @property
+    @override
+    def paths(self) -> Mapping[str, Methods]:
+        return {
+            "/api/v1/openapi.json": {"GET": self._openapi},
+            "/api/v1/agents/{name}/chat": {"POST": self._chat},
+            "/api/v1/agents/{name}/threads": {"GET": self._list_threads, "POST": self._new_thread},
+            "/api/v1/threads": {"GET": self._all_threads},
+            "/api/v1/threads/{id}": {"PATCH": self._rename, "DELETE": self._remove},
+            "/api/v1/threads/{id}/fork": {"POST": self._fork},
+            "/api/v1/threads/{id}/cancel": {"POST": self._cancel},
+            "/api/v1/threads/{id}/turns/{number}/feedback": {"PUT": self._rate, "DELETE": self._unrate},
+            "/api/v1/threads/{id}/messages": {"GET": self._messages},
+            "/api/v1/threads/{id}/answers": {"POST": self._answers},
+        }
 
-    async def _answer(self, request: Request) -> ASGIApp:
-        path = request.scope["path"].removeprefix(PREFIX)
-        for pattern, by_method in self._routes:
-            if match := pattern.fullmatch(path):
-                method = "GET" if request.method == "HEAD" else request.method
-                if method not in by_method:
-                    return not_allowed(by_method)
-                return await by_method[method](request, match[1] if pattern.groups else "")
-        raise ThreadsApiError("nothing here", reason="not_found")
-
-    async def _openapi(self, request: Request, _: str) -> Response:
-        requests.no_parameters(request)
+    async def _openapi(self, request: Request) -> Response:
+        api_requests.no_parameters(request)
         try:
             viewer = (await access.caller_of(self._gateway, request.scope)).grants
         except TokenError:
             viewer = NOTHING  # the document is public; without grants it names no agent's parameters
-        return JSONResponse(openapi.document(self._visible_to(viewer)))
+        return JSONResponse(openapi.document([*viewer.viewed(self._gateway.agents).values()]))
 
     async def _list_threads(self, request: Request, name: str) -> Response:
         wanted = requests.wanted_threads(request)
@@ -108,7 +88,7 @@ class ThreadsApi:
             page = await self._threads.store.threads_of(owner_of(caller), (agent.name, agent.id), wanted)
         return JSONResponse(answers.thread_page(page))
 
-    async def _all_threads(self, request: Request, _: str) -> Response:
+    async def _all_threads(self, request: Request) -> Response:
         """The caller's threads with all agents that it may run, and with deleted ones."""
         wanted, caller = requests.wanted_threads(request), await self._caller(request)
         owner, store = owner_of(caller), self._threads.store
@@ -154,7 +134,7 @@ class ThreadsApi:
         return JSONResponse(answers.thread(changed))
 
     async def _fork(self, request: Request, thread_id: str) -> Response:
-        requests.no_parameters(request)
+        api_requests.no_parameters(request)
         caller, thread = await self._owned(request, thread_id)
         last = requests.last_turn(await self._body(request))
         async with self._counted(caller, thread.agent, "copy"):
@@ -169,7 +149,7 @@ class ThreadsApi:
     async def _cancel(self, request: Request, thread_id: str) -> ASGIApp:
         thread = await self._changing(request, thread_id)
         body = await self._read(request)
-        requests.json_object(body)  # a page of another site can send an empty one only with a preflight
+        api_requests.json_object(body)  # a page of another site can send an empty one only with a preflight
 
         async def cancel(scope: Scope, receive: Receive, send: Send) -> None:
             if (live := self._gateway.live_turns.find(thread.id, thread.turns)) is not None:
@@ -179,25 +159,19 @@ class ThreadsApi:
 
         return self._at_its_process(thread, request, body, cancel)
 
-    async def _rate(self, request: Request, place: str) -> Response:
-        thread, number = await self._turn(request, place)
+    async def _rate(self, request: Request, thread_id: str, number: str) -> Response:
+        thread, turn = await self._changing(request, thread_id), requests.turn_number(number)
         rating = requests.rating(await self._body(request))
-        return JSONResponse(answers.feedback(await self._threads.changes.rate(thread.id, number, *rating)))
+        return JSONResponse(answers.feedback(await self._threads.changes.rate(thread.id, turn, *rating)))
 
-    async def _unrate(self, request: Request, place: str) -> Response:
-        thread, number = await self._turn(request, place)
-        await self._threads.changes.unrate(thread.id, number)
-        return Response(status_code=204)
-
-    async def _turn(self, request: Request, place: str) -> tuple[ThreadRecord, int]:
-        """Return the caller's own thread in `{id}/turns/{number}`, and the number."""
-        thread_id, _, number = place.partition("/turns/")
+    async def _unrate(self, request: Request, thread_id: str, number: str) -> Response:
         thread = await self._changing(request, thread_id)
-        return thread, requests.turn_number(number)
+        await self._threads.changes.unrate(thread.id, requests.turn_number(number))
+        return Response(status_code=204)
 
     async def _changing(self, request: Request, thread_id: str) -> ThreadRecord:
         """Return the caller's own thread of that id; its agent may have been deleted."""
-        requests.no_parameters(request)
+        api_requests.no_parameters(request)
         return (await self._owned(request, thread_id))[1]
 
     async def _messages(self, request: Request, thread_id: str) -> ASGIApp:
@@ -210,8 +184,8 @@ class ThreadsApi:
     async def _chat(self, request: Request, name: str) -> ASGIApp:
         caller, agent = await self._admitted(request, name, runs=True)
         if self._gateway.draining:
-            raise ThreadsApiError(STOPPING, reason="stopping")
-        events, body = requests.wants_events(request), await self._body(request)
+            raise ApiError(STOPPING, reason="stopping")
+        events, body = api_requests.wants_events(request), await self._body(request)
 
         def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
             chat = Chat(agent, body, self._services(), response)
@@ -221,13 +195,13 @@ class ThreadsApi:
         return self._responding(work, events=events, trace_url=agent.trace_url)
 
     async def _answers(self, request: Request, thread_id: str) -> ASGIApp:
-        requests.no_parameters(request)
+        api_requests.no_parameters(request)
         caller, thread = await self._owned(request, thread_id)
         agent = self._agent_for(request, caller, thread.agent, Action.RUN)
         if agent.id != thread.agent_id:
             raise ThreadNotFoundError(f"no agent of thread '{thread_id}'")
-        events, read = requests.wants_events(request), await self._read(request)
-        body = requests.json_object(read)
+        events, read = api_requests.wants_events(request), await self._read(request)
+        body = api_requests.json_object(read)
         given = requests.given_answers(body)
 
         def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
@@ -262,7 +236,7 @@ class ThreadsApi:
     async def _caller(self, request: Request) -> Caller:
         caller = await access.caller_of(self._gateway, request.scope)
         if not caller.authenticated and not caller.grants.everything and not caller.grants.names:
-            raise _RefusedError(refusals.without_token(self._gateway, request.scope))
+            raise refusals.RefusedError(refusals.without_token(self._gateway, request.scope))
         return caller
 
     async def _owned(self, request: Request, thread_id: str) -> tuple[Caller, ThreadRecord]:
@@ -299,9 +273,6 @@ class ThreadsApi:
 
         return respond
 
-    def _visible_to(self, viewer: Grants) -> list[HostedAgent]:
-        return [agent for agent in self._gateway.agents.values() if viewer.may_view(agent.name)]
-
     async def _admitted(self, request: Request, name: str, *, runs: bool) -> tuple[Caller, HostedAgent]:
         """Return the caller and the agent, if the caller may view it; with `runs`, if it may run it."""
         caller = await access.caller_of(self._gateway, request.scope, agent=name)
@@ -311,23 +282,15 @@ class ThreadsApi:
         scope = {**request.scope, CALLER_KEY: caller}
         refused = access.refusal(self._gateway, scope, name, action, shown=name)
         if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
-            raise _RefusedError(refused)
+            raise refusals.RefusedError(refused)
         if refused is None and name not in self._gateway.agents and self._gateway.lacks_stored_agents:
-            raise _RefusedError(refusals.absent(self._gateway, scope, name))
+            raise refusals.RefusedError(refusals.absent(self._gateway, scope, name))
         if refused is not None or name not in self._gateway.agents:
-            raise ThreadsApiError(refusals.no_agent(name), reason="not_found")
+            raise ApiError(refusals.no_agent(name), reason="not_found")
         return self._gateway.agents[name]
 
     async def _read(self, request: Request) -> bytes:
-        return await requests.read(request, self._gateway.configuration.deployment.gateway.max_body_bytes)
+        return await api_requests.read(request, self._gateway.configuration.deployment.gateway.max_body_bytes)
 
     async def _body(self, request: Request) -> dict[str, Any]:
-        return requests.json_object(await self._read(request))
-
-
-class _RefusedError(Exception):
-    """The access rules refuse the request with this response."""
-
-    def __init__(self, response: Response) -> None:
-        super().__init__()
-        self.response = response
+        return api_requests.json_object(await self._read(request))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.mcp_server.tools import warn_of_skipped
 from pallas_gateway.threads.records import NewThread, ThreadNotFoundError
+from pallas_gateway.web.api.errors import ApiError
+from pallas_gateway.web.api.requests import flag, owner_of
 from pallas_gateway.web.threads import requests
-from pallas_gateway.web.threads.errors import ThreadsApiError
 from pallas_gateway.web.threads.live_turn import LiveTurn, ShownTurn
 from pallas_gateway.web.threads.turn_run import TurnRun
 
@@ -52,7 +52,7 @@ class Chat:
         request = requests.chat_request(self.body, self.agent.settings, max_entries=self.agent.max_history_entries)
         if len(request.message.text.encode()) > (most := self.services.max_message_bytes):
             why = f"The message has more than {most} bytes (gateway.max_message_bytes). Send a shorter one."
-            raise ThreadsApiError(why, reason="message_too_large")
+            raise ApiError(why, reason="message_too_large")
         thread = await self._thread(request.thread_id, asked.caller)
         call = replace(
             asked,
@@ -61,7 +61,7 @@ class Chat:
             history=request.history,
             conversation_id=thread.id,
         )
-        warn_of_skipped(call, request.skipped)
+        request.skipped.warn(call)
         return call
 
     async def answer(self, call: Call) -> Reply:
@@ -83,7 +83,7 @@ class Chat:
                 room=room,
                 replaces=self.body.get("replaces"),
             )
-        in_background, as_assistant = (requests.flag(self.body, one) for one in requests.SWITCHES)
+        in_background, as_assistant = (flag(self.body, one) for one in requests.SWITCHES)
         self._turn = turn = LiveTurn(
             thread_id, is_first=self._new is not None, in_background=in_background, as_assistant=as_assistant
         )
@@ -105,11 +105,3 @@ class Chat:
             raise ThreadNotFoundError(f"no thread '{thread_id}'")
         self._turn.thread_id = thread.id
         return thread
-
-
-def owner_of(caller: Caller) -> str:
-    """Return the owner of a caller's threads; raises `ThreadsApiError` if the token names none."""
-    if caller.owner is None:
-        message = "The token does not say whose it is (no 'sub', 'client_id' or 'azp'), so it cannot own anything here."
-        raise ThreadsApiError(message, reason="no_owner")
-    return caller.owner

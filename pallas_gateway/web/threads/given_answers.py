@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.threads.records import QuestionNotOpenError
+from pallas_gateway.web.api.errors import ApiError
+from pallas_gateway.web.api.requests import flag
 from pallas_gateway.web.threads import requests
-from pallas_gateway.web.threads.errors import ThreadsApiError
 from pallas_gateway.web.threads.live_turn import LiveTurn, ShownTurn
 from pallas_gateway.web.threads.stored_turn import StoredTurn, TurnLeftError, turn_in
 from pallas_gateway.web.threads.turn_run import TurnRun
@@ -91,7 +92,7 @@ class GivenAnswers:
 
     def _resumed(self, call: Call, number: int) -> LiveTurn:
         """Continue a turn in this process after another process has left it."""
-        in_background, as_assistant = (requests.flag(self.body, one) for one in requests.SWITCHES)
+        in_background, as_assistant = (flag(self.body, one) for one in requests.SWITCHES)
         turn = LiveTurn(self.thread.id, is_first=False, in_background=in_background, as_assistant=as_assistant)
         is_streamed = self.response.events is not None
         run = TurnRun(self.agent, self.services, turn, is_streamed, given=self.given)
@@ -105,6 +106,4 @@ def _refuse_misfit(question_id: str, question: Question | None, answer: Answer) 
     if question is None:
         raise QuestionNotOpenError(question_id)
     if (why := question.misfit(answer)) is not None:
-        raise ThreadsApiError(
-            f"The answer to '{question_id}' does not fit: {why}. Send another one.", reason="bad_answer"
-        )
+        raise ApiError(f"The answer to '{question_id}' does not fit: {why}. Send another one.", reason="bad_answer")

@@ -11,10 +11,9 @@ from starlette.responses import JSONResponse
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.events.answer_text import text_of
-from pallas_gateway.mcp_server.tools import params_meta
 from pallas_gateway.threads.records import ABANDONED, ABANDONED_SENTENCE, storable
+from pallas_gateway.web.api.errors import limit_of, response_to
 from pallas_gateway.web.threads import answers
-from pallas_gateway.web.threads.errors import limit_of, response_to
 from pallas_gateway.web.threads.live_turn import ShownTurn
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class TurnResponse:
         outcome = {"stopReason": reply.stop_reason, "usage": reply.usage.as_dict(), "callId": call.call_id}
         questions = [answers.question(one) for one in turn.questions.values()]
         optional = {
-            "params": params_meta(reply),
+            "params": reply.parameter_notes,
             "stopped": reply.stopped,
             "historyLeftOut": turn.left_out,
             "questions": questions,

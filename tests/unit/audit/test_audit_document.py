@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import pallas_gateway
+from pallas_gateway.audit.audit_log import HASHED_FIELDS, with_hashed_names
 from pallas_gateway.audit.chain import FIELDS, LONGEST_LINE, LONGEST_VALUE, SHORTEST_HASH
-from pallas_gateway.audit.hashed_names import HASHED_FIELDS, HashedNames
 from pallas_gateway.ledger.protocol import Action
 from pallas_gateway.ledger.refused_requests import MOST_OF_ALL, MOST_OF_CLIENT
 from pallas_gateway.web.agents.api import GRANT_OF
@@ -64,5 +64,5 @@ def test_a_hashed_name_can_be_found_as_the_page_shows() -> None:
     begin, expression = code.strip().splitlines()
     names = {"hmac": hmac, "first_state_key": secret}
     exec(begin, names)  # noqa: S102  the document's own example
-    assert eval(expression, names) == HashedNames(secret).hashed({"caller": "key:ci"})["caller"]  # noqa: S307  as above
+    assert eval(expression, names) == with_hashed_names({"caller": "key:ci"}, secret)["caller"]  # noqa: S307  as above
     assert HASHED_FIELDS == ("caller", "address", "owner", "new_owner")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.audit.chain import BEGIN, Head, hash_of, next_line
-from pallas_gateway.audit.tail import MOST_BYTES, NoAuditLogError, Tail, tail_of_file
+from pallas_gateway.audit.tail import MOST_BYTES, Tail, UnusableFileError, tail_of_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,5 +39,5 @@ def test_the_last_complete_line_is_the_head(tmp_path: Path, content: bytes, foun
 
 @pytest.mark.parametrize("content", [b"{}\n", LINE[:30] + b"\n1\n", LINE + b"\n" + b"\n" * MOST_BYTES])
 def test_a_file_of_other_content_is_refused(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(NoAuditLogError):
+    with pytest.raises(UnusableFileError):
         tail(tmp_path / "log", content)

@@ -14,6 +14,7 @@ from pallas_gateway.client.chat.chat_turns import Chat, ChatTurn
 
 _IMAGE = {"data": "eA==", "mime_type": "image/png"}
 CHAT = Chat("http://localhost", "echo", "chat-1", "cats", (ChatTurn(1, "complete", "hällo", (_IMAGE,), "hi"),))
+PLACE = (CHAT.gateway, CHAT.agent)
 KILLED = """
 import os, signal, sys
 from dataclasses import replace
@@ -37,7 +38,7 @@ def test_a_conversation_is_read_as_it_was_written_and_nobody_else_can_read_it(fo
     assert files.read("chat-1") == CHAT
     with files.locked("chat-1"):
         files.write(replace(CHAT, name="\ud800"))
-    assert [(one.label, one.first) for one in files.threads(CHAT.place)] == [("?", "hällo")]
+    assert [(one.label, one.first) for one in files.threads(PLACE)] == [("?", "hällo")]
     modes = {path.name: path.stat().st_mode & 0o777 for path in (folder.parent, folder, *folder.iterdir())}
     assert modes == {"state": 0o700, "chats": 0o700, "chat-1.json": 0o600, "chat-1.lock": 0o600}
 
@@ -46,7 +47,7 @@ def test_killed_in_the_middle_of_a_write_it_has_what_was_there_before(folder: Pa
     killed = subprocess.run([sys.executable, "-c", KILLED, folder], check=False)
     assert killed.returncode == -signal.SIGKILL
     files = ChatFiles(folder)
-    assert [one.name for one in files.threads(CHAT.place)] == ["cats"]
+    assert [one.name for one in files.threads(PLACE)] == ["cats"]
     assert files.read("chat-1") == CHAT
     files.write(replace(CHAT, name="dogs"))
     assert [path.name for path in folder.iterdir()] == ["chat-1.json"]
@@ -76,7 +77,7 @@ def test_a_damaged_file_is_named_once_and_the_others_can_be_used(
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     files = ChatFiles(folder)
     for _ in range(2):
-        assert [one.name for one in files.threads(CHAT.place)] == ["cats"]
+        assert [one.name for one in files.threads(PLACE)] == ["cats"]
     why = "is damaged, or was written by a newer pallas-gateway. It is left as it is; other threads can be used."
     assert capsys.readouterr().err == f"{path} {why}\n"
     with pytest.raises(StoreError, match="is damaged"):
@@ -92,7 +93,7 @@ def test_a_folder_that_cannot_be_used_is_named(folder: Path, monkeypatch: pytest
         raise PermissionError(13, "Permission denied")
 
     uses: dict[str, Callable[[], object]] = {
-        "iterdir": lambda: files.threads(CHAT.place),
+        "iterdir": lambda: files.threads(PLACE),
         "read_bytes": lambda: files.read("chat-1"),
         "replace": lambda: files.write(CHAT),
     }

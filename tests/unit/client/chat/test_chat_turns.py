@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pallas_gateway.client.chat.chat_turns import TOKENS_PER_IMAGE, ChatPlace, ChatTurn, room_of, rows_of, trimmed
+from pallas_gateway.client.chat.chat_turns import TOKENS_PER_IMAGE, ChatTurn, place_of, room_of, rows_of, trimmed
 
 PICTURE = {"data": "x", "mime_type": "image/png"}
 
@@ -85,4 +85,4 @@ def test_the_room_is_what_the_registry_says(capabilities: dict[str, object], roo
     ],
 )
 def test_a_gateway_is_one_under_all_its_names(url: str, gateway: str) -> None:
-    assert ChatPlace.of(url, "a_b") == ChatPlace(gateway, "a-b")
+    assert place_of(url, "a_b") == (gateway, "a-b")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.client.chat.chat_files import ChatFiles, StoreError
-from pallas_gateway.client.chat.chat_turns import NO_ANSWER, ChatPlace
+from pallas_gateway.client.chat.chat_turns import NO_ANSWER
 from pallas_gateway.client.chat.older_chats import import_older, older_path
 
 WRITTEN = Path(__file__).with_name("chat_of_0.1.0.sql").read_text()
-HERE = ChatPlace("http://localhost:24200", "echo")
+HERE = ("http://localhost:24200", "echo")
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def test_all_threads_are_read_with_their_images_and_files(older: Path, tmp_path:
     assert before == {name: (tmp_path / name).read_bytes() for name in before}
     numbered, cats = files.threads(HERE)
     assert (cats.name, cats.turns, cats.failed, numbered.name) == ("cats", 2, 1, "#2")
-    assert [one.name for one in files.threads(ChatPlace("https://agents.example.com", "echo"))] == ["cats"]
+    assert [one.name for one in files.threads(("https://agents.example.com", "echo"))] == ["cats"]
     chat = files.read("chat-50d50d13-0fbf-43a5-b25d-4da8aaf176d7")
     assert chat is not None
     first, second = chat.turns
@@ -62,7 +62,7 @@ def test_each_thread_is_taken_once(older: Path, tmp_path: Path) -> None:
 def test_an_id_that_leads_out_of_the_folder_is_not_taken(older: Path, tmp_path: Path) -> None:
     with closing(sqlite3.connect(older)) as other, other:
         other.execute(
-            "UPDATE thread SET conversation_id = 'chat-/../../out' WHERE name = 'cats' AND gateway = ?", (HERE.gateway,)
+            "UPDATE thread SET conversation_id = 'chat-/../../out' WHERE name = 'cats' AND gateway = ?", (HERE[0],)
         )
     files = ChatFiles(tmp_path / "chats")
     import_older(older, files)

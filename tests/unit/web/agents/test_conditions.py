@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pallas_gateway.web.agents.conditions import required
-from pallas_gateway.web.threads.errors import ThreadsApiError
+from pallas_gateway.web.api.errors import ApiError
 
 
 @pytest.mark.parametrize(
@@ -32,12 +32,12 @@ def test_a_change_is_allowed_for_the_tags_that_match_strongly(lines: list[str], 
 
 @pytest.mark.parametrize("line", ["3", "'3'", '"3', '"3" "4"', "*, *", '*, "3"', "", ",", 'w/"3"', '"a b"', '"3";q=1'])
 def test_a_malformed_condition_is_refused_with_its_form(line: str) -> None:
-    with pytest.raises(ThreadsApiError, match="If-Match must be") as refused:
+    with pytest.raises(ApiError, match="If-Match must be") as refused:
         required([line])
     assert refused.value.reason == "bad_input"
 
 
 def test_a_change_requires_a_condition() -> None:
-    with pytest.raises(ThreadsApiError, match="Send If-Match") as refused:
+    with pytest.raises(ApiError, match="Send If-Match") as refused:
         required([])
     assert refused.value.reason == "precondition_required"

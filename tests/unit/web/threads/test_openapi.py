@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import re
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from jsonschema import Draft202012Validator
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from pallas_gateway.definitions.definition import KEYS, in_camel_case
 from pallas_gateway.telemetry.metrics import STATES
-from pallas_gateway.web.agents import PREFIX as AGENTS
 from pallas_gateway.web.agents import requests as agents_requests
-from pallas_gateway.web.agents.api import AgentsApi
+from pallas_gateway.web.api.app import routes
 from pallas_gateway.web.threads import openapi, requests
-from pallas_gateway.web.threads.api import PREFIX, ThreadsApi
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DOCUMENT = openapi.document([])
 SCHEMAS = DOCUMENT["components"]["schemas"]
@@ -52,31 +47,20 @@ def test_the_document_is_valid_openapi_and_its_schemas_are_valid_json_schema() -
 
 
 def test_each_route_is_in_the_document_with_its_methods_and_an_operation_id_of_its_own() -> None:
-    routes = {
-        *_routes(AGENTS, AgentsApi(*_nothing())),
-        *_routes(PREFIX, ThreadsApi(*_nothing())),
-        ("/api/v1/calls", "GET"),
-        ("/api/v1/calls/{}", "DELETE"),
-        ("/api/v1/usage", "GET"),
-    }
+    served = {(re.sub(r"\{[\w:]+\}", "{}", one.path), method) for one in every_route() for method in one.app.methods}
     operations = {
         (re.sub(r"\{\w+\}", "{}", path), method.upper()): operation["operationId"]
         for path, methods in DOCUMENT["paths"].items()
         for method, operation in methods.items()
         if method != "parameters"
     }
-    assert operations.keys() == routes - {("/api/v1/openapi.json", "GET")}
+    assert operations.keys() == served - {("/api/v1/openapi.json", "GET")}
     assert len(set(operations.values())) == len(operations)
 
 
-def _nothing() -> Any:
-    return cast("Any", (SimpleNamespace(), SimpleNamespace(definitions=None, dropped_threads=None)))
-
-
-def _routes(prefix: str, api: AgentsApi | ThreadsApi) -> Iterator[tuple[str, str]]:
-    for pattern, by_method in api._routes:
-        path = f"{prefix}{re.sub(r'[()]', '', pattern.pattern).replace('[^/]+', '{}')}".replace("\\", "")
-        yield from ((path, method) for method in by_method)
+def every_route() -> list[Any]:
+    stored = SimpleNamespace(definitions=None, dropped_threads=None, threads=None)
+    return [*routes(cast("Any", SimpleNamespace(stored=stored)))]
 
 
 def test_a_definition_has_the_keys_and_the_parameters_of_requests() -> None:

@@ -6,8 +6,9 @@ import pytest
 from starlette.requests import Request
 
 from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.web.threads.errors import ThreadsApiError
-from pallas_gateway.web.threads.requests import after_turn, cursor, page, wants_events
+from pallas_gateway.web.api.errors import ApiError
+from pallas_gateway.web.api.requests import wants_events
+from pallas_gateway.web.threads.requests import after_turn, cursor, page
 
 ID = "0123456789abcdef" * 2
 
@@ -38,7 +39,7 @@ def test_accept_decides_between_json_and_events(accept: str | None, events: bool
 
 @pytest.mark.parametrize("accept", ["text/html", "image/*", "*/*;q=0", "text/event-stream;q=0"])
 def test_who_takes_neither_is_refused(accept: str) -> None:
-    with pytest.raises(ThreadsApiError, match="application/json or text/event-stream"):
+    with pytest.raises(ApiError, match="application/json or text/event-stream"):
         wants_events(request(accept=accept))
 
 

@@ -51,7 +51,7 @@ _BY_REASON = {
 _BUSY_THREADS = {"lease_lost", "thread_busy"}
 
 
-class ThreadsApiError(GatewayError):
+class ApiError(GatewayError):
     """A refused request; its `reason` decides the status."""
 
     reason = "bad_input"
@@ -62,7 +62,7 @@ def response_to(error: GatewayError, *, about: Mapping[str, Any] | None = None) 
 
     The status of a reason that is not listed is 422 for a refusal (the client's error), else 502 (the agent's).
     """
-    is_refusal = isinstance(error, (ThreadsApiError, CallRefusedError))
+    is_refusal = isinstance(error, (ApiError, CallRefusedError))
     default = HTTPStatus.UNPROCESSABLE_ENTITY if is_refusal else HTTPStatus.BAD_GATEWAY
     status = _BY_REASON.get(error.reason, default)
     is_for_now = status is HTTPStatus.SERVICE_UNAVAILABLE or error.reason in _BUSY_THREADS

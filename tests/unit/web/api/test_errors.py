@@ -9,7 +9,7 @@ import pytest
 
 from pallas_gateway.errors import CallFailedError, CallRefusedError
 from pallas_gateway.threads.records import CANCELLED
-from pallas_gateway.web.threads.errors import _BY_REASON, ThreadsApiError, response_to
+from pallas_gateway.web.api.errors import _BY_REASON, ApiError, response_to
 
 TEXT = (Path(__file__).parents[4] / "docs" / "use" / "threads.md").read_text()
 ROWS = re.findall(r"^\| (\d{3}[^|]*) \| ([^\n]*) \|$", TEXT, re.MULTILINE)
@@ -38,4 +38,4 @@ def test_a_refusal_that_is_not_listed_is_422_as_the_document_says() -> None:
 
 def test_another_method_is_405_as_the_document_says() -> None:
     assert documented("method_not_allowed") == {405}
-    assert response_to(ThreadsApiError("why", reason="no_owner")).status_code == 403
+    assert response_to(ApiError("why", reason="no_owner")).status_code == 403
