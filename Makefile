@@ -103,17 +103,8 @@ lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions
 	@$(LOCK) $(MODELS)/requirements.in $(FLAGS) --output-file $(MODELS)/requirements.lock
 	@$(LOCK) $(SUPPLY)/requirements.in $(FLAGS) --output-file $(SUPPLY)/requirements.lock
 
-docs: $(READY) ## write docs/operate/configuration.md from the schema, docs/upstream.md from repairs and fast paths, docs/operate/providers.md from the tables of the tests, docs/use/connect.md, the rules of Kubernetes from the alerts
-	@$(BIN)/python -m tests.unit.config.configuration_page > .venv/configuration.md
-	@mv .venv/configuration.md docs/operate/configuration.md
-	@$(BIN)/python -m tests.unit.changes.upstream_page > .venv/upstream.md
-	@mv .venv/upstream.md docs/upstream.md
-	@$(BIN)/python -m tests.e2e.provider_page > .venv/providers.md
-	@mv .venv/providers.md docs/operate/providers.md
-	@$(BIN)/python -m pallas_gateway.client.programs > .venv/connect.md
-	@mv .venv/connect.md docs/use/connect.md
-	@$(BIN)/python -m tests.deploy.prometheus_rule > .venv/rules.yaml
-	@mv .venv/rules.yaml deploy/kubernetes/components/monitoring/rules.yaml
+docs: $(READY) ## write the generated pages, which tests/pages.py lists: settings, metrics, log events, reasons, routes, providers, faults of libraries
+	@$(BIN)/python -m tests.pages
 
 release: $(SUPPLY)/.venv/.ready ## build sdist and wheel into dist/, twice and the same; install the wheel and call an agent
 	@sh $(SUPPLY)/release.sh

@@ -17,6 +17,35 @@ RETRY_AFTER_SECONDS = 5
 """The wait that clients are asked for after status 429 or 503."""
 STOPPING = "The gateway is stopping; try again in a moment."
 
+REFUSALS = {
+    "agent_unavailable": "The agent is starting, or has failed.",
+    "approval_required": "A tool that is run requires an approval.",
+    "audit_unavailable": "The audit log cannot be written, and `audit_required` is set.",
+    "bad_image": "An image cannot be read, or is too large.",
+    "bad_input": "An argument is missing, unknown, too long or of another type.",
+    "bad_params": "`params` has a value that is not accepted.",
+    "busy": "All slots are in use, and none became free in time.",
+    "call_again": "The question's call ended with its process, or the agent has changed: call again from the start.",
+    "database_unavailable": "An answer cannot be accepted without the database.",
+    "images_unsupported": "The agent's model takes no images.",
+    "insufficient_scope": "The caller may not call the agent.",
+    "limited": "A rule of `gateway.limits` is exceeded.",
+    "nesting_too_deep": "Agents call each other, too deep or in a circle.",
+    "no_tool": "The tool that is run does not exist.",
+}
+"""Meanings of the reasons of calls that were not started."""
+FAILURES = {
+    "cancelled": "The client or another caller ended the call.",
+    "deadline": "The tool that is run took too long.",
+    "internal_error": "A mistake of the gateway's own; the log has it.",
+    "llm_error": "The model's provider refused the request or could not be reached.",
+    "llm_timeout": "The model's provider did not answer in time.",
+    "runtime_error": "The agent's code, or fast-agent, failed.",
+    "server_unavailable": "The server of the tool that is run could not be reached.",
+    "stopped": "The gateway stopped.",
+}
+"""Meanings of the reasons of calls that were started and have no answer."""
+
 
 class GatewayError(Exception):
     """Base of everything the gateway raises on purpose; `reason` names the kind of failure.

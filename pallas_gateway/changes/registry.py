@@ -115,6 +115,7 @@ class Registered:
         if self.change.kind is FAST_PATH:
             _note_off(level, self.change.name, reason)
         else:
+            # By a failed check, or [`PALLAS_CHANGES`](reloading.md#fast-paths).
             _log.warning("repair off", extra={"repair": self.change.name, "reason": reason})
 
 
@@ -222,6 +223,7 @@ class Registry:
         given += [(FAST_PATHS, part, [*fast_paths, ALL]) for part in _parts(FAST_PATHS)]
         unknown = [f"{name} in {where}{did_you_mean(name, known)}" for where, name, known in given if name not in known]
         if unknown:
+            # Those in [`PALLAS_CHANGES` or `PALLAS_FAST_PATHS`](reloading.md#fast-paths) that have no effect.
             _log.warning("unknown changes", extra={"names": ", ".join(unknown)})
 
     async def settled(self) -> None:
@@ -256,6 +258,7 @@ def registry() -> Registry:
 
 
 def _note_off(level: int, fast_path: str, reason: str) -> None:
+    # At INFO where [`PALLAS_FAST_PATHS`](reloading.md#fast-paths) switches it off.
     _log_of_fast_paths.log(level, "fast path off", extra={"fast_path": fast_path, "reason": reason})
 
 

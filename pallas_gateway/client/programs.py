@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import sys
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -121,14 +120,10 @@ def _section(program: ConnectedProgram, agent: Target, guarded: Target) -> str:
 _INTRODUCTION = """\
 # Connecting programs
 
-<!-- Made by `python -m pallas_gateway.client.programs` from web/console/static/clients.json. -->
+<!-- Made by `make docs` from web/console/static/clients.json. -->
 
 Texts that connect a program to an agent. The [console](console.md#connect) and the command `pallas-gateway connect`
 show them with the URLs of a running gateway. Without an argument, the command lists the programs; `pallas-gateway
 connect cursor research` prints one text. Without an agent, where all agents are on one port, the text is for the server
 of [all agents](clients.md#all-agents-behind-one-url).
 """
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown())

@@ -125,6 +125,7 @@ class GatewayDatabase:
             except DatabaseUnavailableError:
                 continue
             except DatabaseSchemaError as error:
+                # The database was updated by a newer gateway meanwhile.
                 _log.error("threads unavailable", extra={"why": str(error)})
                 return
 

@@ -111,6 +111,7 @@ class Preflight:
 def _log_result(result: LlmResult) -> None:
     extra = {"provider": result.provider, **({"model": result.model} if result.model else {})}
     if result.status == "failed":
+        # Calls are tried all the same.
         _log.warning("LLM provider failed its check", extra={**extra, "error": result.error})
     elif result.status == "not checked":
         _log.info("LLM provider not checked", extra={**extra, "why": result.error})

@@ -160,6 +160,7 @@ async def _answered(call: Call, answer: Callable[[Call], Awaitable[Reply]]) -> A
     except GatewayError as error:
         outcome = error.with_traceback(None)  # its traceback has this frame: a reference cycle of the whole call
     except Exception:  # noqa: BLE001  the log gets the traceback, the client a sentence
+        # A mistake of the gateway's own, over any API.
         _log.exception("call failed")
         sentence = f"The gateway failed to answer; its log has the reason under {call.call_id}."
         outcome = CallFailedError(sentence, reason="internal_error")

@@ -245,6 +245,7 @@ class Supervisor:
             async with asyncio.timeout(self._limits.dependency_seconds):
                 await asyncio.gather(*needed)
         except TimeoutError:
+            # The agent starts without them.
             _log.warning("dependencies not ready in time", extra={"agent": agent.name})
 
 

@@ -393,4 +393,5 @@ def report(exceeded: Exceeded, entry: CallEntry) -> None:
     """Log that a rule which is not enforced would have refused or ended a call."""
     about = {"rule": exceeded.rule.name, "limit": exceeded.limit, "measure": exceeded.measure}
     call = {"agent": entry.agent, "call_id": entry.call_id, "caller": entry.caller}
+    # A rule with `enforce: false` would have refused this call, or would have ended it.
     _log.info("limit exceeded", extra={**about, **call})

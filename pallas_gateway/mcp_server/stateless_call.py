@@ -139,6 +139,7 @@ _NOTHING: dict[str, Any] = {}
 def _error(failure: Exception) -> ErrorData:
     if (error := handler_exception_to_error_data(failure)) is not None:
         return error
+    # A mistake of the gateway's own, outside of a call.
     _log.error("a request failed", exc_info=failure)
     return ErrorData(code=0, message=str(failure))
 

@@ -350,6 +350,7 @@ class FastAgentInstance:
         if self._work is not None:
             _, running = await asyncio.wait({self._work}, timeout=self._limits.dispose_seconds)
             if running:
+                # Its instance is kept until it has stopped.
                 _log.warning("call slow to stop")
                 await asyncio.wait(running)
         loop = asyncio.get_running_loop()

@@ -2,7 +2,7 @@
 
 Label values come from configuration and from the closed sets below, never from a path or a client. They are known
 before the first call, so an agent's series begin at 0: a counter that first appears with value 1 has not increased, and
-no alert would fire. docs/operate/observability.md describes each metric.
+no alert would fire. `make docs` writes docs/operate/metrics.md from the help texts and the docstrings below them.
 
 Agents of the database have names and models from clients, in any number over time, and counters of deleted agents stay.
 So a counter or histogram has a largest number of series, beyond which further agents and models are counted together.
@@ -29,6 +29,7 @@ from prometheus_client import (
 )
 
 from pallas_gateway import __version__
+from pallas_gateway.errors import REFUSALS
 from pallas_gateway.telemetry import workers_metrics
 from pallas_gateway.telemetry.exposition import WithPauses
 from pallas_gateway.telemetry.workers_metrics import WorkersMetrics
@@ -50,22 +51,6 @@ OPERATION_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30
 STATES = ("pending", "starting", "ready", "failed")
 OUTCOMES = ("ok", "error")
 HALTS = ("repeat", "oscillation", "deadline", "budget", "limited")
-REFUSALS = (
-    "agent_unavailable",
-    "approval_required",
-    "audit_unavailable",
-    "bad_image",
-    "bad_input",
-    "bad_params",
-    "busy",
-    "call_again",
-    "database_unavailable",
-    "images_unsupported",
-    "insufficient_scope",
-    "limited",
-    "nesting_too_deep",
-    "no_tool",
-)
 AUTH_REFUSALS = ("no_token", "invalid_token", "no_grant", "insufficient_scope", "verification_unavailable")
 QUESTION_KINDS = ("form", "url", "approval", "human_input")
 QUESTION_OUTCOMES = ("accepted", "declined", "cancelled", "expired", "unaskable")
@@ -119,10 +104,157 @@ class Metrics:
         )
         for collector in of_the_process:
             self.registry.register(collector)
+        self._add_those_of_calls()
+        self._add_those_of_models()
+        self._add_those_of_downstreams()
+        self._add_those_of_agents()
+        self._add_those_of_the_gateway()
+        if self._of_all_workers is not None:
+            self._of_all_workers.add_computed(self.instances_live)
+            of_hosted = (self.agent_info, self.agent_state, self.health_status, self.downstream_up)
+            self._of_all_workers.hide_unhosted(self.agent_info, of_hosted)
+        self._scraping = asyncio.Lock()
+        self._expect_gateway()
+
+    def _add_those_of_calls(self) -> None:
+        """Calls."""
+        self.send_message = self._counter("pallas_send_message_total", "Calls that ended.", "agent", "outcome")
+        """`ok`: answered, also if only in part (loop halted, `max_iterations`, deadline). `error`: refused, bad input,
+        cancelled, the model or the agent failed; those that `pallas_calls_refused_total` does not count are failures,
+        each with a line in the log."""
+        self.send_message_seconds = self._histogram(
+            "pallas_send_message_duration_seconds",
+            "Duration of calls, with their wait for a slot, LLM turns, tools and nested calls.",
+            "agent",
+            buckets=DURATION_BUCKETS,
+        )
+        """Slower: see whether `pallas_tool_call_duration_seconds` of a server has grown as well; else it is the
+        model."""
+        self.calls_in_flight = self._gauge(
+            "pallas_calls_in_flight",
+            "Calls running now, with those that wait for an answer.",
+            "agent",
+            across="livesum",
+        )
+        """Near `max_in_flight`: calls will wait, then be refused. Never falling: something hangs;
+        `call_timeout_seconds` ends it."""
+        self.calls_refused = self._counter("pallas_calls_refused_total", "Calls not started.", "agent", "reason")
+        """[Reasons](../use/error-reasons.md); what `gateway.auth` refuses is no call. `busy`: raise
+        `max_in_flight` or add machines. `nesting_too_deep`: agents call each other in a circle. `limited`: the
+        console's view Usage names the callers."""
+        self.heartbeats = self._counter("pallas_heartbeats_total", "Heartbeats sent to waiting clients.", "agent")
+        """Sent when nothing else was for `heartbeat_seconds`. Rising with few calls: models or tools are silent for
+        long."""
+        self.questions = self._counter(
+            "pallas_questions_total", "Questions that arose in calls.", "agent", "kind", "outcome"
+        )
+        """`form` and `url`: a downstream asks; `approval`: a tool requires it; `human_input`: the agent asks.
+        `declined`: by the caller, or at a limit; `expired`: no answer in time; `unaskable`: this caller cannot be
+        [asked](../use/asking.md), declined at once."""
+        self.questions_open = self._gauge(
+            "pallas_questions_open", "Questions that wait for an answer.", "agent", across="livesum"
+        )
+        """Such a call holds no slot. Near `max_open_questions`: further ones will be declined."""
+        self.loops_aborted = self._counter(
+            "pallas_agent_loop_aborted_total", "Agent loops ended by the gateway.", "agent", "reason"
+        )
+        """`repeat`, `oscillation`: the same tool rounds again and again; the log line `loop halted` names the tool,
+        its arguments and its result. `deadline`: `call_timeout_seconds`. `budget`: the [budget of the
+        call](limits.md#budgets-of-a-call); `limited`: that of the day."""
+
+    def _add_those_of_models(self) -> None:
+        """Models."""
+        self.llm_turns = self._counter("pallas_llm_turns_total", "LLM turns that reported usage.", "agent", "model")
+        """Also of failed and cancelled calls. More per call than usual: tools or the instruction have changed."""
+        self.llm_tokens = self._counter("pallas_llm_tokens_total", "Tokens, by kind.", "agent", "model", "kind")
+        """`input`, `cache_read` and `cache_write` add up to the prompt; `output` includes `reasoning`; `cache_hit`
+        repeats `cache_read` for providers that cache by themselves. A falling share of `cache_read`: prompts no longer
+        begin alike."""
+        self.caller_tokens = self._counter(
+            "pallas_caller_tokens_total", "Tokens of calls by static keys.", "caller", "agent"
+        )
+        """Counted when a call ends, nested calls for the caller of the outermost one; `caller` is `key:NAME`. Begins
+        with the key's first call. Other callers: see [usage](limits.md#usage)."""
+        self.cost = self._counter("pallas_cost_total", "Cost of LLM turns, by `gateway.prices`.", "agent", "model")
+        """In the currency of [`gateway.prices`](limits.md#prices); only of models that have a price."""
+        self.llm_provider_up = self._gauge(
+            "pallas_llm_provider_up",
+            "1 when the LLM provider passed its last check for each model in use.",
+            "provider",
+            across="livemostrecent",
+        )
+        """Checked at the start, and by a `get_health` that finds the result older than five minutes. 0: the log and
+        `get_health` say why: key, model name, address, quota."""
+
+    def _add_those_of_downstreams(self) -> None:
+        """Downstreams."""
+        self.tool_calls = self._counter(
+            "pallas_tool_calls_total",
+            "Operations asked of downstreams: tools, prompts and resources.",
+            *("agent", "server", "operation", "outcome"),
+        )
+        """Results marked as errors and cancelled operations are `error`. Peers count as well; `server` is the
+        configured name, `other` for one that a model attached."""
+        self.tool_call_seconds = self._histogram(
+            "pallas_tool_call_duration_seconds",
+            "Duration of operations asked of downstreams.",
+            *("agent", "server", "operation"),
+            buckets=OPERATION_BUCKETS,
+        )
+        self.downstream_up = self._gauge(
+            "pallas_downstream_up",
+            "1 when a downstream answered its last probe, or the last call that noticed a change.",
+            *("agent", "server"),
+            across="livemostrecent",
+        )
+        """0 also where its list of tools cannot be read. Calls go on without its tools; `pallas-gateway health AGENT`
+        says why. A stdio server that has never answered is probed by `get_health` only."""
+
+    def _add_those_of_agents(self) -> None:
+        """Agents."""
+        self.agent_info = self._gauge("pallas_agent_info", "1 per configured agent.", "agent", "port", across="livemax")
+        """`port` is its own, else that of the gateway."""
+        self.agent_state = self._gauge(
+            "pallas_agent_state", "1 for the state an agent is in.", "agent", "state", across="livemax"
+        )
+        """`failed`: `/readyz` and the log say why. It is tried again every 15 s at most."""
+        self.agent_state_changes = self._counter(
+            "pallas_agent_state_changes_total", "Changes of state, by the new one.", "agent", "state"
+        )
+        self.health_status = self._gauge(
+            "pallas_agent_health_status",
+            "Last check: 1 ok, 0.5 degraded, 0 error.",
+            "agent",
+            across="livemostrecent",
+        )
+        """Checks: `get_health`, every `health_seconds`, and changes that calls notice. 0.5: a downstream, the model's
+        provider, or a tool filter. 0: the agent takes no calls."""
+        self.instances_live = self._gauge(
+            "pallas_instances_live", "Instances made for calls and not yet released.", "agent", across="livesum"
+        )
+        """Above `pallas_calls_in_flight` for minutes: releasing fails or hangs; see `instance not released` in the
+        log."""
+        self.stored_agent_changes = self._counter(
+            "pallas_stored_agent_changes_total", "Changes of agents of the database that were taken up.", "outcome"
+        )
+        """Each worker counts its own. `error`: a version did not start; see `agent not replaced` in the log."""
+        self.stored_agents_kept_back = self._gauge(
+            "pallas_stored_agents_kept_back",
+            "Agents of the database whose present version did not start; they run an earlier one.",
+            across="livemax",
+        )
+        """The new one is tried again; the agent's `reason` at `/api/v1/agents` says why."""
+
+    def _add_those_of_the_gateway(self) -> None:
+        """The gateway."""
         self.up = self._gauge("pallas_up", "1 while the gateway runs.", across="livemax")
         self.workers = self._gauge(
             "pallas_workers", "Processes that serve; more than 1 with `serve --workers`.", across="livesum"
         )
+        self.worker_restarts = self._counter("pallas_worker_restarts_total", "Workers replaced after they had ended.")
+        """The log has `worker ended` with the signal or exit code; `SIGKILL` mostly means that memory ran out."""
+        self.tasks = self._gauge("pallas_tasks", "Tasks of the event loop that have not ended.", across="livesum")
+        """Growing while `pallas_calls_in_flight` does not: calls leave something behind; please report it."""
         self.build_info = self._gauge(
             "pallas_build_info", "Version of the gateway and of Python.", "version", "python", across="livemax"
         )
@@ -131,134 +263,74 @@ class Metrics:
             "1 when the last load of the configuration came out whole.",
             across="livemin",
         )
+        """0: the log says what is wrong; the gateway goes on with what it has."""
         self.config_reload_time = self._gauge(
             "pallas_config_last_reload_timestamp_seconds",
-            "When the configuration was last loaded whole.",
+            "When the configuration was last loaded whole, in seconds since 1970.",
             across="livemin",
         )
         self.config_reloads = self._counter("pallas_config_reloads_total", "Reloads, by outcome.", "outcome")
-        self.stored_agent_changes = self._counter(
-            "pallas_stored_agent_changes_total", "Changes of agents of the database that were taken up.", "outcome"
-        )
-        self.stored_agents_kept_back = self._gauge(
-            "pallas_stored_agents_kept_back",
-            "Agents of the database whose present version did not start; they run an earlier one.",
-            across="livemax",
-        )
-        self.agent_info = self._gauge("pallas_agent_info", "1 per configured agent.", "agent", "port", across="livemax")
-        self.agent_state = self._gauge(
-            "pallas_agent_state", "1 for the state an agent is in.", "agent", "state", across="livemax"
-        )
-        self.agent_state_changes = self._counter(
-            "pallas_agent_state_changes_total", "Changes of state, by the new one.", "agent", "state"
-        )
-        self.send_message = self._counter("pallas_send_message_total", "Calls, by outcome.", "agent", "outcome")
-        self.send_message_seconds = self._histogram(
-            "pallas_send_message_duration_seconds", "Duration of calls.", "agent", buckets=DURATION_BUCKETS
-        )
-        self.llm_turns = self._counter("pallas_llm_turns_total", "LLM round trips.", "agent", "model")
-        self.llm_tokens = self._counter("pallas_llm_tokens_total", "Tokens, by kind.", "agent", "model", "kind")
-        self.cost = self._counter("pallas_cost_total", "Cost of LLM turns, by `gateway.prices`.", "agent", "model")
-        self.tool_calls = self._counter(
-            "pallas_tool_calls_total",
-            "Operations asked of downstreams: tools, prompts and resources.",
-            *("agent", "server", "operation", "outcome"),
-        )
-        self.tool_call_seconds = self._histogram(
-            "pallas_tool_call_duration_seconds",
-            "Duration of operations asked of downstreams.",
-            *("agent", "server", "operation"),
-            buckets=OPERATION_BUCKETS,
-        )
-        self.caller_tokens = self._counter(
-            "pallas_caller_tokens_total", "Tokens of calls by static keys.", "caller", "agent"
-        )
-        self.calls_in_flight = self._gauge("pallas_calls_in_flight", "Calls running now.", "agent", across="livesum")
-        self.instances_live = self._gauge(
-            "pallas_instances_live", "Instances made and not yet released.", "agent", across="livesum"
-        )
-        self.tasks = self._gauge("pallas_tasks", "Tasks of the event loop that have not ended.", across="livesum")
-        self.calls_refused = self._counter("pallas_calls_refused_total", "Calls not started.", "agent", "reason")
+        """Each worker counts its own. Growing by itself with `--reload`: something writes the project's files."""
         self.auth_refused = self._counter(
             "pallas_auth_refused_total", "Requests that authentication turned away.", "reason"
         )
-        self.loops_aborted = self._counter(
-            "pallas_agent_loop_aborted_total", "Loops stopped by a guard, deadline or budget.", "agent", "reason"
-        )
-        self.questions = self._counter(
-            "pallas_questions_total", "Questions that arose in calls.", "agent", "kind", "outcome"
-        )
-        self.questions_open = self._gauge(
-            "pallas_questions_open", "Questions that wait for an answer.", "agent", across="livesum"
-        )
-        self.heartbeats = self._counter("pallas_heartbeats_total", "Heartbeats sent to waiting clients.", "agent")
-        self.health_status = self._gauge(
-            "pallas_agent_health_status",
-            "Last check: 1 ok, 0.5 degraded, 0 error.",
-            "agent",
-            across="livemostrecent",
-        )
-        self.downstream_up = self._gauge(
-            "pallas_downstream_up",
-            "1 when a downstream answered its last probe, or the last call that noticed a change.",
-            *("agent", "server"),
-            across="livemostrecent",
-        )
-        self.llm_provider_up = self._gauge(
-            "pallas_llm_provider_up",
-            "1 when the active LLM provider passed its last check.",
-            "provider",
-            across="livemostrecent",
-        )
-        self._add_gauges_of_settings()
-        self.worker_restarts = self._counter("pallas_worker_restarts_total", "Workers replaced after they had ended.")
-        if self._of_all_workers is not None:
-            self._of_all_workers.add_computed(self.instances_live)
-            of_hosted = (self.agent_info, self.agent_state, self.health_status, self.downstream_up)
-            self._of_all_workers.hide_unhosted(self.agent_info, of_hosted)
-        self._scraping = asyncio.Lock()
-        self._expect_gateway()
-
-    def _add_gauges_of_settings(self) -> None:
+        """`no_token`: also the first step of a client that logs in. `invalid_token`: an expired key, or a guess; the
+        log has why and from where. `verification_unavailable`: the authorization server's keys cannot be had."""
         self.threads_database_up = self._gauge(
-            "pallas_threads_database_up", "1 while the database of threads can be used.", "kind", across="livemin"
+            "pallas_threads_database_up",
+            "1 while the database of threads can be read and written.",
+            "kind",
+            across="livemin",
         )
+        """Also that of [limits](limits.md#several-gateways) with `store: database`; `kind` is `sqlite` or `postgresql`.
+        0: the log has `threads database unavailable` with the reason; a full disk, a standby or a role without rights
+        still reads."""
         self.certificate_expires = self._gauge(
             "pallas_certificate_expires_seconds",
             "When the certificate expires, in seconds since 1970.",
             "setting",
             across="livemin",
         )
+        """Or the first of its issuers in the same file, as of the last load. Renew it, then reload."""
         self.key_expires = self._gauge(
             "pallas_key_expires_seconds",
             "When a static key expires, in seconds since 1970.",
             "name",
             across="livemostrecent",
         )
+        """Missing for keys without `not_after`. Make a new key for its holder: `pallas-gateway token new`."""
         self.fast_path = self._gauge(
             "pallas_fast_path", "1 for a fast path that is on, 0 for one that is off.", "name", across="livemin"
         )
+        """0: the log has `fast path off` with the reason; calls are right and cost more CPU. [Fast
+        paths](reloading.md#fast-paths) of a library that no agent uses are missing."""
         self.limit_used = self._gauge(
             "pallas_limit_used_ratio",
             "The largest share of a limit that a caller or agent has used, by rule of gateway.limits.",
             "rule",
             across="livemostrecent",
         )
+        """1: the next call is refused; more with `enforce: false`, or after a [limit](limits.md) was lowered. The log
+        and `usage` show which caller."""
         self.limit_ratios: Callable[[], Mapping[str, float]] = dict
         """Returns the values of `limit_used`; called at each scrape."""
         self._rules: set[str] = set()
         self._audit_up = self._gauge(
             "pallas_audit_up", "1 while lines can be written to the audit log.", "output", across="livemostrecent"
         )
+        """No series while the [audit log](audit.md) is off. 0: see the log; with `audit_required` calls are
+        refused."""
         self._audit_sequence = self._gauge(
             "pallas_audit_sequence", "Number of the last line of the audit log.", "output", across="livemostrecent"
         )
+        """Never falls while the file is the same: compare it with a kept head."""
         self._audit_head = self._gauge(
             "pallas_audit_head",
             "First 13 hexadecimal digits of the hash of the last line of the audit log, as a number.",
             "output",
             across="livemostrecent",
         )
+        """`printf '%013x' VALUE` gives the digits of the [head](audit.md#heads)."""
         self.audit_state: Callable[[], AuditState | None] = lambda: None
         """Returns the state of the audit log; called at each scrape."""
         self._audited = ""

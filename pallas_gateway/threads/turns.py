@@ -263,6 +263,7 @@ class Turns:
                 return  # `end` has returned the lease, or reports its loss
             if not isinstance(lost, TurnCancelledError):
                 extra = {"thread_id": turn.lease.thread_id, "turn": turn.lease.turn}
+                # The database was out of reach for longer than a lease.
                 _log.warning("thread taken over", extra=extra)
             raise lost
 
@@ -274,6 +275,7 @@ def _note_if_failed(lease: Lease, writing: asyncio.Task[None]) -> None:
 
 def _note_not_ended(lease: Lease, error: GatewayError) -> None:
     extra = {"thread_id": lease.thread_id, "turn": lease.turn, "why": error.reason}
+    # The turn ends with its lease.
     _log.warning("turn end not stored", extra=extra)
 
 

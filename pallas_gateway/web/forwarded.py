@@ -81,6 +81,7 @@ class TrustedProxies:
         except ForwardedError as error:
             if (why := str(error)) not in self._logged:  # each reason once, because any client can cause it
                 self._logged.add(why)
+                # [The proxy](security.md#proxies) passes on what clients send; each reason once.
                 _log.warning("forwarding headers ignored", extra={"why": why, "proxy": str(peer)})
             return seen
         seen["scheme"] = sender.scheme

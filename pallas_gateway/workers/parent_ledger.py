@@ -166,6 +166,7 @@ class ParentLedger:
         except TimeoutError:
             if not self._is_silent:
                 self._is_silent = True
+                # Calls that a rule may limit are refused until it does.
                 _log.error("parent does not answer", extra={"seconds": self._answer_seconds})
             return None
         else:

@@ -236,6 +236,8 @@ class WorkerSender:
             self._drops = self._drops and self.unread > MOST_UNREAD // 2
         elif not self._drops:
             self._drops = True
+            # It hangs or is very busy. Reports of states and failed reloads are lost, never what calls wait for. A
+            # worker that leaves 128 MB unread is replaced.
             _log.warning("worker messages dropped", extra=dict(self._receiver))
 
     @property

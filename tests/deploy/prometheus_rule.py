@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from textwrap import indent
 
 from tests.deploy.adapting import shipped
@@ -21,7 +20,3 @@ def prometheus_rule() -> str:
     """Return the text of the file."""
     alerts = shipped("prometheus/alerts.yml")
     return _HEAD + indent(alerts[alerts.index("groups:") :], "  ")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(prometheus_rule())

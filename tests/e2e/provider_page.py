@@ -1,8 +1,7 @@
-"""Writes docs/operate/providers.md from the tables of `provider_matrix`: `python -m tests.e2e.provider_page`."""
+"""Writes docs/operate/providers.md from the tables of `provider_matrix`: `make docs`."""
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
@@ -213,7 +212,3 @@ def _section(provider: Provider) -> str:
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     for cells in (heads, ("---",) * len(heads), *rows):
         yield f"| {' | '.join(cells)} |"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

@@ -7,16 +7,11 @@ from pathlib import Path
 
 from fast_agent.llm.provider_types import Provider as ProviderName
 
-from tests.e2e.provider_page import page
 from tests.support.provider_matrix import CAPABILITIES, GAPS, PROVIDERS, UNTRIED
 
 HERE = Path(__file__).parent
 DECORATED = re.compile(r"^@(?:over_providers|in_shared_gateways)\((.+)\)$", re.MULTILINE)
 NAME = re.compile(r'"([^"]+)"')
-
-
-def test_the_document_is_current() -> None:
-    assert (HERE.parents[1] / "docs" / "operate" / "providers.md").read_text() == page(), "run `make docs`"
 
 
 def test_each_capability_is_tried_over_all_providers() -> None:

@@ -71,6 +71,7 @@ def capability_of(modes: Collection[Mode]) -> ElicitationCapability | None:
 def say_ignored(agent: str) -> None:
     if agent not in _ignored:
         _ignored.add(agent)
+        # The agent's own `elicitation_handler=`; once per agent.
         _log.warning("elicitation handler ignored", extra={"agent": agent, "why": "only the caller is asked"})
 
 

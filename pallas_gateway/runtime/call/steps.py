@@ -153,6 +153,7 @@ def _own_messages(
         try:
             assistant, results = _messages_of(step)
         except ValueError:
+            # Another version has stored the tool calls of a thread's earlier turn; the model reads their text.
             _log.warning("stored step not understood, read as text", extra={"provider": step.provider})
             return None
         if step.model != model:
@@ -201,6 +202,7 @@ def _as_text(steps: Sequence[Step]) -> str:
                 text = "\n".join(_shown(block) for block in results[id_]["content"])
                 lines.append(f"{stored['tools'].get(id_, call['params']['name'])} {arguments} {said}:\n{text}")
         except (ValueError, KeyError, TypeError, AttributeError):
+            # Tool calls of an earlier turn are left out.
             _log.warning("stored step not readable", extra={"provider": step.provider})
     return "\n\n".join(lines)
 

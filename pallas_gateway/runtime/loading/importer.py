@@ -174,6 +174,7 @@ class Imports:
 
 
 def _log_slow_import(module_name: str, seconds: float) -> None:
+    # After that time its agents are `failed`.
     _log.warning("slow module import", extra={"agent_module": module_name, "limit_seconds": seconds})
 
 

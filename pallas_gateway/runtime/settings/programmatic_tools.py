@@ -48,5 +48,6 @@ def switch_off(settings: Settings) -> None:
     """Switch it off, with a warning if it was on."""
     if not is_on(settings.ptc):
         return
+    # `ptc.enabled` of fast-agent has [no effect](security.md).
     _log.warning("programmatic tool calling off", extra={"key": KEY})
     settings.ptc.enabled = False

@@ -411,6 +411,8 @@ class AgentsApi(Api):
         self._gateway.running.ledger.note(
             Decision(action, "accepted", {**facts, "grant": grant, "version": stored.version})
         )
+        # An [agent of the database](../use/agents-as-data.md) was stored; `change` is `create_agent`, `change_agent`,
+        # `restore_agent` or `delete_agent`.
         _log.info("agent changed", extra={**facts, "change": action, "version": stored.version})
 
     @contextmanager

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import getdoc
@@ -154,7 +153,3 @@ def mirrored(path: list[str]) -> str:
     """The file with the test of a change, by the path of its module without the package."""
     *folders, name = path
     return "/".join(["tests", *folders, f"test_{name}.py"])
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown())

@@ -1,10 +1,9 @@
-"""Writes docs/operate/configuration.md from the models: `python -m tests.unit.config.configuration_page`.
+"""Writes docs/operate/configuration.md from the models: `make docs`.
 
 The meanings of keys are the docstrings of the models.
 """
 
 import json
-import sys
 from typing import Any
 
 from pydantic import BaseModel
@@ -36,7 +35,7 @@ TYPE_NAMES = {"string": "text", "integer": "whole number", "number": "number", "
 INTRODUCTION = """\
 # Configuration
 
-<!-- Made by `python -m tests.unit.config.configuration_page`; the meanings are docstrings in `config/model/`. -->
+<!-- Made by `make docs`; the meanings are docstrings in `config/model/`. -->
 
 The gateway reads `agents.yaml` from the working directory, or the file that `--config` or the variable
 `PALLAS_AGENTS_CONFIG` names. `pallas-gateway check` prints all its problems, with file and line; `pallas-gateway
@@ -160,7 +159,3 @@ def _one_type_name(value: JsonObject) -> str:
     if "items" in value:
         return f"list of {_type_name(value['items'])}"
     return TYPE_NAMES.get(value.get("type", ""), "mapping")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown())

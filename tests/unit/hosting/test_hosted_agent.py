@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from pallas_gateway.calls.call import Call, Reply, TurnUsage, Usage
-from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
+from pallas_gateway.errors import REFUSALS, AgentUnavailableError, CallRefusedError
 from pallas_gateway.events.events import Admitted, Emitter, StepBegan, TurnEnded
 from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.hosting.agent_state import State, Status
 from pallas_gateway.questions.call_client import CallClient
 from pallas_gateway.runtime.protocols import Downstream, ModelFacts
-from pallas_gateway.telemetry.metrics import HALTS, OUTCOMES, REFUSALS
+from pallas_gateway.telemetry.metrics import HALTS, OUTCOMES
 from tests.support.hosted import pending, ready
 from tests.support.memory_runtime import (
     MemoryAgent,
