@@ -463,6 +463,12 @@ class DayPermit(Permit):
         return Excess("rule-1", "The tokens of this day are used up; call again tomorrow.", 3600) if over else None
 
 
+def count_with(staged: Stage, ledger: DayLedger) -> None:
+    """Have the calls of a gateway that has no limits ask this ledger."""
+    running = staged.served.gateway.running
+    running.ledger, running.asks_ledger = ledger, True
+
+
 KEYS = {"ann": "a" * 32, "bob": "b" * 32}
 AUTH = {
     "auth": {
@@ -474,7 +480,7 @@ AUTH = {
 async def test_nested_calls_of_two_callers_are_charged_to_the_outermost_of_each(tmp_path: Path) -> None:
     ledger = DayLedger(1_000)
     async with stage(tmp_path, three_deep, chain_of({}, {}, {}), gateway=AUTH) as staged:
-        staged.served.gateway.running.ledger = ledger
+        count_with(staged, ledger)
         ledger.spent["key:bob"] = 400
         answers = await asyncio.gather(*(ask(staged.url("top"), bearer=key) for key in KEYS.values()))
         await until_idle(staged.served)
@@ -493,7 +499,7 @@ async def test_nested_calls_of_two_callers_are_charged_to_the_outermost_of_each(
 async def test_the_answer_to_a_charge_is_awaited_before_the_next_turn_and_not_before_tools(tmp_path: Path) -> None:
     gate = Gate()
     async with stage(tmp_path, busy, solo()) as staged:
-        staged.served.gateway.running.ledger = DayLedger(150, gate)
+        count_with(staged, DayLedger(150, gate))
         asking = asyncio.ensure_future(ask(staged.url("solo")))
         await gate.wait_for_entered(1)
         await eventually(lambda: staged.tools.recorder.calls("echo"), what="the tool of the first turn")
@@ -508,7 +514,7 @@ async def test_parallel_agents_of_a_workflow_are_charged_each(tmp_path: Path) ->
     ledger = DayLedger(200)
     agents = {"flow": Agent(["tools"], source=MODULE.replace("WORKFLOW", WORKFLOWS["parallel"]))}
     async with stage(tmp_path, workflow_script, agents) as staged:
-        staged.served.gateway.running.ledger = ledger
+        count_with(staged, ledger)
         answer = await ask(staged.url("flow"))
         await until_idle(staged.served)
         assert len(staged.llm.requests) in {2, 3}  # one turn of each agent, at most one more of the faster
