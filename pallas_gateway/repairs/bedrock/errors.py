@@ -14,6 +14,7 @@ request; all other errors end the turn, or repeat the request
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +40,8 @@ CHANGE = Change(
     needs=("bedrock-threads",),
     gone_when="`_bedrock_error_response` returns `LlmStopReason.ERROR` and leaves `capabilities` alone",
 )
-_BEFORE_ITS_MESSAGE = " operation: "
-"""Part of the message of boto3's exceptions."""
+_BEFORE_ITS_MESSAGE = re.compile(r"when calling the \w{1,100} operation(?: \(reached max retries: \d{1,9}\))?: ")
+"""The end of what boto3's exceptions have before the message of the server."""
 
 
 def raising(original: Any, holder: Any) -> Callable[..., Any]:
@@ -49,7 +50,7 @@ def raising(original: Any, holder: Any) -> Callable[..., Any]:
 
     def error_response(self: Any, model: str, caps: Any, last_error_msg: str | None) -> Any:
         del self, model, caps
-        raise ProviderError((last_error_msg or "").rpartition(_BEFORE_ITS_MESSAGE)[2], status=HTTPStatus.BAD_REQUEST)
+        raise ProviderError(_BEFORE_ITS_MESSAGE.split(last_error_msg or "", 1)[-1], status=HTTPStatus.BAD_REQUEST)
 
     return error_response
 
