@@ -36,7 +36,7 @@ REFUSALS = {
 """Meanings of the reasons of calls that were not started."""
 FAILURES = {
     "cancelled": "The client or another caller ended the call.",
-    "deadline": "The tool that is run took too long.",
+    "deadline": "The call had no answer in its time; `call_timeout_seconds` is the agent's.",
     "internal_error": "A mistake of the gateway's own; the log has it.",
     "llm_error": "The model's provider refused the request or could not be reached.",
     "llm_timeout": "The model's provider did not answer in time.",

@@ -19,7 +19,7 @@ def weights(request: Request) -> dict[str, float]:
         except ValueError:
             weight = 0.0
         if name:
-            found[name] = max(weight if 0 <= weight <= 1 else 0.0, found.get(name, 0.0))
+            found[name] = max(min(weight, 1.0) if weight > 0 else 0.0, found.get(name, 0.0))
     return found
 
 

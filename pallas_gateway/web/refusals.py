@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, STOPPING
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.errors import TokenError, TokenRejectedError
-from pallas_gateway.telemetry.redaction import quoted
+from pallas_gateway.telemetry.redaction import quoted, shortened
 from pallas_gateway.web import protected_resource
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 REALM = "pallas-gateway"
 NOTHING_HERE = "nothing here"
+LONGEST_PATH = 200  # characters of a path in a 404
 NOT_LOADED = "The agents of the database are not loaded yet; try again in a moment."
 
 
@@ -80,7 +81,7 @@ def draining() -> JSONResponse:
 
 def not_found(scope: Scope, why: str) -> JSONResponse:
     """Return 404 as JSON."""
-    return JSONResponse({"error": why, "path": scope["path"]}, status_code=404)
+    return JSONResponse({"error": why, "path": shortened(scope["path"], LONGEST_PATH)}, status_code=404)
 
 
 def absent(gateway: Gateway, scope: Scope, name: str | None) -> JSONResponse:

@@ -137,7 +137,7 @@ async def test_a_hidden_agent_is_answered_as_one_that_does_not_exist(tmp_path: P
     [
         "/POET", "/po%65t%00", "/poet%20", "/%20poet", "/p%C3%B6et", "/p%D0%BEet", "/%2570oet", "/..%2Fpoet",
         "/poet%2F", "/%2E", "/..", "/poet%ff", "/poet%0A", "/poet;x", "/" + "p" * 3000, "/%F0%9F%98%80",
-        "/poet%2Fversions%2F",
+        "/poet%2Fversions%2F", "/poet/versions%0A",
     ],
 )  # fmt: skip
 async def test_no_other_spelling_of_a_path_reaches_an_agent(path: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pallas_gateway.runtime.call.messages import failed
 from pallas_gateway.runtime.call.tool_events import explain_result, kind_of_failure
 from pallas_gateway.runtime.downstreams.connections.connection_manager import connections_of
 from pallas_gateway.runtime.downstreams.tool_filters import may_use
+from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -65,5 +66,5 @@ def _agent_with(agents: Mapping[str, Any], served: str, request: ToolRequest) ->
 
 def _no_tool(call: Call) -> CallRefusedError:
     name = call.tool.name if call.tool is not None else ""
-    message = f"Agent '{call.agent}' has no tool '{name}' that this caller may run."
+    message = f"Agent '{call.agent}' has no tool {quoted(name)} that this caller may run."
     return CallRefusedError(message, reason="no_tool")

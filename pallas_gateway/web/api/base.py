@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -38,7 +39,7 @@ class Api:
 
     def routes(self) -> list[Route]:
         """Return a route for each path."""
-        return [Route(path, _Endpoints(self, methods)) for path, methods in self.paths.items()]
+        return [_Route(path, _Endpoints(self, methods)) for path, methods in self.paths.items()]
 
     def failed(self, error: GatewayError) -> Response:
         """Return the response for an error of an endpoint."""
@@ -56,6 +57,14 @@ class Api:
             await error.response(scope, receive, send)
         except GatewayError as error:
             await self.failed(error)(scope, receive, send)
+
+
+class _Route(Route):
+    """A route of whole paths: Starlette's also match before a newline at the end."""
+
+    def __init__(self, path: str, endpoint: _Endpoints) -> None:
+        super().__init__(path, endpoint)
+        self.path_regex = re.compile(self.path_regex.pattern.removesuffix("$") + r"\Z")
 
 
 class _Endpoints:
