@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
 from starlette.requests import Request
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.identity.errors import TokenError
@@ -62,9 +61,9 @@ class Api:
 class _Route(Route):
     """A route of whole paths: Starlette's also match before a newline at the end."""
 
-    def __init__(self, path: str, endpoint: _Endpoints) -> None:
-        super().__init__(path, endpoint)
-        self.path_regex = re.compile(self.path_regex.pattern.removesuffix("$") + r"\Z")
+    @override
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return (Match.NONE, {}) if scope["path"].endswith("\n") else super().matches(scope)
 
 
 class _Endpoints:
