@@ -1,4 +1,4 @@
-"""Files in the state folder of this user. Nobody else can read them."""
+"""Files in the state folder of this user, which other users cannot read."""
 
 from __future__ import annotations
 

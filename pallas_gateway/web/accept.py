@@ -1,4 +1,4 @@
-"""What a client accepts: the header `Accept` (RFC 9110, section 12.5.1)."""
+"""Read the header `Accept`, which names the media types that a client accepts (RFC 9110, section 12.5.1)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def weights(request: Request) -> dict[str, float]:
     return found
 
 
-def weight(ranges: dict[str, float], media_type: str) -> float:
+def weight_of(ranges: dict[str, float], media_type: str) -> float:
     """Return the weight of a type: that of the most specific range that matches, 0 without one."""
     patterns = (media_type, f"{media_type.partition('/')[0]}/*", "*/*")
     return next((ranges[one] for one in patterns if one in ranges), 0.0)

@@ -1,4 +1,4 @@
-"""The app of `/api/v1`: the routes of each subject, behind the guards of all."""
+"""The app of `/api/v1`: the routes of all subjects. `web/app.py` puts it behind its guards."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Api:
-    """Base of the subjects: each gives `routes` its paths."""
+    """Base of the subjects, such as threads: each names its `paths`. An app of its own uses `respond` alone."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -34,7 +34,7 @@ class Api:
     @property
     def paths(self) -> Mapping[str, Methods]:
         """The endpoints by path, as `starlette.routing.Route` takes it, and method; `GET` answers `HEAD`, too."""
-        raise NotImplementedError
+        return {}
 
     def routes(self) -> list[Route]:
         """Return a route for each path."""

@@ -1,4 +1,4 @@
-"""What requests of several subjects have in common: JSON bodies, queries, and what a client accepts."""
+"""Read the parts of a request that all subjects share: the JSON body, the query, and the header `Accept`."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def wants_events(request: Request) -> bool:
     """
     if not (ranges := accept.weights(request)):
         return False
-    events, as_json = accept.weight(ranges, _EVENTS), accept.weight(ranges, _JSON)
+    events, as_json = accept.weight_of(ranges, _EVENTS), accept.weight_of(ranges, _JSON)
     if max(events, as_json) <= 0:
         raise ApiError(f"This answers with {_JSON} or {_EVENTS}.", reason="not_acceptable")
     return events > as_json or (events == as_json and _EVENTS in ranges)
