@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pallas_gateway.client.chat.transcript import as_json, from_json
@@ -50,13 +51,13 @@ class ChatFiles:
                     one.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def read(self, thread: str) -> Chat | None:
-        """A conversation; None if there is none of that id."""
+        """A conversation; None if there is none of that id, the name of its file (an id inside does not count)."""
         if self._folder is None:
             return self._memory.get(thread)
         path = self._folder / f"{thread}.json"
         with self._errors(path):
             try:
-                return from_json(path.read_bytes())
+                return replace(from_json(path.read_bytes()), thread=thread)
             except FileNotFoundError:
                 return None
             except ValueError as error:

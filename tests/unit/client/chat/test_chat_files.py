@@ -43,6 +43,23 @@ def test_a_conversation_is_read_as_it_was_written_and_nobody_else_can_read_it(fo
     assert modes == {"state": 0o700, "chats": 0o700, "chat-1.json": 0o600, "chat-1.lock": 0o600}
 
 
+@pytest.mark.parametrize("inside", ["chat-1", "../../out", "{}/out"])
+def test_the_name_of_a_file_is_the_id_of_its_conversation_whatever_id_is_inside(
+    folder: Path, tmp_path: Path, inside: str
+) -> None:
+    content = (folder / "chat-1.json").read_text().replace('"chat-1"', f'"{inside.format(tmp_path)}"')
+    (folder / "chat-1.json").rename(folder / "peers.json")
+    (folder / "peers.json").write_text(content)
+    files = ChatFiles(folder)
+    [thread] = files.threads(PLACE)
+    chat = files.read(thread.id)
+    assert chat == replace(CHAT, thread="peers")
+    with files.locked(thread.id):
+        files.write(replace(chat, turns=chat.turns * 2))
+    assert files.read(thread.id) == replace(chat, turns=chat.turns * 2)
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["peers.json", "peers.lock"]
+
+
 def test_killed_in_the_middle_of_a_write_it_has_what_was_there_before(folder: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", KILLED, folder], check=False)
     assert killed.returncode == -signal.SIGKILL
