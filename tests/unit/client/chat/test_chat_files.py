@@ -1,5 +1,6 @@
 """Conversations in files: private, whole, one writer at a time."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -99,6 +100,26 @@ def test_a_damaged_file_is_named_once_and_the_others_can_be_used(
     assert capsys.readouterr().err == f"{path} {why}\n"
     with pytest.raises(StoreError, match="is damaged"):
         files.read("chat-2")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (os.mkfifo, "it is not a regular file"),
+        (Path.mkdir, "it is not a regular file"),
+        (lambda path: path.symlink_to(path), "Too many levels of symbolic links"),
+    ],
+)
+def test_what_cannot_be_read_is_named_once_and_the_others_can_be_used(
+    folder: Path, capsys: pytest.CaptureFixture[str], make: Callable[[Path], object], why: str
+) -> None:
+    path = folder / "chat-2.json"
+    make(path)
+    files = ChatFiles(folder)
+    for _ in range(2):
+        assert [one.name for one in files.threads(PLACE)] == ["cats"]
+    said = f"{path} cannot be read: {why}. It is left as it is; other threads can be used.\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_folder_that_cannot_be_used_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
