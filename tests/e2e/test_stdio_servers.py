@@ -310,14 +310,6 @@ async def test_a_daemon_of_a_program_does_not_keep_its_pipes_open(tmp_path: Path
             (it.processes.folder / "daemons").unlink()
 
 
-async def test_a_program_that_floods_its_output_is_ended(tmp_path: Path) -> None:
-    async with world(tmp_path) as it:
-        flooded, again = (await it.ask("flood where")).split(" | ")
-        assert "losed" in flooded
-        assert again.isdigit()
-        assert await it.problem() is None
-
-
 async def test_other_tasks_run_between_the_lines_that_a_program_has_printed_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
