@@ -145,8 +145,8 @@ async def test_no_other_spelling_of_a_path_reaches_an_agent(tmp_path: Path) -> N
         await api.make()
         for path, method in itertools.product(OTHER_SPELLINGS, ("GET", "PATCH", "DELETE")):
             headers = {"Authorization": "Bearer everything", "If-Match": "*"}
-            url, body = f"{api.served.base_url}/api/v1/agents{path}", {} if method == "PATCH" else None
-            request = http.build_request(method, url, headers=headers, json=body)
+            url = f"{api.served.base_url}/api/v1/agents{path}"
+            request = http.build_request(method, url, headers=headers, json={} if method == "PATCH" else None)
             request.url = request.url.copy_with(raw_path=f"/api/v1/agents{path}".encode())
             assert (await http.send(request)).status_code in {404, 405}, (method, path)
         assert (await api.document())["version"] == 1

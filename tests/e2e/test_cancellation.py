@@ -227,7 +227,7 @@ async def test_a_session_id_is_handed_out_at_initialize_only_and_any_is_accepted
 # --- many ------------------------------------------------------------------------------------------------------------
 
 
-@crowd(24, 100)
+@crowd(40, 100)
 async def test_calls_cancelled_at_random_moments_leave_nothing_behind(size: int, tmp_path: Path) -> None:
     chance = random.Random(20260728)  # noqa: S311  the same moments in every run
     busy = asyncio.Semaphore(10)
@@ -265,7 +265,7 @@ async def test_calls_cancelled_at_random_moments_leave_nothing_behind(size: int,
             for outcome in ("ok", "error")
         }
         assert sum(outcomes.values()) >= 0.85 * size  # the earliest leave before their call has begun
-        assert outcomes["error"] >= size // 4  # how many are still at it when they leave depends on the machine
+        assert outcomes["error"] >= 10  # how many are still at it when they leave depends on the machine
 
 
 async def until_told(call: RawCall, count: int) -> None:
