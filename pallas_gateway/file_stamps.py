@@ -68,9 +68,11 @@ def python_files(folder: Path | None) -> Iterator[Path]:
             continue
         seen.add(identity)
         for one in entries:
+            if _is_of_libraries(one.name):
+                continue
             if one.name.endswith(".py"):
                 yield Path(one.path)
-            elif not _is_of_libraries(one.name) and not one.is_file(follow_symlinks=False):
+            elif not one.is_file(follow_symlinks=False):
                 pending.append(Path(one.path))
 
 

@@ -8,7 +8,6 @@ import fcntl
 import os
 import select
 import socket
-import stat
 from contextlib import ExitStack, suppress
 from functools import partial
 from threading import Thread
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pallas_gateway import daemon_threads
 from pallas_gateway.audit.chain import BEGIN, Head
-from pallas_gateway.audit.tail import UnusableFileError, head_before, tail_of
+from pallas_gateway.audit.tail import UnusableFileError, head_before, open_file, tail_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,14 +124,7 @@ class FileSink:
                 status = None
             if status is not None and (status.st_dev, status.st_ino) == self._id:
                 return
-        # Not blocking, because a pipe without a reader would block; no links, which could lead to files of others.
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-        try:
-            descriptor = os.open(self._path, flags, 0o600)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise OSError(errno.ELOOP, "the file is a symbolic link") from error
-            raise
+        descriptor = open_file(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             self._begin(descriptor)
         except BaseException:
@@ -172,8 +164,6 @@ class FileSink:
     def _begin(self, descriptor: int) -> None:
         """Lock a file, and find the head of its chain at the first time."""
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe takes lines that no process reads
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

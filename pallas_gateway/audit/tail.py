@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +28,24 @@ class Tail(NamedTuple):
     is_torn: bool
 
 
+def open_file(path: Path, flags: int) -> int:
+    """Open a regular file: no pipe, at which this could block, and no link, which could lead to files of others.
+
+    Raises:
+        OSError: it cannot be opened, or is something else.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "the file is a symbolic link") from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file")  # a pipe takes lines that no process reads
+    return descriptor
+
+
 def tail_of(descriptor: int) -> Tail:
     """Return the end of an open file.
 
@@ -45,8 +65,8 @@ def tail_of(descriptor: int) -> Tail:
 
 
 def tail_of_file(path: Path) -> Tail:
-    """Return the end of a file, which is no link; see `tail_of`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    """Return the end of a file; see `open_file` and `tail_of`."""
+    descriptor = open_file(path, os.O_RDONLY)
     try:
         return tail_of(descriptor)
     finally:

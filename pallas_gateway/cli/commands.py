@@ -17,6 +17,7 @@ from pallas_gateway.cli.check import check
 from pallas_gateway.cli.database import database
 from pallas_gateway.cli.export import export
 from pallas_gateway.cli.init import init
+from pallas_gateway.cli.routes import routes
 from pallas_gateway.cli.schema import schema
 from pallas_gateway.cli.serve import serve
 from pallas_gateway.cli.token import token
@@ -41,7 +42,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (init, serve, check, health, call, chat, connect, usage, login, logout, schema, export, apply):
+for command in (init, serve, check, health, call, chat, connect, usage, login, logout, schema, routes, export, apply):
     app.command()(command)
 app.add_typer(token, name="token")
 app.add_typer(audit, name="audit")

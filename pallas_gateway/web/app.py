@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -19,12 +18,13 @@ from pallas_gateway.web.bodies import AnswerAfterBody
 from pallas_gateway.web.forwarded import TrustedProxies
 from pallas_gateway.web.host_check import HostCheck, cross_origin
 from pallas_gateway.web.open_endpoints import open_endpoints
+from pallas_gateway.web.page_headers import NotStored
 from pallas_gateway.web.switched_off import API, reason_for, switched_off
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.mcp_server.mcp_servers import McpServers
@@ -70,7 +70,7 @@ class _Table:
         self._has_agents = routes.agent is not None or routes.agents_by_path
         self._agents = HostCheck(self._serve_agent, gateway.configuration)
         self._is_main = _is_main(gateway, routes)
-        self._api = _guarded(gateway, create_api(gateway)) if self._is_main else None
+        self._api = create_api(gateway) if self._is_main else None
         self._sign_in = _sign_in(gateway) if self._is_main else None
         self._all_agents = HostCheck(self._serve_all, gateway.configuration)
         self._open = open_endpoints(gateway, routes)
@@ -153,7 +153,7 @@ def _openai_api(gateway: Gateway, routes: PortRoutes) -> ASGIApp | None:
         return None
     from pallas_gateway.web.openai.api import OpenAiApi  # noqa: PLC0415  imported only when enabled
 
-    return _not_stored(OpenAiApi(gateway))
+    return NotStored(OpenAiApi(gateway))
 
 
 def _console(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGIApp | None]:
@@ -164,7 +164,7 @@ def _console(gateway: Gateway, routes: PortRoutes) -> tuple[ASGIApp | None, ASGI
     from pallas_gateway.web.console.files import console  # noqa: PLC0415
 
     details = HostCheck(partial(_answer, gateway, partial(api.respond, gateway)), gateway.configuration)
-    runs = _guarded(gateway, tool_runs.ToolRunsApi(gateway))
+    runs = NotStored(HostCheck(tool_runs.ToolRunsApi(gateway), gateway.configuration, body_of=error_body))
 
     async def endpoints(scope: Scope, receive: Receive, send: Send) -> None:
         await (runs if tool_runs.is_path(scope["path"]) else details)(scope, receive, send)
@@ -176,25 +176,6 @@ def _sign_in(gateway: Gateway) -> ASGIApp | None:
     if not gateway.configuration.serves_console and not gateway.configuration.signs_in:
         return None
     return HostCheck(partial(_answer, gateway, partial(sign_in.respond, gateway)), gateway.configuration)
-
-
-def _guarded(gateway: Gateway, api: ASGIApp) -> ASGIApp:
-    """Return an API below `/api/v1` behind its guards."""
-    return _not_stored(HostCheck(api, gateway.configuration, body_of=error_body))
-
-
-def _not_stored(app: ASGIApp) -> ASGIApp:
-    """Forbid caches to store the responses of an app, which hold conversations of one caller."""
-
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        async def stamp(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).setdefault("Cache-Control", "no-store")
-            await send(message)
-
-        await app(scope, receive, stamp)
-
-    return answer
 
 
 async def _answer(gateway: Gateway, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:

@@ -79,7 +79,8 @@ class AnswerAfterBody:
         finally:
             await tasks.cancel_all()
         if body.is_late and not has_begun:
-            refusal = JSONResponse({"error": "The body of the request did not arrive in time."}, status_code=408)
+            why = {"error": "request_timeout", "error_description": "The body of the request did not arrive in time."}
+            refusal = JSONResponse(why, status_code=408, headers={"Cache-Control": "no-store"})
             await refusal(scope, receive, send)
 
 

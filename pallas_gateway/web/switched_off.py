@@ -10,6 +10,9 @@ from pallas_gateway.web import agent_routes, openai, refusals
 from pallas_gateway.web.access import caller_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.config.loading.configuration import Configuration
@@ -35,7 +38,7 @@ def reason_for(configuration: Configuration, path: str) -> str | None:
     return None
 
 
-def switched_off(gateway: Gateway, why: str) -> ASGIApp:
+def switched_off(gateway: Gateway, why: str, respond: Callable[[Scope, str], Response] = refusals.not_found) -> ASGIApp:
     """Return the app of a disabled path: 404 with `why`, to callers that may view an agent."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -47,6 +50,6 @@ def switched_off(gateway: Gateway, why: str) -> ASGIApp:
             refusals.record(gateway, scope, "invalid_token", str(error))
         except VerificationUnavailableError:
             pass
-        await refusals.not_found(scope, why if may_know else refusals.NOTHING_HERE)(scope, receive, send)
+        await respond(scope, why if may_know else refusals.NOTHING_HERE)(scope, receive, send)
 
     return app

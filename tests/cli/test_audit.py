@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,17 @@ def test_a_line_that_a_crash_cut_is_a_note_of_both_commands(run: Command, log: P
     ran = run("audit", "verify", str(log))
     assert ran.code == 0
     assert f"note: {log}:11: was cut by a crash" in ran.err
+
+
+@pytest.mark.parametrize("why", ["the file is a symbolic link", "it is not a regular file"])
+def test_what_is_no_file_of_its_own_has_no_head(run: Command, log: Path, why: str) -> None:
+    log.rename(log.with_name("other"))
+    if "link" in why:
+        log.symlink_to("other")
+    else:
+        os.mkfifo(log)
+    ran = run("audit", "head")
+    assert (ran.code, ran.out, ran.err) == (1, "", f"{log}: {why}\n")
 
 
 def test_many_faults_are_counted(run: Command, log: Path) -> None:

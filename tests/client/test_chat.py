@@ -89,6 +89,17 @@ def test_threads_of_0_1_0_go_on_and_another_file_is_named(run: Command, data: Pa
     assert len(list(data.glob("*.json"))) == 4
 
 
+def test_a_database_that_does_not_exist_is_named_and_not_made(
+    asking: Command, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = f"mine.sqlite3 does not exist; threads are kept in {data}.\n"
+    assert asking("chat", "echo", "-m", "hi", "--db", "mine.sqlite3").err == said
+    monkeypatch.setenv("PALLAS_CHAT_DB", "mine.sqlite3")
+    assert asking("chat", "echo", "-m", "hi").err == said
+    assert len(list(data.glob("*.json"))) == 2
+    assert not Path("mine.sqlite3").exists()
+
+
 def test_a_folder_that_cannot_be_made_is_an_error(asking: Command, data: Path) -> None:
     data.parent.parent.write_text("a file")
     ran = asking("chat", "echo", "-m", "hi")

@@ -167,6 +167,15 @@ async def test_all_problems_are_told_at_once_with_the_paths_that_the_client_has_
     assert present["version"] == 1
 
 
+async def test_problems_repeat_no_token(tmp_path: Path) -> None:
+    token = f"pgw_{'aB3' * 14}x"
+    wrong = {"name": "poet", "instruction": "-", "model": token, "servers": [token], "tools": [token], token: 1}
+    async with agents_api(tmp_path) as api:
+        refused = await api.ask("POST", json=wrong)
+    assert len(problems_of(refused)) == 4
+    assert token not in refused.text
+
+
 async def test_a_body_that_is_no_definition_is_refused(tmp_path: Path) -> None:
     requests: list[tuple[bytes, dict[str, str], tuple[int, str]]] = [
         (b"{", {}, (400, "bad_input")),

@@ -85,6 +85,7 @@ async def test_each_route_of_the_document_refuses_callers_without_a_token_and_wi
         await api.make(wait=True)
         thread = (await api.ask("POST", "/poet/chat", json={"message": "hello"})).raise_for_status().json()["threadId"]
         paths = (await api.http.get("/openapi.json")).json()["paths"]
+        del paths["/api/v1/openapi.json"]  # is public
         places = {"{name}": "poet", "{version}": "1", "{id}": thread, "{call}": "0" * 16, "{turn}": "1"}
         found: dict[str, list[int]] = {}
         for path, operations in paths.items():

@@ -44,7 +44,8 @@ async def error_at(url: str, **headers: str) -> str:
     async with httpx.AsyncClient(trust_env=False) as http:
         answer = await http.get(url, headers=headers)
     assert answer.status_code == 404
-    return str(answer.json()["error"])
+    body = answer.json()
+    return str(body.get("error_description", body["error"]))
 
 
 async def test_a_route_that_is_off_names_the_setting_that_enables_it(tmp_path: Path) -> None:

@@ -394,7 +394,7 @@ async def test_a_turn_ends_when_its_answer_exists_though_its_client_does_not_rea
 
 def request_of(agent: str, body: dict[str, Any]) -> tuple[Scope, Receive]:
     """A chat that asks for events, of a client that stays."""
-    headers = [(b"accept", b"text/event-stream"), (b"content-type", b"application/json")]
+    headers = [(b"host", b"localhost"), (b"accept", b"text/event-stream"), (b"content-type", b"application/json")]
     path = f"/api/v1/agents/{agent}/chat"
     scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers}
     messages: list[Message] = [{"type": "http.request", "body": json.dumps(body).encode()}]
@@ -770,8 +770,15 @@ async def test_pages_of_allowed_origins_may_use_it_and_foreign_hosts_may_not(tmp
 
 async def test_it_is_off_unless_it_is_configured(tmp_path: Path) -> None:
     async with serving(tmp_path, database=None) as api:
-        found = [await api.get("/agents"), await api.get("/openapi.json"), await api.chat("hi")]
+        found = [await api.get("/agents"), await api.get("/threads"), await api.chat("hi")]
+        document = (await api.get("/openapi.json")).json()
     assert [one.status_code for one in found] == [404, 404, 404]
+    assert document["paths"].keys() == {
+        "/api/v1/openapi.json",
+        "/api/v1/calls",
+        "/api/v1/calls/{call}",
+        "/api/v1/usage",
+    }
 
 
 async def test_without_its_database_the_routes_and_strict_readiness_say_so_and_agents_are_listed(

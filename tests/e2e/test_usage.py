@@ -256,7 +256,7 @@ async def test_anonymous_callers_share_addresses_so_they_see_nothing_with_auth(
 
 async def test_a_request_that_asks_for_something_else_is_refused(tmp_path: Path) -> None:
     requests = [
-        ("?by=account", "GET", 400, "'by' must be one of caller, agent."),
+        ("?by=account", "GET", 400, "'by' must be 'caller' or 'agent'."),
         ("?by=agent&by=caller", "GET", 400, "Parameter 'by' is given twice"),
         ("?owner=key%3Aben", "GET", 400, "Unknown parameter 'owner'"),
         ("?%1b%5b31m=1", "GET", 400, "Unknown parameter"),

@@ -192,9 +192,19 @@ def named(*paths: str) -> list[str]:
     return sorted(str(path.relative_to(Path.cwd())) for path in python_files(None))
 
 
-def test_python_files_of_libraries_are_not_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hidden_files_and_those_of_libraries_are_not_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    libraries = ("site-packages/a.py", ".venv/a.py", "env/pyvenv.cfg", "env/lib/a.py", "node_modules/a.py")
+    Path(".#one.py").symlink_to("nobody@nowhere.1")  # Emacs has one while it edits a file
+    libraries = (
+        ".hidden.py",
+        "site-packages/a.py",
+        ".venv/a.py",
+        "env/pyvenv.cfg",
+        "env/lib/a.py",
+        "node_modules/a.py",
+    )
     assert named("top.py", "agents/deep/down/one.py", "prompt.md", *libraries) == ["agents/deep/down/one.py", "top.py"]
 
 

@@ -6,8 +6,10 @@ was killed.
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pallas_gateway.client.chat.transcript import as_json, from_json
@@ -50,18 +52,21 @@ class ChatFiles:
                     one.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def read(self, thread: str) -> Chat | None:
-        """A conversation; None if there is none of that id."""
+        """A conversation; None if there is none of that id, the name of its file (an id inside does not count)."""
         if self._folder is None:
             return self._memory.get(thread)
         path = self._folder / f"{thread}.json"
-        with self._errors(path):
-            try:
-                return from_json(path.read_bytes())
-            except FileNotFoundError:
-                return None
-            except ValueError as error:
-                why = "is damaged, or was written by a newer pallas-gateway. It is left as it is"
-                raise StoreError(f"{path} {why}; other threads can be used.") from error
+        try:
+            if path.exists() and not path.is_file():
+                raise OSError(errno.EINVAL, "it is not a regular file")  # to open a pipe would wait for a writer
+            return replace(from_json(path.read_bytes()), thread=thread)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            why = "is damaged, or was written by a newer pallas-gateway"
+            if isinstance(error, OSError):
+                why = f"cannot be read: {error.strerror}"
+            raise StoreError(f"{path} {why}. It is left as it is; other threads can be used.") from error
 
     def threads(self, place: tuple[str, str]) -> list[ChatThread]:
         """The threads with an agent, by their last turn, newest first; reports each damaged file once."""

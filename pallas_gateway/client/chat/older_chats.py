@@ -39,15 +39,15 @@ _THREAD = """SELECT json_object('gateway', gateway, 'agent', agent, 'thread', co
 """A thread in the form of `from_json`. One without a name is named by its number, `#3`."""
 
 
-def import_older(path: Path, files: ChatFiles) -> None:
-    """Copy each thread of the database that has no file yet.
+def import_older(path: Path, files: ChatFiles) -> bool:
+    """Copy each thread of the database that has no file yet; return False if there is no database.
 
     Raises:
         StoreError: the database cannot be read or has another schema, or a file cannot be written.
     """
     try:
         if not path.exists():
-            return
+            return False
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro", uri=True)) as database:
             schema = "SELECT application_id, user_version FROM pragma_application_id, pragma_user_version"
             if database.execute(schema).fetchone() != _SCHEMA:
@@ -56,5 +56,6 @@ def import_older(path: Path, files: ChatFiles) -> None:
                 if not files.has(thread):
                     [(document,)] = database.execute(_THREAD, {"id": id_, "why": NO_ANSWER})
                     files.add(from_json(document))
+            return True
     except (sqlite3.Error, OSError, ValueError) as error:
         raise StoreError(f"The threads of `chat` of 0.1.0 cannot be read from {path}: {error}.") from error

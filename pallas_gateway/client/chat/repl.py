@@ -59,7 +59,9 @@ async def run(options: ChatOptions) -> None:
         state = state_folder(os.environ, Path.home())
         files, inputs = ChatFiles(state / "chats"), state / "chat-inputs"
         try:
-            import_older(Path(options.db) if options.db else older_path(os.environ, Path.home()), files)
+            older = Path(options.db) if options.db else older_path(os.environ, Path.home())
+            if not import_older(older, files) and options.db:
+                problem(f"{older} does not exist; threads are kept in {state / 'chats'}.")
         except StoreError as error:
             problem(str(error))
     conversation = await start_conversation(options, files)

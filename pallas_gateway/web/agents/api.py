@@ -34,13 +34,15 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.grants import CREATE_AGENTS, DELETE_AGENTS, EDIT_AGENTS
 from pallas_gateway.ledger.protocol import Decision
-from pallas_gateway.telemetry.redaction import quoted
+from pallas_gateway.telemetry.redaction import cleaned, quoted
 from pallas_gateway.web import access, refusals
-from pallas_gateway.web.agents import PREFIX, answers, conditions, may_use, requests
+from pallas_gateway.web.agents import PREFIX, answers, conditions, may_use, models, requests
 from pallas_gateway.web.agents.rights import Asked, Gate
 from pallas_gateway.web.api import requests as api_requests
 from pallas_gateway.web.api.base import Api
 from pallas_gateway.web.api.errors import ApiError, response_to
+from pallas_gateway.web.api.models import Model, parsed
+from pallas_gateway.web.api.operations import operation
 from pallas_gateway.web.api.requests import owner_of
 
 if TYPE_CHECKING:
@@ -55,8 +57,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.web.agents.answers import Json
-    from pallas_gateway.web.agents.requests import Options
-    from pallas_gateway.web.api.base import Methods
+    from pallas_gateway.web.agents.models import Options
 
 
 LONGEST_WAIT_SECONDS = 30.0
@@ -93,31 +94,22 @@ class AgentsApi(Api):
         self._definitions = services.definitions
         self._drop_threads = services.drop_threads
 
-    @property
-    @override
-    def paths(self) -> Mapping[str, Methods]:
-        of_one: Methods = {"GET": self._get, "PUT": self._put, "PATCH": self._patch, "DELETE": self._delete}
-        return {
-            PREFIX: {"GET": self._list, "POST": self._post},
-            f"{PREFIX}_may_use": {"GET": self._may_use},
-            f"{PREFIX}/{{name}}": of_one,
-            f"{PREFIX}/{{name}}/versions": {"GET": self._versions},
-            f"{PREFIX}/{{name}}/versions/{{number}}": {"GET": self._version},
-            f"{PREFIX}/{{name}}/versions/{{number}}/restore": {"POST": self._restore},
-        }
-
     @override
     def failed(self, error: GatewayError) -> Response:
         about: dict[str, Any] = {}
         if isinstance(error, InvalidDefinitionError):
-            about["problems"] = [{"path": one.path, "message": one.message} for one in error.problems]
-            about["error_description"] = f"The definition has {len(error.problems)} problem(s): {error}"
+            places = [{"path": cleaned(one.path), "message": cleaned(one.message)} for one in error.problems]
+            said = f"The definition has {len(places)} problem(s): {cleaned(str(error))}"
+            about |= {"problems": places, "error_description": said}
         if isinstance(error, InUseError):
             about["users"] = error.users
         return response_to(error, about=about)
 
+    @operation(
+        "GET", PREFIX, "listAgents", "The agents that the caller may see, of files and of the database.",
+        requires="`view` of the agents", answer=models.Agents, says="All of them.",
+    )  # fmt: skip
     async def _list(self, request: Request) -> Response:
-        api_requests.no_parameters(request)
         caller = await access.caller_of(self._gateway, request.scope)
         shown, is_complete = await self._shown_to(caller)
         if not shown and not caller.authenticated and self._gateway.authenticator is not None:
@@ -141,34 +133,60 @@ class AgentsApi(Api):
         visible = [one for one in stored if Asked.of(one.name, caller, one).may(Action.VIEW)]
         return shown + [answers.of_database(one, *self._hosted(one)) for one in visible], True
 
+    @operation(
+        "GET", f"{PREFIX}_may_use", "readAgentsMayUse",
+        "What definitions may use, for callers that may create agents or edit one.",
+        requires="`create:agents`, or `edit:agents` of an agent", answer=models.AgentsMayUse,
+        says="What the operator has released, with what is known of it.",
+    )  # fmt: skip
     async def _may_use(self, request: Request) -> Response:
-        api_requests.no_parameters(request)
         caller = await access.caller_of(self._gateway, request.scope)
         if not may_use.concerns(caller):
             Gate(self._gateway, request).require(Action.CREATE, caller, None)
         self._refuse_unmanaged()
         return JSONResponse(may_use.document(self._gateway, caller))
 
+    @operation(
+        "GET", f"{PREFIX}/{{name}}", "getAgent",
+        "One agent with its definition, and the schema of the parameters that its callers may set.",
+        requires="`view` of the agent; for `instruction` its owner, or `view:instructions`", answer=models.WholeAgent,
+        says="The agent. Its ETag is that of the definition, for `If-Match` of changes.", headers=("ETag",),
+    )  # fmt: skip
     async def _get(self, request: Request, name: str) -> Response:
-        api_requests.no_parameters(request)
         asked = await self._seen(request, name)
         document, etag = await self._document_of_file(asked) if asked.stored is None else self._document(asked)
         # Never 304: the ETag is that of the definition, for `If-Match`; the state changes without it.
         return JSONResponse(document, headers={"ETag": etag, "Vary": "Authorization"})
 
+    @operation(
+        "GET", f"{PREFIX}/{{name}}/versions", "listAgentVersions",
+        "The versions of an agent of the database, the newest first.", requires="`view` of the agent",
+        answer=models.AgentVersions, says="All of them.",
+    )  # fmt: skip
     async def _versions(self, request: Request, name: str) -> Response:
-        api_requests.no_parameters(request)
         asked = await self._seen_in_database(request, name)
         return JSONResponse(answers.versions(await self._definitions.versions(asked.name)))
 
+    @operation(
+        "GET", f"{PREFIX}/{{name}}/versions/{{version}}", "getAgentVersion",
+        "One version of an agent of the database.",
+        requires="`view` of the agent; for `instruction` its owner, or `view:instructions`",
+        answer=models.AgentVersion, says="The version.",
+    )  # fmt: skip
     async def _version(self, request: Request, name: str, number: str) -> Response:
-        api_requests.no_parameters(request)
         asked = await self._seen_in_database(request, name)
         found = await self._definitions.version(name, requests.version(number, name))
         return JSONResponse(answers.whole_version(found, shows_instruction=asked.may(Action.READ_INSTRUCTION)))
 
-    async def _post(self, request: Request) -> Response:
-        options = requests.options(request)
+    @operation(
+        "POST", PREFIX, "createAgent",
+        "Make an agent in the database, or copy a declared one (`copyOf`) with changes.", requires="`create:agents`",
+        query=models.Options, body=models.NewAgent, answer=models.WholeAgent, status=HTTPStatus.CREATED,
+        says="The new agent.",
+        dry_run_says="With `dry_run`, the agent as it would be.",
+        headers=("ETag", "Location"), errors=(409, 422),
+    )  # fmt: skip
+    async def _post(self, request: Request, options: Options) -> Response:
         caller = await access.caller_of(self._gateway, request.scope)
         Gate(self._gateway, request).require(Action.CREATE, caller, None)
         self._refuse_unmanaged()
@@ -185,17 +203,31 @@ class AgentsApi(Api):
             stored = await create(editor, dry_run=options.dry_run)
         return await self._changed(caller, stored, "create_agent", options)
 
-    async def _put(self, request: Request, name: str) -> Response:
-        return await self._change(request, name, self._definitions.replace)
+    @operation(
+        "PUT", f"{PREFIX}/{{name}}", "replaceAgent",
+        "Give an agent another definition, as a new version. Keys that are left out get their defaults.",
+        requires="the owner, or `edit:agents` of the agent", query=models.Options, body=models.ChangedAgent,
+        conditional=True, answer=models.WholeAgent, says="The agent as stored; with `dry_run` without an ETag.",
+        headers=("ETag",), errors=(409, 412, 422, 428),
+    )  # fmt: skip
+    async def _put(self, request: Request, name: str, options: Options) -> Response:
+        return await self._change(request, name, options, self._definitions.replace)
 
-    async def _patch(self, request: Request, name: str) -> Response:
-        return await self._change(request, name, self._definitions.patch, MERGE_PATCH)
+    @operation(
+        "PATCH", f"{PREFIX}/{{name}}", "patchAgent",
+        "Change keys of an agent's definition (RFC 7396), as a new version; null removes a key.",
+        requires="the owner, or `edit:agents` of the agent", query=models.Options, body=Any, patches=True,
+        conditional=True, answer=models.WholeAgent, says="The agent as stored; with `dry_run` without an ETag.",
+        headers=("ETag",), errors=(409, 412, 422, 428),
+    )  # fmt: skip
+    async def _patch(self, request: Request, name: str, options: Options) -> Response:
+        return await self._change(request, name, options, self._definitions.patch, MERGE_PATCH)
 
     async def _change(
-        self, request: Request, name: str, change: Callable[..., Awaitable[StoredAgent]], *types: str
+        self, request: Request, name: str, options: Options, change: Callable[..., Awaitable[StoredAgent]], *types: str
     ) -> Response:
         """Make a new version by a method of `Definitions`; `types` are those of a patch besides JSON."""
-        options, asked = requests.options(request), await self._to_change(request, name, Action.EDIT)
+        asked = await self._to_change(request, name, Action.EDIT)
         expected, body = self._expected(request, asked), await self._body(request, *types)
         with self._noting_refusals(asked.caller, "change_agent", name, options):
             requests.take_name(body, name)
@@ -212,25 +244,38 @@ class AgentsApi(Api):
         given = {"new_owner": owner.principal} if owner is not None else {}
         return await self._changed(asked.caller, stored, "change_agent", options, given)
 
-    async def _restore(self, request: Request, name: str, number: str) -> Response:
-        options, asked = requests.options(request), await self._to_change(request, name, Action.EDIT)
+    @operation(
+        "POST", f"{PREFIX}/{{name}}/versions/{{version}}/restore", "restoreAgentVersion",
+        "Make a new version with the definition of an earlier one.",
+        requires="the owner, or `edit:agents` of the agent", query=models.Options, conditional=True,
+        answer=models.WholeAgent, says="The agent as stored; with `dry_run` without an ETag.", headers=("ETag",),
+        errors=(409, 412, 422, 428),
+    )  # fmt: skip
+    async def _restore(self, request: Request, name: str, number: str, options: Options) -> Response:
+        asked = await self._to_change(request, name, Action.EDIT)
         expected, wanted = self._expected(request, asked), requests.version(number, name)
-        requests.refuse_content(await self._body(request))
+        parsed(Model, await self._body(request))
         with self._noting_refusals(asked.caller, "restore_agent", name, options):
             editor = self._editor(asked.caller, await self._rights_of(asked.caller), Action.EDIT)
             stored = await self._definitions.restore(name, wanted, editor, expected=expected, dry_run=options.dry_run)
         return await self._changed(asked.caller, stored, "restore_agent", options)
 
-    async def _delete(self, request: Request, name: str) -> Response:
-        options = requests.options(request, "threads")
+    @operation(
+        "DELETE", f"{PREFIX}/{{name}}", "deleteAgent",
+        "Delete an agent, unless another one has it as its sub-agent. Its threads stay with their owners.",
+        requires="the owner, or `delete:agents` of the agent", query=models.DeleteOptions, conditional=True,
+        status=HTTPStatus.NO_CONTENT, says="It is not there any more.", errors=(409, 412, 428),
+    )  # fmt: skip
+    async def _delete(self, request: Request, name: str, options: models.DeleteOptions) -> Response:
+        deletes_threads = options.threads == "delete"
         asked = await self._to_change(request, name, Action.DELETE)
-        actions = (Action.DELETE, *([Action.DELETE_THREADS] if options.deletes_threads else []))
+        actions = (Action.DELETE, *([Action.DELETE_THREADS] if deletes_threads else []))
         Gate(self._gateway, request).require(actions[-1], asked.caller, name)
         expected = self._expected(request, asked)
         with self._noting_refusals(asked.caller, "delete_agent", name, options):
             rights = await self._rights_of(asked.caller)
             editor = self._editor(asked.caller, rights, *actions)
-            threads, dry_run = options.deletes_threads, options.dry_run
+            threads, dry_run = deletes_threads, options.dry_run
             try:
                 stored = await self._definitions.remove(
                     name, editor, expected=expected, drops_threads=threads, dry_run=dry_run
@@ -378,8 +423,7 @@ class AgentsApi(Api):
         return Editor(owner=caller.owner or "", name=caller.name, may_run=rights.may_run, permit=permit)
 
     async def _body(self, request: Request, *types: str) -> Json:
-        largest = min(requests.LARGEST_BODY, self._gateway.configuration.deployment.gateway.max_body_bytes)
-        return api_requests.json_object(await api_requests.read(request, largest, *types))
+        return api_requests.json_object(await self.read(request, *types, most=requests.LARGEST_BODY))
 
     async def _changed(
         self, caller: Caller, stored: StoredAgent, action: str, options: Options, about: Mapping[str, str] = _NO_FACTS

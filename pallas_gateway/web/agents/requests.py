@@ -1,9 +1,8 @@
-"""A request's query and body as validated values. The definition itself is read by `pallas_gateway.definitions`."""
+"""The parts of a change that are not in the definition, which `pallas_gateway.definitions` reads."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.definitions.errors import InvalidDefinitionError
@@ -12,12 +11,9 @@ from pallas_gateway.definitions.service import Owner
 from pallas_gateway.identity.caller import ANONYMOUS_NAME, owner_of_token
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web.api.errors import ApiError
-from pallas_gateway.web.api.requests import bad, parameters, refuse_unknown
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
-
-    from starlette.requests import Request
 
     from pallas_gateway.definitions.records import StoredAgent
     from pallas_gateway.identity.caller import Caller
@@ -28,38 +24,9 @@ ONLY_SHOWN = frozenset({
     "state", "reason", "source", "version", "runningVersion", "createdAt", "updatedAt", "paramsSchema",
 })  # fmt: skip
 """Keys that only answers have: ignored in a whole definition, so that an answer can be sent back."""
-_VALUES = {"dry_run": ("true", "false"), "wait": ("true", "false"), "threads": ("keep", "delete")}
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 _KEY_OWNER = re.compile(r"key:(?P<name>[A-Za-z0-9][A-Za-z0-9_.@-]*)")
 _LONGEST_PART = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The query of a change.
-
-    Attributes:
-        dry_run: check only.
-        wait: answer when this process uses the change.
-        deletes_threads: delete the threads with the agent.
-    """
-
-    dry_run: bool = False
-    wait: bool = False
-    deletes_threads: bool = False
-
-
-def options(request: Request, *more: str) -> Options:
-    """Return the options of a change; `more` are those besides `dry_run` and `wait`.
-
-    Raises:
-        CallRefusedError: `bad_input`: one is unknown, given twice, or has another value.
-    """
-    given = parameters(request, "dry_run", "wait", *more)
-    for name, value in given.items():
-        if value not in _VALUES[name]:
-            raise bad(f"'{name}' must be {' or '.join(_VALUES[name])}.")
-    return Options(given.get("dry_run") == "true", given.get("wait") == "true", given.get("threads") == "delete")
 
 
 def version(text: str, agent: str) -> int:
@@ -117,15 +84,6 @@ def refuse_unknown_key(owner: Owner, keys: Collection[str]) -> None:
     match = _KEY_OWNER.fullmatch(owner.owner)
     if match and match["name"] not in keys:
         raise InvalidDefinitionError([Place("owner", f"no key '{match['name']}' in gateway.auth.tokens")])
-
-
-def refuse_content(body: dict[str, Any]) -> None:
-    """Refuse the body of a request that has none; an empty object is accepted.
-
-    Raises:
-        CallRefusedError: `bad_input`.
-    """
-    refuse_unknown(body, ())
 
 
 def _owner(given: object) -> Owner | None:

@@ -1,41 +1,83 @@
-"""The app of `/api/v1`: the routes of all subjects. `web/app.py` puts it behind its guards."""
+"""The app of `/api/v1`: the operations of all subjects behind their guards, and the document that describes them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from starlette.middleware import Middleware
+from starlette.responses import JSONResponse
 from starlette.routing import Router
 
-from pallas_gateway.web.api.errors import ApiError, response_to
+from pallas_gateway.identity.errors import TokenError
+from pallas_gateway.identity.grants import NOTHING
+from pallas_gateway.web import access
+from pallas_gateway.web.api.base import Api
+from pallas_gateway.web.api.errors import ApiError, error_body, response_to
+from pallas_gateway.web.api.operations import operation, operations_of
 from pallas_gateway.web.calls.api import CallsApi
 from pallas_gateway.web.calls.usage import UsageApi
+from pallas_gateway.web.host_check import HostCheck
+from pallas_gateway.web.page_headers import NotStored
 from pallas_gateway.web.refusals import NOTHING_HERE
 from pallas_gateway.web.switched_off import reason_for, switched_off
 
 if TYPE_CHECKING:
-    from starlette.routing import Route
+    from starlette.requests import Request
+    from starlette.responses import Response
     from starlette.types import Receive, Scope, Send
 
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.web.api.operations import Operation
 
 
-def routes(gateway: Gateway) -> list[Route]:
-    """Return the routes that a gateway has; those of threads and of agents require a database."""
-    found = [*CallsApi(gateway).routes(), *UsageApi(gateway).routes()]
-    if gateway.stored is not None:
-        from pallas_gateway.web.agents.api import AgentsApi  # noqa: PLC0415  imported only when enabled
-        from pallas_gateway.web.threads.api import ThreadsApi  # noqa: PLC0415
+class DocumentApi(Api):
+    """The route of the document."""
 
-        found += [*AgentsApi(gateway, gateway.stored).routes(), *ThreadsApi(gateway, gateway.stored.threads).routes()]
-    return found
+    @operation(
+        "GET", "/api/v1/openapi.json", "readDocument",
+        "This document: what is switched on, with the parameters of the agents that the caller may see.", answer=Any,
+    )  # fmt: skip
+    async def _document(self, request: Request) -> Response:
+        from pallas_gateway.web.api import openapi  # noqa: PLC0415  imported for the first request only
+
+        try:
+            viewer = (await access.caller_of(self._gateway, request.scope)).grants
+        except TokenError:
+            viewer = NOTHING  # the document is public; without grants it names no agent's parameters
+        shown, agents = operations(has_database=self._gateway.stored is not None), viewer.viewed(self._gateway.agents)
+        return JSONResponse(openapi.document(shown, [*agents.values()]))
+
+
+def operations(*, has_database: bool = True) -> list[Operation]:
+    """Return the operations of a gateway; those of agents and threads require a database."""
+    return [one for api in (*_PLAIN, *(_stored() if has_database else ())) for one in operations_of(api)]
 
 
 def create_api(gateway: Gateway) -> Router:
     """Return the app; other paths are 404, with the setting that they require."""
+    subjects = [api(gateway) for api in _PLAIN]
+    if gateway.stored is not None:
+        agents, threads = _stored()
+        subjects += [agents(gateway, gateway.stored), threads(gateway, gateway.stored.threads)]
+    host_check = Middleware(HostCheck, configuration=gateway.configuration, body_of=error_body)
 
-    async def nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
-        why = reason_for(gateway.configuration, scope["path"])
-        here = ApiError(NOTHING_HERE, reason="not_found")
-        await (switched_off(gateway, why) if why is not None else response_to(here))(scope, receive, send)
+    async def absent(scope: Scope, receive: Receive, send: Send) -> None:
+        why = reason_for(gateway.configuration, scope["path"]) or NOTHING_HERE
+        await switched_off(gateway, why, _not_found)(scope, receive, send)
 
-    return Router(routes(gateway), redirect_slashes=False, default=nothing_here)
+    routes = [route for one in subjects for route in one.routes()]
+    return Router(routes, redirect_slashes=False, default=absent, middleware=[Middleware(NotStored), host_check])
+
+
+_PLAIN: tuple[type[Api], ...] = (DocumentApi, CallsApi, UsageApi)
+
+
+def _not_found(_: Scope, why: str) -> Response:
+    return response_to(ApiError(why, reason="not_found"))
+
+
+def _stored() -> tuple[Any, Any]:
+    from pallas_gateway.web.agents.api import AgentsApi  # noqa: PLC0415  imported only when enabled
+    from pallas_gateway.web.threads.api import ThreadsApi  # noqa: PLC0415
+
+    return AgentsApi, ThreadsApi

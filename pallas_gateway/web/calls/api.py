@@ -10,7 +10,7 @@ import json
 import re
 from http import HTTPStatus
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, override
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
@@ -22,23 +22,18 @@ from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web import access, refusals
 from pallas_gateway.web.api.base import Api
 from pallas_gateway.web.api.errors import ApiError
-from pallas_gateway.web.api.requests import bad, no_parameters, parameters
-from pallas_gateway.web.calls import answers
+from pallas_gateway.web.api.operations import operation
+from pallas_gateway.web.calls import answers, models
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from starlette.requests import Request
 
     from pallas_gateway.hosting.accounting import Account
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.telemetry.refusal_log import Reason
-    from pallas_gateway.web.api.base import Methods
 
 PATH = "/api/v1/calls"
-MOST_RECENT = 1000
 _CALL_ID = re.compile(r"[0-9a-f]{16}")
-_NUMBER = re.compile(r"[1-9][0-9]{0,3}")
 _LONGEST_NAME = 100
 _MAY_BE_RESUMED = (
     "The call has ended here. The database cannot be used now, so another replica may resume the call when its client "
@@ -49,13 +44,13 @@ _MAY_BE_RESUMED = (
 class CallsApi(Api):
     """The routes of calls."""
 
-    @property
-    @override
-    def paths(self) -> Mapping[str, Methods]:
-        return {PATH: {"GET": self._list}, f"{PATH}/{{id:path}}": {"DELETE": self._end}}
-
-    async def _list(self, request: Request) -> Response:
-        most = _recent(request)
+    @operation(
+        "GET", PATH, "listCalls",
+        "The running calls that the caller may see, or with `recent` those that ended last.",
+        requires="own calls; those of others: `view:calls`", query=models.Recent, answer=models.Calls,
+    )  # fmt: skip
+    async def _list(self, request: Request, asked: models.Recent) -> Response:
+        most = asked.recent
         caller = await access.caller_of(self._gateway, request.scope)
         sees_all = caller.grants.has(VIEW_CALLS)
         if not sees_all and not caller.authenticated:
@@ -81,8 +76,11 @@ class CallsApi(Api):
         calls.sort(key=itemgetter("endedAt" if ended else "startedAt"), reverse=ended)
         return {"calls": calls[:most], **({"missing": sorted(missing)} if missing else {})}
 
+    @operation(
+        "DELETE", f"{PATH}/{{call:path}}", "endCall", "End a running call.",
+        requires="own calls; those of others: `cancel:calls`", status=HTTPStatus.NO_CONTENT, says="It ends.",
+    )  # fmt: skip
     async def _end(self, request: Request, call_id: str) -> Response:
-        no_parameters(request)
         caller = await access.caller_of(self._gateway, request.scope)
         ends_all = caller.grants.has(CANCEL_CALLS)
         if not ends_all and not caller.authenticated:
@@ -136,17 +134,6 @@ class CallsApi(Api):
 
 def _owns(caller: Caller, owner: str | None) -> bool:
     return caller.authenticated and owner is not None and caller.owner == owner
-
-
-def _recent(request: Request) -> int | None:
-    """Return the number of ended calls that a request asks for; None for running calls."""
-    given = parameters(request, "recent").get("recent")
-    if given is None:
-        return None
-    number = int(given) if _NUMBER.fullmatch(given) else 0
-    if not 1 <= number <= MOST_RECENT:
-        raise bad(f"'recent' must be a whole number from 1 to {MOST_RECENT}.")
-    return number
 
 
 def _no_call(call_id: str) -> ApiError:

@@ -9,7 +9,7 @@ import json
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, override
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
@@ -17,7 +17,8 @@ from pallas_gateway.identity.grants import VIEW_CALLS
 from pallas_gateway.ledger.usage import Used, in_parts
 from pallas_gateway.web import access, refusals, times
 from pallas_gateway.web.api.base import Api
-from pallas_gateway.web.api.requests import bad, parameters
+from pallas_gateway.web.api.operations import operation
+from pallas_gateway.web.calls import models
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
@@ -27,11 +28,9 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.ledger.protocol import UsedLimit
     from pallas_gateway.ledger.usage import Rows
-    from pallas_gateway.web.api.base import Methods
 
 PATH = "/api/v1/usage"
 KINDS = ("calls_per_minute", "calls_at_once", "tokens_per_day")
-_BY = ("caller", "agent")
 
 type Json = dict[str, Any]
 
@@ -39,13 +38,12 @@ type Json = dict[str, Any]
 class UsageApi(Api):
     """The route of usage."""
 
-    @property
-    @override
-    def paths(self) -> Mapping[str, Methods]:
-        return {PATH: {"GET": self._usage}}
-
-    async def _usage(self, request: Request) -> Response:
-        by = _by(request)
+    @operation(
+        "GET", PATH, "readUsage",
+        "The calls, tokens and limits of the caller, and with the grant `view:calls` those of all callers.",
+        requires="a token, or `view:calls`", query=models.By, answer=models.CallerUsage,
+    )  # fmt: skip
+    async def _usage(self, request: Request, asked: models.By) -> Response:
         caller = await access.caller_of(self._gateway, request.scope)
         sees_all = caller.grants.has(VIEW_CALLS)
         if not sees_all and not caller.authenticated:  # an address may have several anonymous callers
@@ -53,7 +51,7 @@ class UsageApi(Api):
         # In ASCII: the subject of a token may hold half a surrogate pair.
         document = json.dumps(await self._own(caller))
         if sees_all:
-            document = f'{document[:-1]}, "all": {await self._all(by)}}}'
+            document = f'{document[:-1]}, "all": {await self._all((asked.by,) if asked.by else ("caller", "agent"))}}}'
         return Response(document, media_type="application/json")
 
     async def _own(self, caller: Caller) -> Json:
@@ -137,12 +135,3 @@ def _numbers(used: Used, *, has_prices: bool) -> Json:
         "estimatedTokens": used.estimated,
         "cost": round(used.cost, 6) if has_prices else None,
     }
-
-
-def _by(request: Request) -> tuple[str, ...]:
-    given = parameters(request, "by").get("by")
-    if given is None:
-        return _BY
-    if given not in _BY:
-        raise bad(f"'by' must be one of {', '.join(_BY)}.")
-    return (given,)

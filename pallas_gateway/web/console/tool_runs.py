@@ -13,25 +13,27 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.calls.call import ToolRequest
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.conversation import is_text
 from pallas_gateway.calls.questions import Answer
-from pallas_gateway.errors import STOPPING, CallRefusedError, GatewayError
+from pallas_gateway.errors import STOPPING, GatewayError
 from pallas_gateway.hosting.answering import IncomingCall, serve_call
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.questions.approvals import ApprovalRequiredError
 from pallas_gateway.questions.call_client import CallClient
-from pallas_gateway.telemetry.redaction import cleaned_data, quoted
+from pallas_gateway.telemetry.redaction import cleaned_data
 from pallas_gateway.urls import AGENT_DETAILS
 from pallas_gateway.web import refusals
 from pallas_gateway.web.access import caller_of, refusal
 from pallas_gateway.web.api import requests
 from pallas_gateway.web.api.base import Api
 from pallas_gateway.web.api.errors import ApiError, not_allowed, response_to
+from pallas_gateway.web.api.models import Model, parsed
 from pallas_gateway.web.console.names import agent_named
 from pallas_gateway.web.streams import while_connected
 
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
 
 SWITCHED_OFF = "running tools is off; `gateway.console_run_tools: true` in agents.yaml enables it"
 _PATH = re.compile(rf"{AGENT_DETAILS}([^/]+)/tools/(.+/.+)", re.DOTALL)
-_KEYS = ("arguments", "approved")
 _APPROVED = Answer("accepted", {"decision": "once"})
 _STATUS = {"approval_required": HTTPStatus.CONFLICT, "no_tool": HTTPStatus.NOT_FOUND}
 """By the reasons that other APIs do not have."""
@@ -60,6 +61,13 @@ _CLIENT_LEFT = 499
 def is_path(path: str) -> bool:
     """Return True for a path of this endpoint."""
     return _PATH.fullmatch(path) is not None
+
+
+class ToolRunBody(Model):
+    """The body of a request."""
+
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    approved: bool = False
 
 
 class ToolRunsApi(Api):
@@ -83,7 +91,7 @@ class ToolRunsApi(Api):
             return not_allowed(["POST"])
         if self._gateway.running.draining:
             raise ApiError(STOPPING, reason="stopping")
-        body = requests.json_object(await requests.read(request, settings.max_body_bytes))
+        body = requests.json_object(await self.read(request))
         run = _ToolRun(agent, asked, body, self._gateway.running)
         incoming = IncomingCall(agent, caller, request.headers, api="console")
         work = serve_call(incoming, run.parse, run.answer, run.deliver)
@@ -116,15 +124,11 @@ class _ToolRun:
 
     async def parse(self, asked: Call) -> Call:
         """Return the call with the tool that it runs; raises `CallRefusedError`, `bad_input`."""
-        if unknown := [key for key in self.body if key not in _KEYS]:
-            raise _bad(f"Unknown key {quoted(unknown[0])}. Known are: {', '.join(_KEYS)}.")
-        if not isinstance(arguments := self.body.get("arguments", {}), dict):
-            raise _bad("'arguments' must be an object.")
-        if not _is_text(arguments):
-            raise _bad("'arguments' holds half a surrogate pair, or is nested too deeply; send whole text.")
-        is_approved = requests.flag(self.body, "approved")
-        given = {"approval": _APPROVED} if is_approved else {}
-        return replace(asked, tool=ToolRequest(*self._server_and_tool(), arguments), given=given)
+        body = parsed(ToolRunBody, self.body)
+        if not _is_text(body.arguments):
+            raise requests.bad("'arguments' holds half a surrogate pair, or is nested too deeply; send whole text.")
+        given = {"approval": _APPROVED} if body.approved else {}
+        return replace(asked, tool=ToolRequest(*self._server_and_tool(), body.arguments), given=given)
 
     async def answer(self, call: Call) -> Reply:
         """Return the reply.
@@ -189,7 +193,3 @@ def _is_text(arguments: Mapping[str, Any]) -> bool:
         return is_text(json.dumps(arguments, ensure_ascii=False))
     except RecursionError:
         return False
-
-
-def _bad(message: str) -> CallRefusedError:
-    return CallRefusedError(message, reason="bad_input")

@@ -6,7 +6,7 @@ import secrets
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, override
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse, Response
 
@@ -15,8 +15,6 @@ from pallas_gateway.errors import STOPPING
 from pallas_gateway.hosting.answering import IncomingCall, serve_call
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
-from pallas_gateway.identity.errors import TokenError
-from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.ledger.protocol import CallEntry
 from pallas_gateway.questions.elsewhere import NOT_THERE_KEY
 from pallas_gateway.threads.records import ThreadNotFoundError
@@ -24,10 +22,12 @@ from pallas_gateway.web import access, refusals
 from pallas_gateway.web.api import requests as api_requests
 from pallas_gateway.web.api.base import Api
 from pallas_gateway.web.api.errors import ApiError
+from pallas_gateway.web.api.models import parsed
+from pallas_gateway.web.api.operations import operation
 from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.json_pieces import JsonInPieces
 from pallas_gateway.web.streams import ServerSentEvents, while_connected
-from pallas_gateway.web.threads import answers, openapi, requests
+from pallas_gateway.web.threads import answers, models, requests
 from pallas_gateway.web.threads.chat import Chat
 from pallas_gateway.web.threads.given_answers import GivenAnswers
 from pallas_gateway.web.threads.responses import TurnResponse, last_events_of_abandoned
@@ -35,7 +35,7 @@ from pallas_gateway.web.threads.stored_turn import turn_in
 from pallas_gateway.web.threads.turn_run import Services
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from pallas_gateway.questions.elsewhere import NotThere
     from pallas_gateway.threads.records import ThreadRecord
     from pallas_gateway.threads.service import Threads
-    from pallas_gateway.web.api.base import Methods
 
 
 class ThreadsApi(Api):
@@ -57,40 +56,26 @@ class ThreadsApi(Api):
         super().__init__(gateway)
         self._threads = threads
 
-    @property
-    @override
-    def paths(self) -> Mapping[str, Methods]:
-        return {
-            "/api/v1/openapi.json": {"GET": self._openapi},
-            "/api/v1/agents/{name}/chat": {"POST": self._chat},
-            "/api/v1/agents/{name}/threads": {"GET": self._list_threads, "POST": self._new_thread},
-            "/api/v1/threads": {"GET": self._all_threads},
-            "/api/v1/threads/{id}": {"PATCH": self._rename, "DELETE": self._remove},
-            "/api/v1/threads/{id}/fork": {"POST": self._fork},
-            "/api/v1/threads/{id}/cancel": {"POST": self._cancel},
-            "/api/v1/threads/{id}/turns/{number}/feedback": {"PUT": self._rate, "DELETE": self._unrate},
-            "/api/v1/threads/{id}/messages": {"GET": self._messages},
-            "/api/v1/threads/{id}/answers": {"POST": self._answers},
-        }
-
-    async def _openapi(self, request: Request) -> Response:
-        api_requests.no_parameters(request)
-        try:
-            viewer = (await access.caller_of(self._gateway, request.scope)).grants
-        except TokenError:
-            viewer = NOTHING  # the document is public; without grants it names no agent's parameters
-        return JSONResponse(openapi.document([*viewer.viewed(self._gateway.agents).values()]))
-
-    async def _list_threads(self, request: Request, name: str) -> Response:
-        wanted = requests.wanted_threads(request)
+    @operation(
+        "GET", "/api/v1/agents/{name}/threads", "listThreads",
+        "The caller's threads with an agent, the one last changed first.", requires="`run` of the agent",
+        query=models.ThreadsQuery, answer=models.Threads, says="One page.", errors=(429,),
+    )  # fmt: skip
+    async def _list_threads(self, request: Request, name: str, asked: models.ThreadsQuery) -> Response:
+        wanted = requests.wanted_threads(asked)
         caller, agent = await self._admitted(request, name, runs=True)
         async with self._counted(caller, agent.name, "search" if wanted.search else None):
             page = await self._threads.store.threads_of(owner_of(caller), (agent.name, agent.id), wanted)
         return JSONResponse(answers.thread_page(page))
 
-    async def _all_threads(self, request: Request) -> Response:
+    @operation(
+        "GET", "/api/v1/threads", "listAllThreads",
+        "The caller's threads with all agents that it may run, and with deleted ones; last changed first.",
+        query=models.ThreadsQuery, answer=models.Threads, says="One page.", errors=(429,),
+    )  # fmt: skip
+    async def _all_threads(self, request: Request, asked: models.ThreadsQuery) -> Response:
         """The caller's threads with all agents that it may run, and with deleted ones."""
-        wanted, caller = requests.wanted_threads(request), await self._caller(request)
+        wanted, caller = requests.wanted_threads(asked), await self._caller(request)
         owner, store = owner_of(caller), self._threads.store
         hosted = {(agent.name, agent.id) for agent in self._gateway.agents.values()}
         places = hosted | {(name, "") for name in await store.file_agents_of(owner)}
@@ -119,36 +104,60 @@ class ThreadsApi(Api):
         finally:
             permit.end(CallEnd("ok", action, 0.0))
 
+    @operation(
+        "POST", "/api/v1/agents/{name}/threads", "createThread", "A new thread.", requires="`run` of the agent",
+        query=None, body=models.NewThread, body_required=False, answer=models.Thread, status=HTTPStatus.CREATED,
+        says="The thread.",
+    )  # fmt: skip
     async def _new_thread(self, request: Request, name: str) -> Response:
         caller, agent = await self._admitted(request, name, runs=True)
-        title = requests.thread_title(await self._body(request))
+        title = (await self.body(request, models.NewThread)).title
         thread = await self._threads.store.create(owner_of(caller), agent.name, title, agent_id=agent.id)
         return JSONResponse(answers.thread(thread), status_code=201)
 
+    @operation(
+        "PATCH", "/api/v1/threads/{id}", "renameThread",
+        "Give a thread another title, or none (null). Without `title` it becomes the one last changed.",
+        requires="the owner of the thread", body=models.NewThread, body_required=False, answer=models.Thread,
+        says="The thread.",
+    )  # fmt: skip
     async def _rename(self, request: Request, thread_id: str) -> Response:
         thread = await self._changing(request, thread_id)
-        body = await self._body(request)
-        title = requests.thread_title(body)
-        changes = self._threads.changes
-        changed = await (changes.rename(thread.id, title) if "title" in body else changes.touch(thread.id))
+        body, changes = await self.body(request, models.NewThread), self._threads.changes
+        renames = "title" in body.model_fields_set
+        changed = await (changes.rename(thread.id, body.title) if renames else changes.touch(thread.id))
         return JSONResponse(answers.thread(changed))
 
+    @operation(
+        "POST", "/api/v1/threads/{id}/fork", "forkThread", "Copy a thread, up to one of its turns, to a new thread.",
+        requires="the owner of the thread", body=models.Fork, body_required=False, answer=models.Thread,
+        status=HTTPStatus.CREATED, says="The new thread.", errors=(409, 429),
+    )  # fmt: skip
     async def _fork(self, request: Request, thread_id: str) -> Response:
-        api_requests.no_parameters(request)
         caller, thread = await self._owned(request, thread_id)
-        last = requests.last_turn(await self._body(request))
+        last = (await self.body(request, models.Fork)).turns
         async with self._counted(caller, thread.agent, "copy"):
             copy = await self._threads.changes.fork(thread.id, last)
         return JSONResponse(answers.thread(copy), status_code=201)
 
+    @operation(
+        "DELETE", "/api/v1/threads/{id}", "deleteThread", "Delete a thread, unless a message is being answered.",
+        requires="the owner of the thread", status=HTTPStatus.NO_CONTENT, says="It is not there any more.",
+        errors=(409,),
+    )  # fmt: skip
     async def _remove(self, request: Request, thread_id: str) -> Response:
         thread = await self._changing(request, thread_id)
         await self._threads.changes.remove(thread.id)
         return Response(status_code=204)
 
+    @operation(
+        "POST", "/api/v1/threads/{id}/cancel", "cancelTurn", "End the call of the latest turn, if it runs.",
+        requires="the owner of the thread", body=Any, body_required=False, status=HTTPStatus.NO_CONTENT,
+        says="No call runs.",
+    )  # fmt: skip
     async def _cancel(self, request: Request, thread_id: str) -> ASGIApp:
         thread = await self._changing(request, thread_id)
-        body = await self._read(request)
+        body = await self.read(request)
         api_requests.json_object(body)  # a page of another site can send an empty one only with a preflight
 
         async def cancel(scope: Scope, receive: Receive, send: Send) -> None:
@@ -159,11 +168,21 @@ class ThreadsApi(Api):
 
         return self._at_its_process(thread, request, body, cancel)
 
+    @operation(
+        "PUT", "/api/v1/threads/{id}/turns/{turn}/feedback", "rateAnswer",
+        "Rate the answer of a turn, in place of an earlier rating.", requires="the owner of the thread",
+        body=models.NewFeedback, answer=models.Feedback, says="The rating.", errors=(409,),
+    )  # fmt: skip
     async def _rate(self, request: Request, thread_id: str, number: str) -> Response:
         thread, turn = await self._changing(request, thread_id), requests.turn_number(number)
-        rating = requests.rating(await self._body(request))
-        return JSONResponse(answers.feedback(await self._threads.changes.rate(thread.id, turn, *rating)))
+        body = await self.body(request, models.NewFeedback)
+        rated = await self._threads.changes.rate(thread.id, turn, body.rating, body.note)
+        return JSONResponse(answers.feedback(rated))
 
+    @operation(
+        "DELETE", "/api/v1/threads/{id}/turns/{turn}/feedback", "removeRating", "Remove the rating of a turn.",
+        requires="the owner of the thread", status=HTTPStatus.NO_CONTENT, says="The turn has no rating.",
+    )  # fmt: skip
     async def _unrate(self, request: Request, thread_id: str, number: str) -> Response:
         thread = await self._changing(request, thread_id)
         await self._threads.changes.unrate(thread.id, requests.turn_number(number))
@@ -171,21 +190,30 @@ class ThreadsApi(Api):
 
     async def _changing(self, request: Request, thread_id: str) -> ThreadRecord:
         """Return the caller's own thread of that id; its agent may have been deleted."""
-        api_requests.no_parameters(request)
         return (await self._owned(request, thread_id))[1]
 
-    async def _messages(self, request: Request, thread_id: str) -> ASGIApp:
-        limit, after = requests.page(request, "after", "tools"), requests.after_turn(request)
-        with_steps = requests.with_tools(request)
+    @operation(
+        "GET", "/api/v1/threads/{id}/messages", "listMessages",
+        "What was said in a thread, of each turn the question and its answer, the oldest first.",
+        requires="the owner of the thread", query=models.MessagesQuery, answer=models.Messages, says="One page.",
+    )  # fmt: skip
+    async def _messages(self, request: Request, thread_id: str, asked: models.MessagesQuery) -> ASGIApp:
         _, thread = await self._owned(request, thread_id)
-        page = await self._threads.store.turns_of(thread.id, limit=limit, after=after, with_steps=with_steps)
+        store = self._threads.store
+        page = await store.turns_of(thread.id, limit=asked.limit, after=asked.after, with_steps=asked.tools)
         return JsonInPieces(answers.message_page(page))
 
+    @operation(
+        "POST", "/api/v1/agents/{name}/chat", "chat", "Say something to an agent, in a thread or in a new one.",
+        requires="`run` of the agent", query=None, body=models.ChatRequest, answer=models.Answer, events=models.Event,
+        errors=(409, 422, 429, 502, 504),
+    )  # fmt: skip
     async def _chat(self, request: Request, name: str) -> ASGIApp:
         caller, agent = await self._admitted(request, name, runs=True)
         if self._gateway.running.draining:
             raise ApiError(STOPPING, reason="stopping")
-        events, body = api_requests.wants_events(request), await self._body(request)
+        events = api_requests.wants_events(request)
+        body = api_requests.json_object(await self.read(request))
 
         def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
             chat = Chat(agent, body, self._services(), response)
@@ -194,14 +222,19 @@ class ThreadsApi(Api):
 
         return self._responding(work, events=events, trace_url=agent.trace_url)
 
+    @operation(
+        "POST", "/api/v1/threads/{id}/answers", "giveAnswers",
+        "Answer questions of the thread's latest turn, and go on with it.",
+        requires="the owner of the thread, with `run` of the agent", body=models.GivenAnswers, answer=models.Answer,
+        says="The answer of the agent or its next questions.", events=models.Event, errors=(409, 422, 429, 502, 504),
+    )  # fmt: skip
     async def _answers(self, request: Request, thread_id: str) -> ASGIApp:
-        api_requests.no_parameters(request)
         caller, thread = await self._owned(request, thread_id)
         agent = self._agent_for(request, caller, thread.agent, Action.RUN)
         if agent.id != thread.agent_id:
             raise ThreadNotFoundError(f"no agent of thread '{thread_id}'")
-        events, read = api_requests.wants_events(request), await self._read(request)
-        body = api_requests.json_object(read)
+        events, read = api_requests.wants_events(request), await self.read(request)
+        body = parsed(models.GivenAnswers, api_requests.json_object(read))
         given = requests.given_answers(body)
 
         def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
@@ -288,9 +321,3 @@ class ThreadsApi(Api):
         if refused is not None or name not in self._gateway.agents:
             raise ApiError(refusals.no_agent(name), reason="not_found")
         return self._gateway.agents[name]
-
-    async def _read(self, request: Request) -> bytes:
-        return await api_requests.read(request, self._gateway.configuration.deployment.gateway.max_body_bytes)
-
-    async def _body(self, request: Request) -> dict[str, Any]:
-        return api_requests.json_object(await self._read(request))

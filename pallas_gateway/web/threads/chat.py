@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.threads.records import NewThread, ThreadNotFoundError
 from pallas_gateway.web.api.errors import ApiError
-from pallas_gateway.web.api.requests import flag, owner_of
+from pallas_gateway.web.api.models import parsed
+from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.threads import requests
 from pallas_gateway.web.threads.live_turn import LiveTurn, ShownTurn
+from pallas_gateway.web.threads.models import ChatRequest
 from pallas_gateway.web.threads.turn_run import TurnRun
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class Chat:
     response: TurnResponse
     _new: NewThread | None = None  # created for this message; deleted if the agent does not begin to answer
     _turn: ShownTurn = field(default_factory=ShownTurn)
+    _asked: ChatRequest = field(init=False)
 
     async def parse(self, asked: Call) -> Call:
         """Return the call with the content of the body; `conversation_id` is its thread.
@@ -49,11 +52,13 @@ class Chat:
             CallRefusedError: the body is invalid.
             GatewayError: the thread or its database is not available.
         """
-        request = requests.chat_request(self.body, self.agent.settings, max_entries=self.agent.max_history_entries)
+        self._asked = parsed(ChatRequest, self.body)
+        settings, most_entries = self.agent.settings, self.agent.max_history_entries
+        request = requests.turn_request(self._asked, settings, max_entries=most_entries)
         if len(request.message.text.encode()) > (most := self.services.max_message_bytes):
             why = f"The message has more than {most} bytes (gateway.max_message_bytes). Send a shorter one."
             raise ApiError(why, reason="message_too_large")
-        thread = await self._thread(request.thread_id, asked.caller)
+        thread = await self._thread(self._asked.thread_id, asked.caller)
         call = replace(
             asked,
             message=request.message,
@@ -70,25 +75,23 @@ class Chat:
         The call runs in a task of its own: its turn ends with its reply even if the client reads slowly.
         """
         thread_id, turns, events = call.conversation_id or "", self.services.threads.turns, self.response.events
+        asked = self._asked
         if self._new is not None:
             opened = turns.first_turn(self._new, call.message, call.call_id)
         else:
             window = self.agent.context_window(call.parameters.model)
-            room = self.services.threads.room_for(window) if self.body.get("messages") is None else None
+            room = self.services.threads.room_for(window) if asked.messages is None else None
             opened = turns.turn(
                 thread_id,
                 call.message,
                 call.call_id,
                 wait_seconds=self.services.queue_seconds,
                 room=room,
-                replaces=self.body.get("replaces"),
+                replaces=asked.replaces,
             )
-        in_background, as_assistant = (flag(self.body, one) for one in requests.SWITCHES)
-        self._turn = turn = LiveTurn(
-            thread_id, is_first=self._new is not None, in_background=in_background, as_assistant=as_assistant
-        )
-        given = self.body.get("params"), self.body.get("messages")
-        run = TurnRun(self.agent, self.services, turn, events is not None, *given)
+        switches = {"in_background": asked.background, "as_assistant": asked.assistant_stream}
+        self._turn = turn = LiveTurn(thread_id, is_first=self._new is not None, **switches)
+        run = TurnRun(self.agent, self.services, turn, events is not None, asked.params, asked.messages)
         self.services.live.begin(turn, run.run(call, opened))
         return await (turn.reply() if events is None else turn.stream(events))
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pallas_gateway.threads.records import QuestionNotOpenError
 from pallas_gateway.web.api.errors import ApiError
-from pallas_gateway.web.api.requests import flag
-from pallas_gateway.web.threads import requests
 from pallas_gateway.web.threads.live_turn import LiveTurn, ShownTurn
 from pallas_gateway.web.threads.stored_turn import StoredTurn, TurnLeftError, turn_in
 from pallas_gateway.web.threads.turn_run import TurnRun
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.answering import AnsweredCall
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.threads.records import ThreadRecord
+    from pallas_gateway.web.threads import models
     from pallas_gateway.web.threads.responses import TurnResponse
     from pallas_gateway.web.threads.turn_run import Services
 
@@ -42,7 +41,7 @@ class GivenAnswers:
     agent: HostedAgent
     thread: ThreadRecord
     given: Mapping[str, Answer]
-    body: Mapping[str, Any]
+    body: models.GivenAnswers
     services: Services
     response: TurnResponse
     may_be_taken: bool = False
@@ -92,8 +91,8 @@ class GivenAnswers:
 
     def _resumed(self, call: Call, number: int) -> LiveTurn:
         """Continue a turn in this process after another process has left it."""
-        in_background, as_assistant = (flag(self.body, one) for one in requests.SWITCHES)
-        turn = LiveTurn(self.thread.id, is_first=False, in_background=in_background, as_assistant=as_assistant)
+        switches = {"in_background": self.body.background, "as_assistant": self.body.assistant_stream}
+        turn = LiveTurn(self.thread.id, is_first=False, **switches)
         is_streamed = self.response.events is not None
         run = TurnRun(self.agent, self.services, turn, is_streamed, given=self.given)
         room = self.services.threads.room_for(self.agent.context_window(None))

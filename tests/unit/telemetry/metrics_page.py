@@ -22,7 +22,8 @@ INTRODUCTION = """\
 
 [Observability](observability.md#metrics) has how to scrape and combine them, and alerts. The histograms have buckets
 from {0[0]} to {0[1]} seconds (calls) and from {1[0]} to {1[1]} seconds (downstream operations). With `serve --workers`
-a gauge has one value for all workers: the word after its type says which.
+a gauge has one value for all workers: the word after its type says which. `/metrics` also has `process_*` (memory, CPU,
+open files) and `python_*` (garbage collection, version), which come from prometheus_client.
 """
 ACROSS = {"livesum": "the sum", "livemin": "the smallest", "livemax": "the largest", "livemostrecent": "the latest"}
 VALUES: dict[str, dict[str, tuple[str, ...]]] = {

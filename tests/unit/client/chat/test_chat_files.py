@@ -1,5 +1,6 @@
 """Conversations in files: private, whole, one writer at a time."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -43,6 +44,23 @@ def test_a_conversation_is_read_as_it_was_written_and_nobody_else_can_read_it(fo
     assert modes == {"state": 0o700, "chats": 0o700, "chat-1.json": 0o600, "chat-1.lock": 0o600}
 
 
+@pytest.mark.parametrize("inside", ["chat-1", "../../out", "{}/out"])
+def test_the_name_of_a_file_is_the_id_of_its_conversation_whatever_id_is_inside(
+    folder: Path, tmp_path: Path, inside: str
+) -> None:
+    content = (folder / "chat-1.json").read_text().replace('"chat-1"', f'"{inside.format(tmp_path)}"')
+    (folder / "chat-1.json").rename(folder / "peers.json")
+    (folder / "peers.json").write_text(content)
+    files = ChatFiles(folder)
+    [thread] = files.threads(PLACE)
+    chat = files.read(thread.id)
+    assert chat == replace(CHAT, thread="peers")
+    with files.locked(thread.id):
+        files.write(replace(chat, turns=chat.turns * 2))
+    assert files.read(thread.id) == replace(chat, turns=chat.turns * 2)
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["peers.json", "peers.lock"]
+
+
 def test_killed_in_the_middle_of_a_write_it_has_what_was_there_before(folder: Path) -> None:
     killed = subprocess.run([sys.executable, "-c", KILLED, folder], check=False)
     assert killed.returncode == -signal.SIGKILL
@@ -82,6 +100,26 @@ def test_a_damaged_file_is_named_once_and_the_others_can_be_used(
     assert capsys.readouterr().err == f"{path} {why}\n"
     with pytest.raises(StoreError, match="is damaged"):
         files.read("chat-2")
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (os.mkfifo, "it is not a regular file"),
+        (Path.mkdir, "it is not a regular file"),
+        (lambda path: path.symlink_to(path), "Too many levels of symbolic links"),
+    ],
+)
+def test_what_cannot_be_read_is_named_once_and_the_others_can_be_used(
+    folder: Path, capsys: pytest.CaptureFixture[str], make: Callable[[Path], object], why: str
+) -> None:
+    path = folder / "chat-2.json"
+    make(path)
+    files = ChatFiles(folder)
+    for _ in range(2):
+        assert [one.name for one in files.threads(PLACE)] == ["cats"]
+    said = f"{path} cannot be read: {why}. It is left as it is; other threads can be used.\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_folder_that_cannot_be_used_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

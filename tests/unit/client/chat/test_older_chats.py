@@ -27,7 +27,7 @@ def older(tmp_path: Path) -> Iterator[Path]:
 def test_all_threads_are_read_with_their_images_and_files(older: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if not path.name.endswith("-shm")}
     files = ChatFiles(tmp_path / "new" / "chats")
-    import_older(older, files)
+    assert import_older(older, files)
     assert before == {name: (tmp_path / name).read_bytes() for name in before}
     numbered, cats = files.threads(HERE)
     assert (cats.name, cats.turns, cats.failed, numbered.name) == ("cats", 2, 1, "#2")
@@ -91,7 +91,7 @@ def test_what_else_is_there_is_named_and_left_alone(tmp_path: Path, content: str
         with pytest.raises(StoreError, match=why):
             import_older(path, files)
     else:
-        import_older(path, files)
+        assert not import_older(path, files)
         assert not path.exists()
 
 

@@ -4,8 +4,9 @@ import json
 from dataclasses import replace
 
 from pallas_gateway.hosting.call_registry import CallOutcome, ListedCall, ToolTime
+from pallas_gateway.web.api import openapi
+from pallas_gateway.web.api.app import operations
 from pallas_gateway.web.calls import answers
-from pallas_gateway.web.threads import openapi
 
 HALF = "half \ud83d \u202e\x1b[2J\n"
 RUNNING = ListedCall("a1", None, "echo", "key:ci", "key:ci", "mcp", 1_795_000_000.1234, 1.23456, 2, 30, waiting=True)
@@ -13,7 +14,7 @@ ENDED = ListedCall(
     "b2", "a1", "echo", HALF, None, "openai", 1_795_000_000.0, 2.0, 1, 5,
     end=CallOutcome("error", "cancelled", (ToolTime(HALF, 0.5, 1.00049, None),), 3),
 )  # fmt: skip
-SCHEMAS = openapi.document([])["components"]["schemas"]
+SCHEMAS = openapi.document(operations(has_database=False), [])["components"]["schemas"]
 
 
 def test_a_running_call_has_the_keys_of_the_openapi_document() -> None:

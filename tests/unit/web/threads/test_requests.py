@@ -6,9 +6,12 @@ import pytest
 from starlette.requests import Request
 
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.threads.records import WantedThreads
 from pallas_gateway.web.api.errors import ApiError
+from pallas_gateway.web.api.models import query
 from pallas_gateway.web.api.requests import wants_events
-from pallas_gateway.web.threads.requests import after_turn, cursor, page
+from pallas_gateway.web.threads.models import MessagesQuery, ThreadsQuery
+from pallas_gateway.web.threads.requests import wanted_threads
 
 ID = "0123456789abcdef" * 2
 
@@ -44,21 +47,21 @@ def test_who_takes_neither_is_refused(accept: str) -> None:
 
 
 def test_pages_are_of_the_size_and_from_the_place_that_is_asked_for() -> None:
-    assert (page(request()), after_turn(request()), cursor(request())) == (50, 0, None)
-    asked = request(f"limit=200&cursor=1700000000000.{ID}")
-    assert (page(asked, "cursor"), cursor(asked)) == (200, (1_700_000_000_000, ID))
-    assert after_turn(request("after=2147483647")) == 2_147_483_647
+    assert query(ThreadsQuery, request()).limit == query(MessagesQuery, request()).limit == 50
+    asked = query(ThreadsQuery, request(f"limit=200&cursor=1700000000000.{ID}&rated=true&search="))
+    assert wanted_threads(asked) == WantedThreads(200, (1_700_000_000_000, ID), None, True)
+    assert query(MessagesQuery, request("after=2147483647")).after == 2_147_483_647
 
 
 @pytest.mark.parametrize(
-    "query", ["limit=0", "limit=201", "limit=-1", "limit=1.0", "limit=", "limit=01", "limit=1&limit=2", "size=1"]
+    "asked", ["limit=0", "limit=201", "limit=-1", "limit=1.0", "limit=", "limit=01", "limit=1&limit=2", "size=1"]
 )
-def test_other_pages_are_refused(query: str) -> None:
-    with pytest.raises(CallRefusedError):
-        page(request(query))
+def test_other_pages_are_refused(asked: str) -> None:
+    with pytest.raises(CallRefusedError, match=r"^('limit' must|Parameter 'limit' is given twice|Unknown parameter)"):
+        query(ThreadsQuery, request(asked))
 
 
 @pytest.mark.parametrize("given", ["", "x", f"1.{ID}0", f"-1.{ID}", f"{10**16}.{ID}"])
 def test_a_cursor_that_no_page_gave_is_refused(given: str) -> None:
-    with pytest.raises(CallRefusedError, match="nextCursor"):
-        cursor(request(f"cursor={given}"))
+    with pytest.raises(CallRefusedError, match="'cursor' must match"):
+        query(ThreadsQuery, request(f"cursor={given}"))

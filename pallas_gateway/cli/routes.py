@@ -1,0 +1,23 @@
+"""`pallas-gateway routes`: the table of all routes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from pallas_gateway.client.output import result, table
+
+
+def routes(*, as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False) -> None:
+    """Show all routes of a gateway: what each does, who may use it, and the setting that switches it on."""
+    from pallas_gateway.web.routes import OTHERS, of_api, plain  # noqa: PLC0415  other commands need no web app
+
+    found = [*of_api(), *OTHERS]
+    if as_json:
+        result(json.dumps([{key: plain(text) for key, text in asdict(one).items()} for one in found], indent=2))
+        return
+    rows = [(one.method, one.path, plain(one.requires), one.setting, plain(one.does)) for one in found]
+    table("METHOD", "PATH", "REQUIRES", "SETTING", "DOES", rows=rows)

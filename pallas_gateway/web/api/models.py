@@ -1,0 +1,104 @@
+"""Models of bodies and queries: what all of them share, and how their errors are said.
+
+Answers are described by `TypedDict`, which costs no time when an answer is made. `openapi.py` has the schemas of both.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from pallas_gateway.calls.conversation import is_text
+from pallas_gateway.config.loading.error_messages import SENTENCES
+from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.telemetry.redaction import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic_core import ErrorDetails
+    from starlette.requests import Request
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+_MOST_PROBLEMS = 10
+_SENTENCES = SENTENCES | {
+    "string_type": lambda _: "must be text",
+    "string_unicode": lambda _: "holds half a surrogate pair; send whole text",
+    "string_pattern_mismatch": lambda context: f"must match {context['pattern']}",
+    "too_long": lambda context: f"must not be longer than {context['max_length']}",
+    "dict_type": lambda _: "must be an object",
+    "model_type": lambda _: "must be an object",
+    "list_type": lambda _: "must be a list",
+}
+
+
+class Model(BaseModel):
+    """Base of bodies: no other keys, and no conversion of types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+
+
+class Query(BaseModel):
+    """Base of queries: each parameter once, and no others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def _whole(value: str) -> str:
+    if "\0" in value or not is_text(value):
+        raise ValueError("holds NUL or half a surrogate pair; send whole text")
+    return value
+
+
+def _number(value: object) -> object:
+    return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else None
+
+
+def _switch(value: object) -> object:
+    return {"true": True, "false": False}.get(str(value))
+
+
+Text = Annotated[str, AfterValidator(_whole), Field(json_schema_extra={"pattern": r"^[^\u0000]*$"})]
+"""Text that a database takes."""
+Count = Annotated[int, Field(ge=0)]
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+DIGITS = BeforeValidator(_number)
+"""Reads a whole number of a query; stands last, so that bounds are those of the number."""
+Switch = Annotated[bool, BeforeValidator(_switch)]
+"""`true` or `false` of a query."""
+
+
+def parsed[Body: BaseModel](model: type[Body], given: Mapping[str, Any], what: str = "key") -> Body:
+    """Return a body, or a query, as a model.
+
+    Raises:
+        CallRefusedError: `bad_input`, with all problems; it names keys and never repeats their values.
+    """
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        problems = [_sentence(model, one, what) for one in error.errors(include_url=False, include_input=False)]
+        more = [f"and {left} more"] if (left := len(problems) - _MOST_PROBLEMS) > 0 else []
+        raise CallRefusedError(f"{'; '.join([*problems[:_MOST_PROBLEMS], *more])}.", reason="bad_input") from None
+
+
+def query[Asked: Query](model: type[Asked], request: Request) -> Asked:
+    """Return the query of a request; raises as `parsed`."""
+    pairs = request.query_params.multi_items()
+    twice = next((name for name in model.model_fields if len(request.query_params.getlist(name)) > 1), None)
+    if twice is not None:
+        raise CallRefusedError(f"Parameter '{twice}' is given twice.", reason="bad_input")
+    return parsed(model, dict(pairs), "parameter")
+
+
+def _sentence(model: type[BaseModel], error: ErrorDetails, what: str) -> str:
+    *around, last = error["loc"] or ("",)
+    if error["type"] == "extra_forbidden":
+        known = [field.alias or name for name, field in model.model_fields.items()]
+        of_all = f". Known are: {', '.join(known) or 'none'}" if not around else ""
+        return f"Unknown {what} {quoted(last)}{of_all}"
+    place = ".".join(str(one) for one in (*around, last) if one != "[key]")
+    sentence = _SENTENCES.get(error["type"])
+    return f"{quoted(place)} {sentence(error.get('ctx', {})) if sentence else error['msg']}"
