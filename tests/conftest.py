@@ -70,6 +70,15 @@ def every_message_fits_the_protocol() -> Iterator[None]:
         assert not found, "\n".join(found)
 
 
+@pytest.fixture(autouse=True)
+def empty_databases_have_their_tables_at_once() -> None:
+    """Keep what the first migration of this process has made; see `kept_tables`."""
+    if "pallas_gateway.database.migrating" in sys.modules:
+        from tests.support import kept_tables  # noqa: PLC0415  loads SQLAlchemy and Alembic
+
+        kept_tables.use()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_sign_ins(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Commands find no sign-ins of the person who runs the tests."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import console, fast_paths, providers, report, soak
+from benchmarks import console, fast_paths, report, soak
 from benchmarks.figures import Bounds, Figure, Verdict, difference, figure, ratio
 from benchmarks.load import Answered
 from benchmarks.profiling import PY_SPY, anywhere, top_functions
@@ -57,36 +57,6 @@ RESULTS: dict[str, Any] = {
         **PART,
         "plan": "short",
         "profile": {"bare": {"cpu_ms": 10.0, "packages": SHARES, "alone": SHARES, "in_all": SHARES}},
-    },
-}
-
-PROVIDERS: dict[str, Any] = {
-    **PART,
-    "checks": [
-        {
-            **CHECK,
-            "id": f"providers/{name}/{what}",
-            "at_least": False,
-            "must": must,
-            "measured": {"median": value, "low": value, "high": value},
-            "verdict": "missed" if value > must else "reached",
-        }
-        for name in providers.MODELS
-        for what, must, value in (("plain call", 1.6, 1.5), ("800 streamed pieces", 2, 2.5))
-        if name != "generic"
-    ]
-    + [
-        {
-            **CHECK,
-            "id": f"providers/{name}/new connections per call",
-            "unit": "connections",
-            "measured": {"median": 0, "low": 0, "high": 0},
-            "verdict": "reached",
-        }
-        for name in providers.MODELS
-    ],
-    "scenarios": {
-        what: {name: [SAMPLE] for name in providers.MODELS} for what in ("plain call", "800 streamed pieces")
     },
 }
 
@@ -185,18 +155,6 @@ def test_document_is_made_of_the_results() -> None:
     assert "50.0% `f (a.py)`" in text
 
 
-def test_document_has_a_table_of_providers() -> None:
-    text = report.markdown({**RESULTS, "providers": PROVIDERS})
-
-    assert "| 800 streamed pieces: CPU ms | / generic, must ≤ 2 | new connections per call, must ≤ 0 |" in text
-    assert "| generic | `generic.scripted` | 25.0 (25.0-25.0) | 1 | 25.0 (25.0-25.0) | 1 | 0 connections |" in text
-    assert (
-        "| anthropic | `anthropic.claude-haiku-4-5` | 25.0 (25.0-25.0) | 1.50x | 25.0 (25.0-25.0) "
-        "| 2.50x, **missed** | 0 connections |" in text
-    )
-    assert text.count("0 connections") == len(providers.MODELS)  # not in the table of all parts as well
-
-
 def test_document_has_a_table_of_fast_paths() -> None:
     savings = {case: {"median": 1.25, "low": 1.2, "high": 1.3} for case in fast_paths.CASES}
     text = report.markdown({**RESULTS, "fast-paths": {**PART, "fast_paths": {"copying": savings}}})
@@ -272,16 +230,6 @@ def test_document_can_be_made_of_a_part_of_a_run(kept: tuple[str, ...]) -> None:
     scenarios = {name: RESULTS["full"]["scenarios"][name] for name in kept}
 
     assert "## Beside the alternatives" in report.markdown({"full": {**PART, "scenarios": scenarios}})
-
-
-def test_document_has_the_errors_and_the_kinds_of_a_day() -> None:
-    kinds = {"short": {"calls": 1200, "p50_ms": 1010.0, "p95_ms": 1300.0}}
-    day = {"calls": 2000, "seconds": 300, "errors": ["short: TimeoutError: "], "cpu_ms": 9.5, "capacity": 80.4}
-
-    text = report.markdown({"full": {**RESULTS["full"], "mixed": {**day, "kinds": kinds}}})
-
-    assert "2,000 calls in 300 s, 1 errors,\n9.5 ms of CPU per call." in text
-    assert "| short | 1,200 | 1,010 | 1,300 |" in text
 
 
 def test_soak_counts_what_is_more_than_at_the_start() -> None:

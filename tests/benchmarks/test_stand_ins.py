@@ -9,7 +9,7 @@ import re
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, override
+from typing import TYPE_CHECKING, Any
 
 import anthropic
 import httpx
@@ -18,7 +18,7 @@ import openai
 import pytest
 from google import genai
 
-from benchmarks import contenders, load, mixed, wire
+from benchmarks import contenders, load, mixed
 from benchmarks.contenders import Endpoint
 from benchmarks.fakes import downstream, llm
 from benchmarks.fakes.http import Connection, Request
@@ -128,36 +128,6 @@ async def test_wrong_answer_fails_the_run() -> None:
             await load.answers(fact_of(process, "Bees cannot count."), 1)
 
 
-async def test_client_takes_another_connection_when_the_server_wants_no_more_on_this_one() -> None:
-    accepted: list[asyncio.BaseTransport] = []
-
-    class Closing(Connection):
-        @override
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
-            accepted.append(transport)
-
-    def last(request: Request, transport: asyncio.Transport) -> None:
-        body = downstream.FACT.encode()
-        head = f"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
-        transport.write(head.encode() + body)
-        transport.close()
-
-    server = await asyncio.get_running_loop().create_server(lambda: Closing(last), HOST, 0)
-    async with server:
-        process = Process(os.getpid(), server.sockets[0].getsockname()[1], Path(os.devnull), 0.0)
-        await load.answers(fact_of(process), 3, era="modern")
-
-    assert len(accepted) == 3
-
-
-async def test_a_connection_that_its_server_closed_meanwhile_is_not_used_again() -> None:
-    connection = wire.Connection()
-    connection.connection_lost(None)
-
-    assert connection.is_last
-
-
 async def test_measuring_counts_calls_and_cpu() -> None:
     async with serving(downstream.answer) as process:
         sample = await load.measure(fact_of(process), Load(clients=2, seconds=0.1, warm_up_seconds=0.01))
@@ -205,13 +175,6 @@ async def test_llm_asks_for_the_tool_once_and_then_answers() -> None:
     assert second["content"] == llm.ANSWER
 
 
-async def test_llm_asks_for_the_tool_as_often_as_its_address_says() -> None:
-    result = {"role": "tool", "tool_call_id": "call_1", "content": "a fact"}
-    async with serving(llm.answer) as process:
-        replies = [(await ask(process, "/tool2/0/v1", [result] * count)).json() for count in (1, 2)]
-    assert [one["choices"][0]["finish_reason"] for one in replies] == ["tool_calls", "stop"]
-
-
 PEERS = ["first__send_message", "second__send_message", "agent__third"]
 
 
@@ -226,25 +189,6 @@ async def test_llm_asks_for_several_agents_in_turn_or_at_once(stream: bool) -> N
             asked.append(re.findall(r'"name": "([^"]+)", "arguments": "{\\"message\\": \\"bees\\"}"', said.text))
 
     assert asked == [PEERS[:1], PEERS[1:2], PEERS[2:], [], PEERS, []]
-
-
-async def test_llm_streams_as_many_pieces_as_its_address_says() -> None:
-    async with serving(llm.answer) as process:
-        response = await ask(process, "/answer/0.01x20/v1", [{"role": "user", "content": "?"}], stream=True)
-
-    texts = re.findall(r'"content": "([^"]+)"', response.text)
-    assert len(texts) == 20
-    assert "".join(texts).startswith(llm.ANSWER)
-
-
-@pytest.mark.parametrize("seconds", ["0", "0.01"])
-async def test_llm_streams_its_answer_in_pieces(seconds: str) -> None:
-    async with serving(llm.answer) as process:
-        response = await ask(process, f"/answer/{seconds}/v1", [{"role": "user", "content": "?"}], stream=True)
-
-    assert response.headers["content-type"] == "text/event-stream"
-    assert response.text.endswith("data: [DONE]\n\n")
-    assert '"usage": {' in response.text
 
 
 async def anthropic_texts(address: str) -> list[str]:
@@ -287,19 +231,3 @@ async def test_llm_answers_the_libraries_of_other_providers(
 
     assert len(texts) == pieces
     assert "".join(texts).startswith(llm.ANSWER)
-
-
-async def test_llm_counts_the_connections_of_requests_for_an_answer() -> None:
-    async with serving(llm.answer) as process:
-        async with http_client() as http:
-            before = await connections(http, process)
-        async with http_client() as http:
-            for _ in range(3):
-                await http.post(f"http://{HOST}:{process.port}/answer/0/v1/chat/completions", json={})
-        async with http_client() as http:
-            assert await connections(http, process) - before == 1
-
-
-async def connections(http: httpx.AsyncClient, process: Process) -> int:
-    counted: dict[str, int] = (await http.get(f"http://{HOST}:{process.port}/connections")).json()
-    return counted["connections"]

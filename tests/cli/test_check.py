@@ -451,41 +451,12 @@ def _three() -> Generator[None]:
             "'sonnet' or ",
         ),
         (
-            "default_model: passthrough\nlogger:\n  level: debgu\n",
-            "3: logger.level: must be 'debug', 'info', 'warning' or 'error' (did you mean 'debug'?)",
-        ),
-        (
-            "default_model: passthrough\nllm_retries: many\n",
-            "2: llm_retries: Input should be a valid integer",
-        ),
-        (
             "default_model: passthrough\nmcp:\n  servers:\n    n:\n      comand: x\n",
             "5: mcp.servers.n.comand: unknown key (did you mean 'command'?)",
         ),
         (
-            "default_model: passthrough\nmcp:\n  servers:\n    n: {forward_inbound_auth: true}\n",
-            "4: mcp.servers.n: needs a url, or a command to start",
-        ),
-        (
-            "default_model: passthrough\nmodel_capabilites: {vision: true}\n",
-            "2: model_capabilites: unknown key (did you mean 'model_capabilities'?)",
-        ),
-        (
-            "default_model: passthrough\nmcp:\n  servers:\n    n:\n      url: htp://localhost:1/mcp\n",
-            "5: mcp.servers.n.url: must be an http:// or https:// URL with a host",
-        ),
-        (
             "# mine\ndefault_model: openai.gpt-5-mini\n",
             "2: default_model: model 'openai.gpt-5-mini' cannot be used: OpenAI API key not configured: ",
-        ),
-        (
-            "default_model: anthropic.claude-sonnet-4-5\n",
-            "1: default_model: model 'anthropic.claude-sonnet-4-5' cannot be used: Anthropic API key not configured: ",
-        ),
-        (
-            "default_model: codexresponses.gpt-5.5\n",
-            "1: default_model: model 'codexresponses.gpt-5.5' cannot be used: Codex Responses has no API key and no "
-            "login: Set `codexresponses.api_key` or CODEX_API_KEY, or log in with ",
         ),
         (
             "azure: {api_key: a-key}\ndefault_model: azure.deployment\n",

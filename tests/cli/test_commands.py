@@ -40,7 +40,7 @@ def test_a_commands_help_names_its_options(run: Command, command: str, options: 
     assert [option for option in options if option not in ran.out] == []
 
 
-@pytest.mark.parametrize("command", [PALLAS, PALLAS_MODULE])
+@pytest.mark.parametrize("command", [PALLAS, pytest.param(PALLAS_MODULE, marks=pytest.mark.whole)])
 def test_help_of_pallas_shows_the_command_that_works(command: tuple[str, ...]) -> None:
     ran = subprocess.run([sys.executable, *command, "--help"], capture_output=True, text=True, check=True)
     assert "Usage: pallas [OPTIONS]" in ran.stdout

@@ -39,7 +39,10 @@ os.execv(sys.executable, [sys.executable, "-m", "pallas_gateway", *sys.argv[1:]]
 """
 
 
-@pytest.mark.parametrize(("entry", "arguments"), [("main", ["serve"]), ("pallas_main", ["--agent", "echo"])])
+@pytest.mark.parametrize(
+    ("entry", "arguments"),
+    [("main", ["serve"]), pytest.param("pallas_main", ["--agent", "echo"], marks=pytest.mark.whole)],
+)
 def test_a_hangup_while_a_gateway_is_loaded_does_not_end_it(entry: str, arguments: list[str], tmp_path: Path) -> None:
     agents = {"echo": Agent(settings={"port": 0})} if entry == "main" else {"echo": Agent(settings={"port": 24299})}
     project = write_project(tmp_path / "project", agents)
@@ -112,7 +115,7 @@ def test_a_database_of_a_newer_gateway_ends_serve_with_the_code_of_bad_configura
     assert "update this one" in ran.err.splitlines()[-1]
 
 
-@pytest.mark.parametrize(("asked", "code"), [("schema", 0), ("check", 2)])
+@pytest.mark.parametrize(("asked", "code"), [pytest.param("schema", 0, marks=pytest.mark.whole), ("check", 2)])
 def test_a_command_without_standard_streams_has_its_exit_code(asked: str, code: int, tmp_path: Path) -> None:
     (tmp_path / "agents.yaml").write_text("nonsense: true\n")
     command = ("-c", WITHOUT_STREAMS.format(streams=[0, 1, 2]))

@@ -176,9 +176,8 @@ async def test_problems_repeat_no_token(tmp_path: Path) -> None:
     assert token not in refused.text
 
 
-@pytest.mark.parametrize(
-    ("body", "headers", "answer"),
-    [
+async def test_a_body_that_is_no_definition_is_refused(tmp_path: Path) -> None:
+    requests: list[tuple[bytes, dict[str, str], tuple[int, str]]] = [
         (b"{", {}, (400, "bad_input")),
         (b"[]", {}, (400, "bad_input")),
         (b'{"name": NaN}', {}, (400, "bad_input")),
@@ -188,30 +187,23 @@ async def test_problems_repeat_no_token(tmp_path: Path) -> None:
         (b"[" + b"1," * 600_000 + b"1]", {}, (413, "body_too_large")),
         (b'{"name": "poet", "instruction": "' + b"x" * 300_000 + b'"}', {}, (422, "invalid_definition")),
         (b"", {}, (422, "invalid_definition")),
-    ],
-)
-async def test_a_body_that_is_no_definition_is_refused(
-    body: bytes, headers: dict[str, str], answer: tuple[int, str], tmp_path: Path
-) -> None:
+    ]
     async with agents_api(tmp_path) as api:
-        sent = {"Authorization": "Bearer owner", "content-type": "application/json", **headers}
-        assert error_of(await api.http.post("/agents", content=body, headers=sent)) == answer
+        for body, headers, answer in requests:
+            sent = {"Authorization": "Bearer owner", "content-type": "application/json", **headers}
+            assert error_of(await api.http.post("/agents", content=body, headers=sent)) == answer, body[:40]
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", "/agents"), ("PUT", "/agents/poet"), ("PATCH", "/agents/poet")])
-async def test_a_body_may_be_nested_to_any_depth(method: str, path: str, tmp_path: Path) -> None:
+async def test_a_body_may_be_nested_to_any_depth(tmp_path: Path) -> None:
+    headers = {"Authorization": "Bearer owner", "content-type": "application/json", "If-Match": "*"}
+    answers = {40: (422, "invalid_definition"), 2_000: (422, "invalid_definition"), 50_000: (400, "bad_input")}
     async with agents_api(tmp_path) as api:
         await api.make()
-        headers = {"Authorization": "Bearer owner", "content-type": "application/json", "If-Match": "*"}
-        name = "poet" if method != "POST" else "bard"
-
-        async def sent(depth: int) -> tuple[int, str]:
-            nested = '{"a":' * depth + "1" + "}" * depth
-            body = f'{{"name": "{name}", "params": {nested}}}'
-            return error_of(await api.http.request(method, path, content=body, headers=headers))
-
-        assert await sent(40) == await sent(2_000) == (422, "invalid_definition")
-        assert await sent(50_000) == (400, "bad_input")
+        for method, path, name in (("POST", "", "bard"), ("PUT", "/poet", "poet"), ("PATCH", "/poet", "poet")):
+            for depth, answer in answers.items():
+                body = f'{{"name": "{name}", "params": {'{"a":' * depth}1{"}" * depth}}}'
+                sent = await api.http.request(method, f"/agents{path}", content=body, headers=headers)
+                assert (method, depth, error_of(sent)) == (method, depth, answer)
 
 
 async def test_a_patch_may_be_sent_by_its_own_media_type(tmp_path: Path) -> None:
@@ -225,9 +217,9 @@ async def test_a_patch_may_be_sent_by_its_own_media_type(tmp_path: Path) -> None
     assert error_of(put) == (415, "not_json")
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "query"),
-    [
+async def test_an_unknown_or_repeated_parameter_is_refused(tmp_path: Path) -> None:
+    headers = {"Authorization": "Bearer owner", "If-Match": "*"}
+    requests = [
         ("GET", "", "limit=1"),
         ("GET", "/poet", "dry_run=true"),
         ("GET", "/poet/versions", "x="),
@@ -239,14 +231,12 @@ async def test_a_patch_may_be_sent_by_its_own_media_type(tmp_path: Path) -> None
         ("PATCH", "/poet", "If-Match=1"),
         ("DELETE", "/poet", "threads=all"),
         ("POST", "/poet/versions/1/restore", "force=true"),
-    ],
-)
-async def test_an_unknown_or_repeated_parameter_is_refused(method: str, path: str, query: str, tmp_path: Path) -> None:
+    ]
     async with agents_api(tmp_path) as api:
         await api.make()
-        headers = {"Authorization": "Bearer owner", "If-Match": "*"}
-        answer = await api.http.request(method, f"/agents{path}?{query}", headers=headers, json={})
-        assert error_of(answer) == (400, "bad_input")
+        for method, path, query in requests:
+            answer = await api.http.request(method, f"/agents{path}?{query}", headers=headers, json={})
+            assert (query, error_of(answer)) == (query, (400, "bad_input"))
         assert (await api.document())["version"] == 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -133,24 +134,22 @@ async def test_a_hidden_agent_is_answered_as_one_that_does_not_exist(tmp_path: P
     assert {status for status, _, _ in hidden} == {404, 422}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+OTHER_SPELLINGS = (
         "/POET", "/po%65t%00", "/poet%20", "/%20poet", "/p%C3%B6et", "/p%D0%BEet", "/%2570oet", "/..%2Fpoet",
         "/poet%2F", "/%2E", "/..", "/poet%ff", "/poet%0A", "/poet;x", "/" + "p" * 3000, "/%F0%9F%98%80",
         "/poet%2Fversions%2F", "/poet/versions%0A",
-    ],
 )  # fmt: skip
-async def test_no_other_spelling_of_a_path_reaches_an_agent(path: str, tmp_path: Path) -> None:
-    async with agents_api(tmp_path) as api:
+
+
+async def test_no_other_spelling_of_a_path_reaches_an_agent(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api, httpx.AsyncClient(trust_env=False) as http:
         await api.make()
-        url = f"{api.served.base_url}/api/v1/agents{path}"
-        async with httpx.AsyncClient(trust_env=False) as http:
-            for method in ("GET", "PATCH", "DELETE"):
-                headers = {"Authorization": "Bearer everything", "If-Match": "*"}
-                request = http.build_request(method, url, headers=headers, json={} if method == "PATCH" else None)
-                request.url = request.url.copy_with(raw_path=f"/api/v1/agents{path}".encode())
-                assert (await http.send(request)).status_code in {404, 405}
+        for path, method in itertools.product(OTHER_SPELLINGS, ("GET", "PATCH", "DELETE")):
+            headers = {"Authorization": "Bearer everything", "If-Match": "*"}
+            url = f"{api.served.base_url}/api/v1/agents{path}"
+            request = http.build_request(method, url, headers=headers, json={} if method == "PATCH" else None)
+            request.url = request.url.copy_with(raw_path=f"/api/v1/agents{path}".encode())
+            assert (await http.send(request)).status_code in {404, 405}, (method, path)
         assert (await api.document())["version"] == 1
 
 

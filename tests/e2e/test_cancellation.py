@@ -93,7 +93,7 @@ async def cancel(client: RawClient, call: RawCall, **headers: str) -> None:
 # --- each way at each moment -----------------------------------------------------------------------------------------
 
 
-@pairs({"scene": [*SCENES], "version": EACH_VERSION})
+@pairs({"scene": ["streams", "tool", "peer hangs"], "version": EACH_VERSION})
 async def test_a_closed_stream_stops_whatever_the_call_was_doing(scene: str, version: str, tmp_path: Path) -> None:
     async with busy_stage(tmp_path) as (staged, gate):
         before = snapshot()
@@ -106,7 +106,7 @@ async def test_a_closed_stream_stops_whatever_the_call_was_doing(scene: str, ver
         assert staged.served.metric("pallas_send_message_total", agent="root", outcome="error") == 1
 
 
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", ["hangs", "peer tool"])
 async def test_a_cancelled_notification_on_another_post_stops_the_call(
     scene: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -224,7 +224,7 @@ async def test_a_call_after_one_that_used_a_renamed_tool_has_the_new_one(
 
 @pytest.mark.usefixtures("brief_sockets", "patience")
 async def test_crowd_shares_one_downstream_and_leaves_nothing_open(tmp_path: Path) -> None:
-    crowd = 120
+    crowd = 40
     async with stateless_downstream() as tools, world(tmp_path, tools=tools.url) as it:
         await until_known(it, tools.recorder)
         before = snapshot().descriptors["socket:"]

@@ -150,18 +150,18 @@ BAD: Mapping[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize(("documents", "why"), BAD.values(), ids=BAD)
 async def test_a_malformed_document_of_the_turn_is_refused_and_one_of_the_history_skipped(
-    documents: Any, why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING, "pallas.agent_server")
     async with gateway_and_model(tmp_path, {"scribe": Agent(model="generic.gpt-4o")}) as (served, llm):
-        refused = await ask(served.url("scribe"), "read", images=documents)
-        with caplog.at_level(logging.WARNING, "pallas.agent_server"):
+        for documents, why in BAD.values():
+            refused = await ask(served.url("scribe"), "read", images=documents)
             earlier = [{"role": "user", "content": "lost", "images": documents}]
             answered = await ask(served.url("scribe"), "read", history=earlier)
-    assert [one.user_texts for one in llm.requests] == [["read"]]
-    said = f"{why}. Send images as {{data: base64, mime_type}}."
-    assert (refused.is_error, refused.text, refused.meta["stop_reason"]) == (True, said, "bad_image")
-    assert not answered.is_error
-    [record] = [one for one in caplog.records if one.message == "history entries skipped"]
-    assert vars(record)["first"] == [{"index": 0, "why": why}]
+            said = f"{why}. Send images as {{data: base64, mime_type}}."
+            assert (refused.is_error, refused.text, refused.meta["stop_reason"]) == (True, said, "bad_image")
+            assert not answered.is_error
+    assert [one.user_texts for one in llm.requests] == [["read"]] * len(BAD)
+    records = [one for one in caplog.records if one.message == "history entries skipped"]
+    assert [vars(one)["first"] for one in records] == [[{"index": 0, "why": why}] for _, why in BAD.values()]

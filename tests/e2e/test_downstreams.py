@@ -336,9 +336,8 @@ async def test_the_model_and_the_progress_name_a_server_that_refuses_the_callers
     assert sentence in [one["message"] for one in told]
 
 
-@pytest.mark.parametrize(
-    ("body", "content_type"),
-    [
+async def test_downstreams_that_talk_nonsense_cost_their_tools_only(tmp_path: Path, limits: Limits) -> None:
+    answers = [
         ("<html>Please log in</html>", "text/html"),
         ("{not json", "application/json"),
         ("[]", "application/json"),
@@ -347,19 +346,16 @@ async def test_the_model_and_the_progress_name_a_server_that_refuses_the_callers
         ("data: {not json\n\n", "text/event-stream"),
         ("", "text/event-stream"),
         ("\x00\xff\x00", "application/octet-stream"),
-    ],
-)
-async def test_downstream_that_talks_nonsense_costs_its_tools_only(
-    body: str, content_type: str, tmp_path: Path, limits: Limits
-) -> None:
+    ]
     limits.runtime.attach_seconds = limits.runtime.attach_seconds_after_timeout = 1
 
     @http_only
     async def babbling(scope: Scope, receive: Receive, send: Send) -> None:
+        body, content_type = answers[int(scope["path"].strip("/"))]
         await respond(send, 200, body, content_type=content_type)
 
     async with serve_app(babbling) as listener, stateless_downstream() as tools:
-        servers = {"babbling": f"{listener.base_url}/mcp", "tools": tools.url}
+        servers = {f"babbling{n}": f"{listener.base_url}/{n}" for n in range(len(answers))} | {"tools": tools.url}
         async with world(tmp_path, named_tools, **servers) as it:
             answer = await ask(it.url)
             assert (answer.text, answer.is_error) == ("tools", False)

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, Script, Turn
 
 pytestmark = pytest.mark.usefixtures("patience")
+EACH_KIND = pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.whole] * (kind == "initialize")) for kind in KINDS]
+)
 
 
 # --- Sessions
@@ -121,7 +124,7 @@ def held_at(gate: Gate) -> Script:
 # --- Trouble on the way
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 async def test_what_follows_a_refused_request_carries_the_callers_own_token(kind: str, tmp_path: Path) -> None:
     """One request is answered 503: who tries again (client or model), and the next caller, still have their own."""
     stumble = Stumble(503)
@@ -196,7 +199,7 @@ def replayed(message: Any, receive: Receive) -> Receive:
     return next_message
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EACH_KIND
 async def test_redirect_within_the_origin_keeps_the_token(kind: str, tmp_path: Path) -> None:
     downstreams = [moved(f"moved{status}", status, **KINDS[kind]) for status in (307, 308)]
     async with one_user(tmp_path, *downstreams) as it:

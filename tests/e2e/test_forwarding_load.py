@@ -186,7 +186,7 @@ def broken_way_to(url: str, share: float, seed: int) -> AbstractAsyncContextMana
     return breaker(port, share=share, most_chunks=12, seed=seed)
 
 
-@crowd(20, CALLERS)
+@crowd(8, CALLERS)
 async def test_every_request_of_a_crowd_carries_the_token_of_its_own_caller(size: int, tmp_path: Path) -> None:
     calls = calls_by(callers(size), 5 if size == CALLERS else 1)
     async with everything(tmp_path) as it:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import INITIALIZE_VERSIONS, MODERN_VERSION, raw_client, tool_params
@@ -437,53 +436,11 @@ async def test_metrics_are_plain_text_unless_the_scraper_asks_for_another(tmp_pa
             assert 'pallas_agent_info{agent="echo"' in answer.text
 
 
-HOSTILE_PATHS = [
-    *("/agents/nope/mcp", "/agents/%22%7d%0apallas_up%2042/mcp", "/agents/%ff/mcp", "/agents/%00/mcp"),
-    *("/agents/../../etc/passwd", "/%0d%0aX-Injected:%20yes", f"/agents/{'a' * 5_000}/mcp", "/metrics/../x"),
-]
-
-
-async def test_no_request_adds_a_label_to_the_metrics(tmp_path: Path) -> None:
-    async with echo_gateway(tmp_path) as (served, http):
-        await ask(served.url("echo"))
-        await ask(served.url("echo"), history=[7], images="none")
-        before = await _samples(http)
-        answers = [
-            await http.request(method, path, json=CALL) for path in HOSTILE_PATHS for method in ("GET", "POST", "BREW")
-        ]
-        for hostile in ("pallas", 'x"} 1\npallas_up 42'):
-            await ask(
-                served.url("echo"), hostile, conversation_id=hostile, headers={"x-agent": "evil", "user-agent": "evil"}
-            )
-            await ask(served.url("echo"), hostile, images=hostile)
-        after = await _samples(http)
-
-    assert {answer.status_code for answer in answers} <= {400, 404, 405}
-    assert after == before
-    assert {labels["agent"] for _, labels in map(_unfrozen, after) if "agent" in labels} == {"echo"}
-    assert not any(name.endswith("_created") for name, _ in after)
-
-
-type Sample = tuple[str, frozenset[tuple[str, str]]]
-
-
-async def _samples(http: httpx.AsyncClient) -> set[Sample]:
-    text = (await http.get("/metrics")).text
-    families = text_string_to_metric_families(text)
-    return {(sample.name, frozenset(sample.labels.items())) for family in families for sample in family.samples}
-
-
-def _unfrozen(sample: Sample) -> tuple[str, dict[str, str]]:
-    return sample[0], dict(sample[1])
-
-
 # What a page of another origin may send without asking first (CORS): no request of that kind does anything
 
 
-@pytest.mark.parametrize(
-    "content_type", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None]
-)
-async def test_a_body_is_taken_as_json_only_if_it_says_so(content_type: str | None, tmp_path: Path) -> None:
+async def test_a_body_is_taken_as_json_only_if_it_says_so(tmp_path: Path) -> None:
+    types = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None)
     turn = {"model": "echo", "messages": [{"role": "user", "content": "hello"}]}
     modern = {**CALL, "params": {**CALL["params"], "_meta": MODERN_META}}
     requests = [
@@ -499,7 +456,7 @@ async def test_a_body_is_taken_as_json_only_if_it_says_so(content_type: str | No
     ]
     on = {"openai_api": True, "database": "sqlite:///threads.db"}
     async with echo_gateway(tmp_path, gateway=on) as (served, http):
-        for path, body, headers in requests:
+        for (path, body, headers), content_type in product(requests, types):
             content = json.dumps(body).encode() if body else b""
             typed = {"content-type": content_type} if content_type else {}
             sent = http.build_request("POST", path, content=content, headers={**ACCEPT, **headers, **typed})

@@ -89,18 +89,18 @@ async def test_broken_agents_say_why_and_the_others_serve(
 
 
 @pytest.mark.usefixtures("quick_retries")
-@pytest.mark.parametrize("kind", STARTED_BY_HAND)
-async def test_mended_module_makes_its_agent_ready_without_a_restart(kind: str, tmp_path: Path) -> None:
-    async with running(write_project(tmp_path, {"sick": STARTED_BY_HAND[kind]})) as served:
-        assert (await ask(served.url("sick"))).is_error
-        served.project.write_module("sick", module_source("sick", Agent()))
-        await until_ready(served, "sick")
+async def test_mended_modules_make_their_agents_ready_without_a_restart(tmp_path: Path) -> None:
+    async with running(write_project(tmp_path, STARTED_BY_HAND)) as served:
+        for name in STARTED_BY_HAND:
+            assert (await ask(served.url(name))).is_error
+            served.project.write_module(name, module_source(name, Agent()))
+        for name in STARTED_BY_HAND:
+            await until_ready(served, name)
+            assert (await ask(served.url(name), "well again")).text == "well again"
+            assert (await health(served.url(name)))["status"] == "ok"
 
-        assert (await ask(served.url("sick"), "well again")).text == "well again"
-        assert (await health(served.url("sick")))["status"] == "ok"
 
-
-@pytest.mark.parametrize("helper", ["raise ValueError('no key')", "def broken(:", "answer = 41"])
+@pytest.mark.parametrize("helper", ["def broken(:", "answer = 41"])
 async def test_mended_file_that_a_module_imports_makes_its_agent_ready_at_once(
     helper: str, tmp_path: Path, limits: Limits
 ) -> None:

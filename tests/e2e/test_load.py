@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.support.clients import RawClient
     from tests.support.gateway import Limits
 
-CALLS = 200
+CALLS = 100
 AT_ONCE = 50
 VANISHING_SHARE = 0.3
 POINTS = ("answer", "tool", "stream")
@@ -145,7 +145,7 @@ async def test_hanging_calls_of_one_agent_do_not_delay_another(tmp_path: Path) -
 
 @pytest.mark.usefixtures("brief_sockets")
 @pytest.mark.crowd
-@crowd(60, 300)
+@crowd(30, 300)
 async def test_vanished_clients_leave_nothing_behind(size: int, tmp_path: Path, limits: Limits) -> None:
     """In both eras, at seeded points: before the model answered, during a tool call, in the middle of a stream."""
     limits.runtime.attach_seconds = 60  # not what is tried here, and everybody shares one process

@@ -130,14 +130,6 @@ async def test_the_model_that_called_an_agent_whose_loop_was_halted_reads_not_to
     assert "stopped" not in watched.call  # the boss has finished
 
 
-async def test_parallel_calls_count_as_one_round_whatever_their_order(tmp_path: Path) -> None:
-    async with stage(tmp_path, script_of(solo=[echoing(*one) for one in ("ab", "ba", "ab")]), solo()) as staged:
-        watched = await watch(staged.url("solo"))
-
-        assert len(staged.llm.requests) == 3
-    assert watched.text.startswith("[Stopped")
-
-
 async def test_a_tool_that_fails_alike_every_time_is_a_loop_too(tmp_path: Path) -> None:
     async with stage(tmp_path, lambda _: call_tools([("tools__fail", {"message": "no"})]), solo()) as staged:
         watched = await watch(staged.url("solo"))
@@ -291,16 +283,6 @@ async def test_programs_read_in_other_apis_too_why_an_answer_is_partial(tmp_path
     assert (answer["stopped"], answer["stopReason"]) == ("repeat", "endTurn")
 
 
-async def test_a_single_turn_is_a_limit_too(tmp_path: Path) -> None:
-    async with stage(tmp_path, busy, solo(max_iterations=1)) as staged:
-        watched = await watch(staged.url("solo"))
-        await until_idle(staged.served)
-
-        assert len(staged.llm.requests) == 1
-    assert watched.text.startswith("Try 0.[Stopped: the agent reached its limit of steps")
-    assert (watched.is_error, watched.call["iterations"]) == (False, 1)
-
-
 @pytest.mark.parametrize(("limit", "requests"), [(1, 1), (2, 2)])
 async def test_an_answer_that_is_put_into_a_schema_takes_no_turn_beyond_the_limit(
     limit: int, requests: int, tmp_path: Path
@@ -320,17 +302,6 @@ async def test_the_limit_is_15_steps_by_default(tmp_path: Path) -> None:
         watched = await watch(staged.url("solo"))
 
         assert len(staged.llm.requests) == 15
-    assert LIMIT in watched.text
-
-
-@pytest.mark.parametrize(("own_limit", "requests"), [(1, 2), (2, 3), (50, 3)])
-async def test_a_module_may_set_a_lower_limit_but_no_higher_one(own_limit: int, requests: int, tmp_path: Path) -> None:
-    decorator = f"request_params=RequestParams(max_iterations={own_limit})"
-    agents = {"solo": Agent(["tools"], decorator=decorator, settings={"max_iterations": 3})}
-    async with stage(tmp_path, busy, agents) as staged:
-        watched = await watch(staged.url("solo"))
-
-        assert len(staged.llm.requests) == requests
     assert LIMIT in watched.text
 
 

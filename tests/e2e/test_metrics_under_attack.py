@@ -44,6 +44,12 @@ ATTACKS: tuple[Attack, ...] = (
 )
 
 
+HOSTILE_PATHS = [
+    *("/agents/nope/mcp", "/agents/%22%7d%0apallas_up%2042/mcp", "/agents/%ff/mcp", "/agents/%00/mcp"),
+    *("/agents/../../etc/passwd", "/%0d%0aX-Injected:%20yes", f"/agents/{'a' * 5_000}/mcp", "/metrics/../x"),
+]
+
+
 @pytest.mark.crowd
 @crowd(100, 1000)
 async def test_hostile_requests_add_no_series(size: int, tmp_path: Path) -> None:
@@ -61,6 +67,10 @@ async def test_hostile_requests_add_no_series(size: int, tmp_path: Path) -> None
             async with asyncio.TaskGroup() as attacks:
                 for number in range(size):
                     attacks.create_task(attack(number))
+            for path in HOSTILE_PATHS:
+                for method in ("GET", "POST", "BREW"):
+                    answer = await client.http.request(method, f"{_base(client)}{path}", json={})
+                    assert answer.status_code in {400, 404, 405}, (method, path)
             await until_idle(served)
             after = await _scrape(served)
 

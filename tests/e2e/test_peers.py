@@ -26,13 +26,13 @@ from tests.support.waiting import Gate, eventually
 from tests.support.watching import relay, speaker
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from pallas_gateway.mcp_server.envelope import McpRequest
     from tests.support.asgi import Send
     from tests.support.gateway import Project
-    from tests.support.scripted_llm import ScriptedLlm
+    from tests.support.scripted_llm import Script, ScriptedLlm
 
 HOST = "gateway.example.test"  # the top-level `host`; nothing resolves it, which is the point
 
@@ -43,6 +43,19 @@ def endless(request: LlmRequest) -> Turn:
         return say(" | ".join(request.tool_results.values()))
     other = {"left": "right", "right": "left"}[speaker(request)]
     return call_tools([(f"{other}__send_message", {"message": "you do it"})])
+
+
+def relay_to_all(servers: Iterable[str]) -> Script:
+    """`parent` hands its message to the peer by each of its servers."""
+
+    def script(request: LlmRequest) -> Turn:
+        if speaker(request) != "parent":
+            return relay(request)
+        if request.tool_results:
+            return say(" | ".join(request.tool_results.values()))
+        return call_tools([(f"{one}__send_message", {"message": request.last_user_text}) for one in servers])
+
+    return script
 
 
 def family(
@@ -72,9 +85,10 @@ def family(
     )
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
+async def test_peer_answers_under_every_address_it_may_be_written_as(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = [
         "http://localhost:{port}/mcp",
         "http://127.0.0.1:{port}/mcp",
         f"http://{HOST}:{{port}}/mcp",
@@ -82,22 +96,30 @@ def family(
         "http://localhost:{port}",
         "http://localhost:{gateway}/agents/peer/mcp",
         f"http://{HOST}:{{gateway}}/agents/peer/mcp",
-    ],
-)
-async def test_peer_answers_under_every_address_it_may_be_written_as(
-    written: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+    ]
     caplog.set_level("INFO", logger="pallas")
     with reserved_port() as documented, reserved_port() as own:
-        async with scripted_llm(relay) as llm:
-            url = written.format(port=documented, gateway=own)
-            project = family(tmp_path, llm, url, port=documented, gateway={"port": own})
+        urls = [one.format(port=documented, gateway=own) for one in written]
+        servers = {f"peer{n}": {"transport": "http", "url": url} for n, url in enumerate(urls)}
+        agents = {
+            "parent": Agent(servers=[*servers], settings={"depends_on": ["peer"]}),
+            "peer": Agent(settings={"port": documented}),
+        }
+        gateway, deployment = {"port": own}, {"host": HOST}
+        async with scripted_llm(relay_to_all(servers)) as llm:
+            project = write_project(
+                tmp_path, agents, llm_url=llm.base_url, servers=servers, gateway=gateway, deployment=deployment
+            )
             async with running(project) as served:
                 answers = [await ask(served.url("parent"), text) for text in ("tea?", "more?")]
 
-    assert [answer.text for answer in answers] == ["told: peer heard tea?", "told: peer heard more?"]
+    heard = [" | ".join([f"peer heard {text}"] * len(urls)) for text in ("tea?", "more?")]
+    assert [answer.text for answer in answers] == heard
     notes = [vars(record) for record in caplog.records if getattr(record, "peer", None)]
-    assert [(note["agent"], note["server"], note["peer"]) for note in notes] == [("parent", "peer", "peer")]
+    assert {(note["agent"], note["server"], note["peer"]) for note in notes} == {
+        ("parent", server, "peer") for server in servers
+    }
+    assert len(notes) == len(servers)
 
 
 async def test_nested_calls_take_no_place_of_the_gateway(tmp_path: Path) -> None:

@@ -275,11 +275,10 @@ async def test_the_sdk_of_each_era_is_told_of_unknown_names(served: Running, con
     assert text_of(answer) == "still connected"
 
 
-@each_version
-async def test_configured_tool_names_replace_the_usual_ones(tmp_path: Path, version: str) -> None:
+async def test_configured_tool_names_replace_the_usual_ones(tmp_path: Path) -> None:
     names = ["talk_to_{agent}", "ask", "{agent}"]
     project = write_project(tmp_path, {"harper": Agent()}, gateway={"tool_names": names})
-    async with running(project) as served, greeted(served, version) as client:
+    async with running(project) as served, greeted(served, MODERN_VERSION) as client:
         tools = await client.list_tools()
         answer = await client.call_tool("talk_to_harper", {"message": "hello"})
         gone = await client.call_tool("send_message", {"message": "hello"})

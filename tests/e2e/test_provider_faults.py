@@ -18,13 +18,11 @@ from tests.support.fair_time import hastened
 from tests.support.listener import reserved_port
 from tests.support.provider_gateways import Provider, deltas_of, serving
 from tests.support.provider_matrix import (
-    ANTHROPIC,
     BEDROCK,
     CHAT,
     GEMINI,
     GEMINI_VERTEX,
     GENERIC,
-    RESPONSES,
     in_shared_gateways,
     over_providers,
 )
@@ -219,7 +217,7 @@ async def test_a_model_that_falls_silent_is_a_timeout(shared: Served) -> None:
     assert deltas_of(call) == ["Once "]
 
 
-@in_shared_gateways("silence", providers=[GENERIC, RESPONSES, ANTHROPIC])
+@in_shared_gateways("silence", providers=[GENERIC])
 async def test_a_model_that_sends_only_pings_is_a_timeout(shared: Served) -> None:
     async with (
         shared.playing(lambda _: Reply(200, b"", "text/event-stream", pings=b": ping\n\n")) as served,

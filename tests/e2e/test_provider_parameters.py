@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.pairs import pairs
 from tests.support.parameters import AS_SCHEMA, notes_of, result_of
 from tests.support.provider_gateways import Provider, serving
 from tests.support.provider_matrix import (
@@ -58,23 +59,7 @@ async def test_codex_ignores_a_limit_of_tokens_which_its_endpoint_refuses(tmp_pa
     assert notes_of(result) == {"ignored": ["max_tokens"]}
 
 
-OLDER_GEMINI = [GEMINI, replace(GEMINI, model="google.gemini-2.0-flash")]
 BY_TOOL = replace(ANTHROPIC, config={**ANTHROPIC.config, "structured_output_mode": "tool_use"})
-
-
-@pytest.mark.parametrize("provider", OLDER_GEMINI, ids=lambda one: one.model)
-async def test_gemini_has_its_tools_until_it_answers_and_the_schema_afterwards(
-    provider: Provider, tmp_path: Path
-) -> None:
-    async with serving(tmp_path, provider, calls_twice_then_answers) as served:
-        result = await result_of(served, response_format=AS_SCHEMA)
-
-    assert [block["text"] for block in result["content"]] == ['{"name": "Ann"}']
-    assert notes_of(result) == {}
-    requests = served.llm.requests
-    assert ["tools__echo" in request.tools for request in requests] == [True, True, True, False]
-    configs = [request.body.get("generationConfig", {}) for request in requests]
-    assert ["responseSchema" in config for config in configs] == [False, False, False, True]
 
 
 async def test_gemini_gets_its_tools_and_the_schema_at_once_where_it_takes_both(tmp_path: Path) -> None:
@@ -123,8 +108,12 @@ async def test_other_formats_leave_the_tools_to_a_model_that_takes_none_with_a_s
     assert requests[-1].body["response_format"] == {"type": kind}
 
 
-@pytest.mark.parametrize(("limit", "tools"), [(1, [False]), (2, [True, False]), (4, [True, True, True, False])])
-@pytest.mark.parametrize("provider", [BY_POLICY[0], GEMINI], ids=lambda one: one.model)
+@pairs(
+    {
+        "limit, tools": [(1, [False]), (2, [True, False]), (4, [True, True, True, False])],
+        "provider": {"by policy": BY_POLICY[0], "google": GEMINI},
+    }
+)
 async def test_the_turn_with_the_schema_is_one_of_max_iterations(
     provider: Provider, limit: int, tools: list[bool], tmp_path: Path
 ) -> None:

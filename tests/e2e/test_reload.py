@@ -486,7 +486,7 @@ async def test_an_agent_alone_is_reloaded_and_what_is_wrong_with_its_name_said(
     assert any("--agent: no agent 'alone'" in str(vars(record).get("problem")) for record in caplog.records)
 
 
-@crowd(20, 100)
+@crowd(10, 100)
 async def test_running_calls_end_as_they_began_whatever_is_reloaded(size: int, tmp_path: Path) -> None:
     gate = Gate()
 

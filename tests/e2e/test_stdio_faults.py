@@ -43,20 +43,12 @@ def limited(limits: Limits) -> None:
     limits.runtime.programs.leave_seconds = 0.2
 
 
-async def test_a_program_that_prints_a_line_without_end_is_ended(tmp_path: Path) -> None:
+async def test_a_program_that_floods_prints_no_end_of_a_line_or_too_many_values_is_ended(tmp_path: Path) -> None:
     async with world(tmp_path) as it:
-        printed, again = (await it.ask("line where")).split(" | ")
-        assert "losed" in printed
-        assert again.isdigit()
-        assert await it.problem() is None
-
-
-async def test_a_message_of_too_many_values_ends_its_program_unparsed(tmp_path: Path) -> None:
-    async with world(tmp_path) as it:
-        sent, again = (await it.ask("values where")).split(" | ")
-        assert "losed" in sent
-        assert again.isdigit()
-        assert await it.problem() is None
+        for tool in ("flood", "line", "values"):
+            sent, again = (await it.ask(f"{tool} where")).split(" | ")
+            assert (tool, "losed" in sent, again.isdigit()) == (tool, True, True)
+            assert await it.problem() is None
 
 
 async def test_a_program_that_reports_to_no_call_without_end_is_ended(tmp_path: Path) -> None:

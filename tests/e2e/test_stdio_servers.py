@@ -23,6 +23,7 @@ from tests.support.clients import MODERN_VERSION
 from tests.support.fair_time import hastened
 from tests.support.gateway import until_idle
 from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.pairs import pairs
 from tests.support.stdio_processes import children, distinct, is_running
 from tests.support.waiting import Gate, eventually
 
@@ -309,14 +310,6 @@ async def test_a_daemon_of_a_program_does_not_keep_its_pipes_open(tmp_path: Path
             (it.processes.folder / "daemons").unlink()
 
 
-async def test_a_program_that_floods_its_output_is_ended(tmp_path: Path) -> None:
-    async with world(tmp_path) as it:
-        flooded, again = (await it.ask("flood where")).split(" | ")
-        assert "losed" in flooded
-        assert again.isdigit()
-        assert await it.problem() is None
-
-
 async def test_other_tasks_run_between_the_lines_that_a_program_has_printed_at_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -421,11 +414,14 @@ async def test_a_process_declares_what_the_caller_of_its_call_supports(tmp_path:
         assert declared[:2] == [None, {"form": {}, "url": {}}]
 
 
-@pytest.mark.parametrize("mode", ["legacy", MODERN_VERSION])
-@pytest.mark.parametrize(
-    ("tools", "read"),
-    [("ask", '"action": "cancel"'), ("where count", "the caller did not give it")],
-    ids=["question", "approval"],
+@pairs(
+    {
+        "tools, read": {
+            "question": ("ask", '"action": "cancel"'),
+            "approval": ("where count", "the caller did not give it"),
+        },
+        "mode": ["legacy", MODERN_VERSION],
+    }
 )
 async def test_a_call_that_waits_for_its_caller_makes_way_for_calls_that_wait_for_a_process(
     tools: str, read: str, mode: str, tmp_path: Path, limits: Limits

@@ -109,7 +109,7 @@ def _inner(name: str, value: Any) -> list[Any]:
 
 def _joined(before: list[str], after: list[str]) -> list[str]:
     """Ways to go on, a bounded number of them."""
-    return list(dict.fromkeys(one + other for other in after for one in before))[:12] or before
+    return list(dict.fromkeys(one + other for other in after for one in before))[:6] or before
 
 
 def _examples(items: Any) -> list[str]:

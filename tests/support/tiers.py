@@ -36,7 +36,7 @@ EVERY_VERSION = {
 }
 """Files whose subject is the protocol: nothing is thinned there."""
 
-DIALECTS = {"generic", "openai", "responses", "anthropic", "google", "bedrock"}
+DIALECTS = {"generic", "responses", "anthropic", "google", "bedrock"}
 """Providers that stand in `make test` for all that speak the same protocol, in tests of several providers."""
 
 

@@ -33,15 +33,15 @@ print(json.dumps({
 }))
 """
 ENDS = {
-    "at the end of its text": "print('done')",
-    "by a number": "import sys; sys.exit(3)",
     "by a reason": "import sys; sys.exit('a reason')",
     "by an error": "raise ValueError('an error')",
-    "at once": "import os; os._exit(4)",
     "by a signal": "import os; os.kill(os.getpid(), 9)",
     "by Ctrl-C": "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
-    "after its threads": "import threading; threading.Timer(0.01, print, ['later']).start()",
-    "after its clean-up": "import atexit; atexit.register(print, 'cleaned up')",
+    "after its threads and its clean-up": """
+import atexit, threading
+atexit.register(print, 'cleaned up')
+threading.Timer(0.01, print, ['later']).start()
+""",
 }
 ALONE = """
 import socket, subprocess, sys

@@ -511,4 +511,4 @@ def test_a_client_reads_what_the_call_tells_in_order_and_a_slow_one_loses_the_ol
 
     LIMITS.apply(monkeypatch)
     with Course.worlds:
-        run_courses(Course, number=100, steps=30)
+        run_courses(Course, number=50, steps=30)

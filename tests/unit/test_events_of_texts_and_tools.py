@@ -177,4 +177,4 @@ def test_each_client_reads_all_texts_and_tools_in_order_however_late_it_reads(tm
         worlds = Worlds(tmp_path, openai_api=True, database="sqlite:///threads.db", heartbeat_seconds=15.0)
 
     with Course.worlds:
-        run_courses(Course, number=30, steps=20)
+        run_courses(Course, number=15, steps=20)

@@ -26,50 +26,43 @@ BUDGETED, ADAPTIVE, NEWER, ALWAYS = (
 )
 
 
-@pytest.mark.parametrize("params", [{"temperature": 0.25}, {"top_p": 0.5}, {"top_k": 40}], ids=str)
 @pytest.mark.parametrize("provider", [BUDGETED, ADAPTIVE], ids=lambda one: one.model)
-async def test_claude_does_not_think_where_sampling_is_set(
-    provider: Provider, params: dict[str, Any], tmp_path: Path
-) -> None:
+async def test_claude_does_not_think_where_sampling_is_set(provider: Provider, tmp_path: Path) -> None:
+    sampling: list[dict[str, Any]] = [{"temperature": 0.25}, {"top_p": 0.5}, {"top_k": 40}]
     async with serving(tmp_path, provider, lambda request: strict(served, request)) as served:
-        notes = notes_of(await result_of(served, **params, max_tokens=500))
-        await result_of(served)
+        for params in sampling:
+            served.llm.requests.clear()
+            assert notes_of(await result_of(served, **params, max_tokens=500)) == {"changed": {"thinking": "off"}}
+            await result_of(served)
+            first, *_, last = [request.body for request in served.llm.requests]
+            assert first.items() >= {**params, "max_tokens": 500}.items()
+            assert "thinking" not in first
+            assert last["thinking"]["type"] in {"enabled", "adaptive"}  # only that call
 
-    assert notes == {"changed": {"thinking": "off"}}
-    first, *_, last = [request.body for request in served.llm.requests]
-    assert first.items() >= {**params, "max_tokens": 500}.items()
-    assert "thinking" not in first
-    assert last["thinking"]["type"] in {"enabled", "adaptive"}  # only that call
 
-
-@pytest.mark.parametrize("choice", ["required", ONE_TOOL], ids=str)
 @pytest.mark.parametrize("provider", [BUDGETED, ADAPTIVE, NEWER], ids=lambda one: one.model)
-async def test_claude_does_not_think_in_a_call_that_forces_a_tool(
-    provider: Provider, choice: Any, tmp_path: Path
-) -> None:
+async def test_claude_does_not_think_in_a_call_that_forces_a_tool(provider: Provider, tmp_path: Path) -> None:
     async with serving(tmp_path, provider, lambda request: strict(served, request)) as served:
-        notes = notes_of(await result_of(served, tool_choice=choice))
+        for choice in ("required", ONE_TOOL):
+            served.llm.requests.clear()
+            assert notes_of(await result_of(served, tool_choice=choice)) == {"changed": {"thinking": "off"}}
+            first, second = [request.body for request in served.llm.requests]
+            assert first["tool_choice"]["type"] in {"any", "tool"}
+            assert first.get("thinking") == second.get("thinking")
 
-    assert notes == {"changed": {"thinking": "off"}}
-    first, second = [request.body for request in served.llm.requests]
-    assert first["tool_choice"]["type"] in {"any", "tool"}
-    assert first.get("thinking") == second.get("thinking")
 
-
-@pytest.mark.parametrize("choice", ["required", ONE_TOOL], ids=str)
-async def test_claude_models_that_always_think_ignore_a_forced_tool(choice: Any, tmp_path: Path) -> None:
+async def test_claude_models_that_always_think_ignore_a_forced_tool(tmp_path: Path) -> None:
     async with serving(tmp_path, ALWAYS, lambda request: strict(served, request)) as served:
-        notes = notes_of(await result_of(served, tool_choice=choice, temperature=0.25))
+        for choice in ("required", ONE_TOOL):
+            notes = notes_of(await result_of(served, tool_choice=choice, temperature=0.25))
+            assert notes == {"ignored": ["temperature", "tool_choice"]}
 
-    assert notes == {"ignored": ["temperature", "tool_choice"]}
 
-
-@pytest.mark.parametrize(
-    "params", [{"temperature": 1}, {"top_p": 0.95}, {"tool_choice": "auto"}, {"tool_choice": "none"}], ids=str
-)
-async def test_claude_keeps_thinking_where_it_may(params: dict[str, Any], tmp_path: Path) -> None:
+async def test_claude_keeps_thinking_where_it_may(tmp_path: Path) -> None:
+    kept: list[dict[str, Any]] = [{"temperature": 1}, {"top_p": 0.95}, {"tool_choice": "auto"}, {"tool_choice": "none"}]
     async with serving(tmp_path, ADAPTIVE, lambda request: strict(served, request)) as served:
-        assert notes_of(await result_of(served, **params)) == {}
+        for params in kept:
+            assert notes_of(await result_of(served, **params)) == {}, params
 
     assert all(request.body["thinking"] == {"type": "adaptive"} for request in served.llm.requests)
 

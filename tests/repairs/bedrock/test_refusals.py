@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 @pytest.fixture
 def nothing_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """fast-agent remembers for each model what it cannot do."""
+    forget(monkeypatch)
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("fast_agent.llm.provider.bedrock.llm_bedrock").BedrockLLM, "capabilities", {})
 
 
@@ -61,20 +65,18 @@ async def test_what_a_model_cannot_do_is_learnt_once_and_every_request_is_logged
     assert {vars(one)["provider"] for one in repeated} == {"bedrock"}
 
 
-@pytest.mark.usefixtures("nothing_learnt")
-@pytest.mark.parametrize(
-    ("message", "count"),
-    [("Input is too long", 2), (" ".join(REFUSALS.values()), 3), (REFUSALS["system"], 3), (REFUSALS["stream"], 3)],
-)
 async def test_a_model_that_refuses_every_form_is_sent_three_requests_at_most(
-    message: str, count: int, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    said = {"Input is too long": 2, " ".join(REFUSALS.values()): 3, REFUSALS["system"]: 3, REFUSALS["stream"]: 3}
     async with serving(tmp_path, BEDROCK, lambda _: served.llm.refuse(400, message)) as served:
-        answer = await ask(served.url)
-
-    assert (answer.is_error, answer.meta["stop_reason"]) == (True, "llm_error")
-    assert message in answer.text
-    assert len(served.llm.requests) == count
+        for message, count in said.items():
+            forget(monkeypatch)
+            served.llm.requests.clear()
+            answer = await ask(served.url)
+            assert (answer.is_error, answer.meta["stop_reason"]) == (True, "llm_error")
+            assert message in answer.text
+            assert (message, len(served.llm.requests)) == (message, count)
 
 
 @pytest.mark.usefixtures("nothing_learnt")

@@ -23,9 +23,7 @@ VERDICT = {"type": "object", "properties": {"verdict": {"type": "string"}}, "req
 AS_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": VERDICT}}
 WITHOUT_BOTH = [
     replace(GENERIC, model="generic.openai/gpt-oss-120b"),  # its policy is `no_tools`
-    replace(GENERIC, model="generic.qwen/qwen3.8-27b"),  # `defer`
     GEMINI,
-    replace(GEMINI, model="google.gemini-2.0-flash"),
 ]
 
 

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 AT_V1 = {"base_url": "{url}/v1"}
 CODEX_BY_LOGIN = replace(CODEX, config=AT_V1)
 XAI_BY_LOGIN = replace(XAI, config=AT_V1)
-LOGINS = [(CODEX_BY_LOGIN, "codex"), (XAI_BY_LOGIN, "xai")]
+BY_CODEX, BY_XAI = (CODEX_BY_LOGIN, "codex"), (XAI_BY_LOGIN, "xai")
+LOGINS = [BY_CODEX, pytest.param(*BY_XAI, marks=pytest.mark.whole)]
+OTHER_LOGINS = [pytest.param(*BY_CODEX, marks=pytest.mark.whole), BY_XAI]
 
 
 def log_in(path: Path, login: str, name: str, *, expires_in: float = 3600) -> None:
@@ -72,7 +74,7 @@ async def test_a_file_without_a_login_is_named(
     assert f"failed to start: {reason}" in document["message"]
 
 
-@pytest.mark.parametrize(("provider", "login"), LOGINS, ids=str)
+@pytest.mark.parametrize(("provider", "login"), OTHER_LOGINS, ids=str)
 async def test_the_token_of_a_login_is_sent(
     provider: Provider, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,7 +108,7 @@ async def test_an_expired_token_is_renewed_while_the_gateway_answers_others(
     assert [request.bearer for request in served.llm.requests] == [codex_token("new")] * 2
 
 
-@pytest.mark.parametrize(("provider", "login"), LOGINS, ids=str)
+@pytest.mark.parametrize(("provider", "login"), OTHER_LOGINS, ids=str)
 async def test_a_token_that_cannot_be_renewed_is_reported(
     provider: Provider, login: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ import json
 from typing import Any, cast
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pallas_gateway.calls.call import Image, Message
@@ -110,6 +110,7 @@ def test_a_history_that_is_no_list_is_refused(history: object) -> None:
     assert refused.value.reason == "bad_input"
 
 
+@settings(max_examples=50)
 @given(st.lists(rows))
 @example([{"role": "user", "content": "x", "images": [{"data": "\ud800", "mime_type": "image/png"}]}])
 @example([{"role": float("nan"), "content": "x"}])
@@ -120,6 +121,7 @@ def test_no_row_of_a_history_raises_or_yields_a_malformed_message(history: list[
     assert len(messages) + skipped.count == len(history)
 
 
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.booleans(), good_rows, json_values)))
 def test_what_survives_is_in_the_order_it_was_sent(drawn: list[tuple[bool, dict[str, Any], Any]]) -> None:
     sent = [good if keep else {"role": "nobody", "content": bad} for keep, good, bad in drawn]

@@ -7,7 +7,7 @@ import binascii
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas_gateway.calls.image_bytes import BASE64_PATTERNS, image_type_of, is_base64, why_not
@@ -69,6 +69,7 @@ def test_an_image_in_base64_is_known_by_its_pattern(kind: str, rest: bytes) -> N
         assert matches == (image_type_of(data) == kind)
 
 
+@settings(max_examples=30)
 @given(st.data())
 def test_what_matches_the_pattern_of_a_type_is_an_image_of_it(data: st.DataObject) -> None:
     for kind, pattern in BASE64_PATTERNS.items():

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pallas_gateway.changes import change, names
+from tests.support.commands import started
 from tests.unit.changes.foreign_attributes import maker_of
 
 if TYPE_CHECKING:
@@ -26,10 +26,11 @@ ADAPTERS = {
 
 
 def test_nothing_else_is_replaced(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.unit.changes.foreign_attributes", str(tmp_path)]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
-    assert ran.returncode == 0, ran.stderr
-    found = [line.split("\t") for line in ran.stdout.splitlines() if line.count("\t") == 3]
+    module = "tests.unit.changes.foreign_attributes"
+    with started([str(tmp_path)], tmp_path, command=("-m", module), environ={"PYTHONPATH": str(ROOT)}) as program:
+        ran = program.end()
+    assert ran.code == 0, ran.err
+    found = [line.split("\t") for line in ran.out.splitlines() if line.count("\t") == 3]
     assert [one for one in found if one[3]], "the registry has replaced nothing"
 
     unlisted = [

@@ -1,5 +1,6 @@
 """The JSON Schema agrees with what the loader does."""
 
+from functools import cache
 from typing import Any
 
 import pytest
@@ -38,6 +39,7 @@ gateway:
 """
 
 
+@cache
 def validator() -> Draft202012Validator:
     schema = json_schema()
     Draft202012Validator.check_schema(schema)
