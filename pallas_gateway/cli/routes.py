@@ -8,14 +8,20 @@ from typing import Annotated
 
 import typer
 
-from pallas_gateway.client.output import result, table
+from pallas_gateway.client.output import problem, result, table
+from pallas_gateway.config.loading.loader import INSTALL_DATABASE
 
 
 def routes(*, as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False) -> None:
     """Show all routes of a gateway: what each does, who may use it, and the setting that switches it on."""
     from pallas_gateway.web.routes import OTHERS, of_api, plain  # noqa: PLC0415  other commands need no web app
 
-    found = [*of_api(), *OTHERS]
+    try:
+        of_programs = of_api()
+    except ModuleNotFoundError:
+        of_programs = of_api(has_database=False)
+        problem(f"Without the routes of agents and threads, whose libraries are an extra: {INSTALL_DATABASE}")
+    found = [*of_programs, *OTHERS]
     if as_json:
         result(json.dumps([{key: plain(text) for key, text in asdict(one).items()} for one in found], indent=2))
         return

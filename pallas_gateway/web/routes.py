@@ -61,7 +61,13 @@ OTHERS = (
         setting="gateway.auth.jwt",
     ),
     ListedRoute("POST", "/v1/chat/completions", "agents for [OpenAI clients](openai-api.md)", _RUN, _OPENAI),
-    ListedRoute("GET", "/v1/models", "the agents as models; below it each of them", setting=_OPENAI),
+    ListedRoute(
+        "GET",
+        "/v1/models",
+        "the agents as models; below it each of them",
+        "`view` of an agent; for one model `run`",
+        _OPENAI,
+    ),
     ListedRoute("GET", "/docs/", "these pages"),
     ListedRoute("GET", CONSOLE, "the [console](console.md)", setting=_CONSOLE),
     ListedRoute("GET", GATEWAY_STATE, "for the console: the gateway", f"`{VIEW_GATEWAY}`", _CONSOLE),
@@ -74,12 +80,14 @@ OTHERS = (
         _RUN,
         "gateway.console_run_tools",
     ),
-    ListedRoute("GET", SIGN_IN, "how people [sign in](sign-in.md)", setting="gateway.auth.console_client_id"),
+    ListedRoute(
+        "GET", SIGN_IN, "how people [sign in](sign-in.md)", setting="gateway.console, or gateway.auth.console_client_id"
+    ),
 )
 
 
-def of_api() -> list[ListedRoute]:
-    """Return the routes of `/api/v1`."""
+def of_api(*, has_database: bool = True) -> list[ListedRoute]:
+    """Return the routes of `/api/v1`; those of agents and threads require the libraries of the database."""
     plain = {one.id for one in operations(has_database=False)}
     return [
         ListedRoute(
@@ -89,7 +97,7 @@ def of_api() -> list[ListedRoute]:
             one.requires,
             "" if one.id in plain else "gateway.database",
         )
-        for one in operations()
+        for one in operations(has_database=has_database)
     ]
 
 

@@ -21,6 +21,12 @@ sys.modules.update(dict.fromkeys({DATABASE_PACKAGES!r}))  # as if they were not 
 from pallas_gateway.cli.app import main
 main(["check", "--online"])
 """
+ROUTES = f"""
+import sys
+sys.modules.update(dict.fromkeys({DATABASE_PACKAGES!r}))  # as if they were not installed
+from pallas_gateway.cli.app import main
+main(["routes"])
+"""
 CHECK_AND_SERVE = f"""
 import sys
 sys.modules.update(dict.fromkeys({DATABASE_PACKAGES!r}))  # as if they were not installed
@@ -55,6 +61,13 @@ def test_the_example_needs_no_extra(tmp_path: Path) -> None:
         "serve --port 0: 0",
         "imported: []",
     ]
+
+
+def test_the_other_routes_are_shown_without_the_extra(tmp_path: Path) -> None:
+    with started([], tmp_path, command=("-c", ROUTES), environ={"PYTHONPATH": str(ROOT)}, is_real=True) as program:
+        ran = program.end(READY_SECONDS)
+    assert (ran.code, "/api/v1/usage" in ran.out, "/api/v1/threads" in ran.out) == (0, True, False)
+    assert "pip install 'pallas-gateway[database]'" in ran.err
 
 
 @pytest.mark.parametrize(("command", "key"), [("check", "threads"), ("serve", "database")])

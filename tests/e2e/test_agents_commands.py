@@ -245,7 +245,11 @@ async def test_what_the_gateway_refuses_is_shown_in_its_words(tmp_path: Path) ->
 
 async def test_a_gateway_without_a_database_names_the_setting(tmp_path: Path) -> None:
     async with running(write_project(tmp_path / "project", {"echo": Agent()})) as served:
-        for arguments in (["agents", "get", "echo"], ["export", "--url", served.base_url]):
+        for arguments in (
+            ["agents", "get", "echo"],
+            ["agents", "versions", "echo"],
+            ["export", "--url", served.base_url],
+        ):
             ran = await finished(*arguments, folder=tmp_path, environ={"PALLAS_GATEWAY_URL": served.base_url})
             assert (ran.code, "`gateway.database` in agents.yaml" in ran.err) == (1, True)
 

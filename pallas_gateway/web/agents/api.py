@@ -41,7 +41,7 @@ from pallas_gateway.web.agents.rights import Asked, Gate
 from pallas_gateway.web.api import requests as api_requests
 from pallas_gateway.web.api.base import Api
 from pallas_gateway.web.api.errors import ApiError, response_to
-from pallas_gateway.web.api.models import Model, parsed
+from pallas_gateway.web.api.models import Nothing, parsed
 from pallas_gateway.web.api.operations import operation
 from pallas_gateway.web.api.requests import owner_of
 
@@ -247,14 +247,15 @@ class AgentsApi(Api):
     @operation(
         "POST", f"{PREFIX}/{{name}}/versions/{{version}}/restore", "restoreAgentVersion",
         "Make a new version with the definition of an earlier one.",
-        requires="the owner, or `edit:agents` of the agent", query=models.Options, conditional=True,
+        requires="the owner, or `edit:agents` of the agent", query=models.Options,
+        body=Nothing, body_required=False, conditional=True,
         answer=models.WholeAgent, says="The agent as stored; with `dry_run` without an ETag.", headers=("ETag",),
         errors=(409, 412, 422, 428),
     )  # fmt: skip
     async def _restore(self, request: Request, name: str, number: str, options: Options) -> Response:
         asked = await self._to_change(request, name, Action.EDIT)
         expected, wanted = self._expected(request, asked), requests.version(number, name)
-        parsed(Model, await self._body(request))
+        parsed(Nothing, await self._body(request))
         with self._noting_refusals(asked.caller, "restore_agent", name, options):
             editor = self._editor(asked.caller, await self._rights_of(asked.caller), Action.EDIT)
             stored = await self._definitions.restore(name, wanted, editor, expected=expected, dry_run=options.dry_run)

@@ -80,8 +80,10 @@ class TokenOwner(TypedDict):
 
 
 class _NewOwner(TypedDict, total=False):
-    owner: str | TokenOwner
-    """Hands the agent over: `key:NAME`, `anonymous`, or the issuer and subject of tokens."""
+    owner: Annotated[
+        str | TokenOwner,
+        Field(description="Hands the agent over: `key:NAME`, `anonymous`, or the issuer and subject of tokens."),
+    ]
 
 
 @with_config(ConfigDict(use_attribute_docstrings=True, json_schema_extra={"required": ["instruction"]}))

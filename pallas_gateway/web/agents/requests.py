@@ -83,7 +83,7 @@ def refuse_unknown_key(owner: Owner, keys: Collection[str]) -> None:
     """
     match = _KEY_OWNER.fullmatch(owner.owner)
     if match and match["name"] not in keys:
-        raise InvalidDefinitionError([Place("owner", f"no key '{match['name']}' in gateway.auth.tokens")])
+        raise InvalidDefinitionError([Place("owner", f"no key {quoted(match['name'])} in gateway.auth.tokens")])
 
 
 def _owner(given: object) -> Owner | None:

@@ -73,7 +73,7 @@ _PLAIN: tuple[type[Api], ...] = (DocumentApi, CallsApi, UsageApi)
 
 
 def _not_found(_: Scope, why: str) -> Response:
-    return response_to(ApiError(why, reason="not_found"))
+    return response_to(ApiError(why, reason="not_found" if why == NOTHING_HERE else "switched_off"))
 
 
 def _stored() -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallLimitedError, CallRef
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-_BY_REASON = {
+BY_REASON = {
     "agent_in_use": HTTPStatus.CONFLICT,
     "agent_of_file": HTTPStatus.CONFLICT,
     "agent_unavailable": HTTPStatus.SERVICE_UNAVAILABLE,
@@ -39,8 +39,10 @@ _BY_REASON = {
     "not_json": HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
     "precondition_required": HTTPStatus.PRECONDITION_REQUIRED,
     "question_not_open": HTTPStatus.NOT_FOUND,
+    "request_timeout": HTTPStatus.REQUEST_TIMEOUT,
     "stopping": HTTPStatus.SERVICE_UNAVAILABLE,
     "stopped": HTTPStatus.SERVICE_UNAVAILABLE,
+    "switched_off": HTTPStatus.NOT_FOUND,
     "thread_busy": HTTPStatus.CONFLICT,
     "thread_too_large": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     "threads_full": HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
@@ -64,7 +66,7 @@ def response_to(error: GatewayError, *, about: Mapping[str, Any] | None = None) 
     """
     is_refusal = isinstance(error, (ApiError, CallRefusedError))
     default = HTTPStatus.UNPROCESSABLE_ENTITY if is_refusal else HTTPStatus.BAD_GATEWAY
-    status = _BY_REASON.get(error.reason, default)
+    status = BY_REASON.get(error.reason, default)
     is_for_now = status is HTTPStatus.SERVICE_UNAVAILABLE or error.reason in _BUSY_THREADS
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if is_for_now else {}
     if isinstance(error, CallLimitedError):

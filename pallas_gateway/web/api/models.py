@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from pallas_gateway.calls.conversation import is_text
 from pallas_gateway.config.loading.error_messages import SENTENCES
@@ -22,12 +22,18 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
+SCHEMAS = "#/components/schemas/"
 _MOST_PROBLEMS = 10
+_UNITS = {"Dictionary": "entries", "List": "entries"}
 _SENTENCES = SENTENCES | {
     "string_type": lambda _: "must be text",
     "string_unicode": lambda _: "holds half a surrogate pair; send whole text",
     "string_pattern_mismatch": lambda context: f"must match {context['pattern']}",
-    "too_long": lambda context: f"must not be longer than {context['max_length']}",
+    "too_long": lambda context: (
+        f"must have at most {context['max_length']} {_UNITS.get(context['field_type'], 'characters')}"
+    ),
+    "greater_than_equal": lambda context: f"must be at least {context['ge']}",
+    "less_than_equal": lambda context: f"must be at most {context['le']}",
     "dict_type": lambda _: "must be an object",
     "model_type": lambda _: "must be an object",
     "list_type": lambda _: "must be a list",
@@ -38,6 +44,18 @@ class Model(BaseModel):
     """Base of bodies: no other keys, and no conversion of types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_few_keys(cls, given: Any) -> Any:
+        """Refuse a great many keys at once: an error for each would take seconds."""
+        if isinstance(given, dict) and len(given) > len(cls.model_fields) + _MOST_PROBLEMS:
+            raise ValueError(f"has {len(given)} keys, of which most are unknown")
+        return given
+
+
+class Nothing(Model):
+    """A body that says nothing: `{}`, or none."""
 
 
 class Query(BaseModel):
@@ -60,8 +78,9 @@ def _switch(value: object) -> object:
     return {"true": True, "false": False}.get(str(value))
 
 
-Text = Annotated[str, AfterValidator(_whole), Field(json_schema_extra={"pattern": r"^[^\u0000]*$"})]
+Key = Annotated[str, AfterValidator(_whole)]
 """Text that a database takes."""
+Text = Annotated[Key, Field(json_schema_extra={"pattern": r"^[^\u0000]*$"})]
 Count = Annotated[int, Field(ge=0)]
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 DIGITS = BeforeValidator(_number)
@@ -79,9 +98,13 @@ def parsed[Body: BaseModel](model: type[Body], given: Mapping[str, Any], what: s
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        problems = [_sentence(model, one, what) for one in error.errors(include_url=False, include_input=False)]
-        more = [f"and {left} more"] if (left := len(problems) - _MOST_PROBLEMS) > 0 else []
-        raise CallRefusedError(f"{'; '.join([*problems[:_MOST_PROBLEMS], *more])}.", reason="bad_input") from None
+        shown = error.errors(include_url=False, include_input=False)[:_MOST_PROBLEMS]
+        more = [f"and {left} more"] if (left := error.error_count() - len(shown)) else []
+        said = "; ".join([*(_sentence(one, what) for one in shown), *more])
+        if any(one["type"] == "extra_forbidden" and len(one["loc"]) == 1 for one in shown):
+            known = [field.alias or name for name, field in model.model_fields.items()]
+            said += f". Known are: {', '.join(known) or 'none'}"
+        raise CallRefusedError(f"{said}.", reason="bad_input") from None
 
 
 def query[Asked: Query](model: type[Asked], request: Request) -> Asked:
@@ -93,12 +116,10 @@ def query[Asked: Query](model: type[Asked], request: Request) -> Asked:
     return parsed(model, dict(pairs), "parameter")
 
 
-def _sentence(model: type[BaseModel], error: ErrorDetails, what: str) -> str:
-    *around, last = error["loc"] or ("",)
+def _sentence(error: ErrorDetails, what: str) -> str:
+    place = ".".join(str(one) for one in error["loc"] if one != "[key]")
     if error["type"] == "extra_forbidden":
-        known = [field.alias or name for name, field in model.model_fields.items()]
-        of_all = f". Known are: {', '.join(known) or 'none'}" if not around else ""
-        return f"Unknown {what} {quoted(last)}{of_all}"
-    place = ".".join(str(one) for one in (*around, last) if one != "[key]")
+        return f"Unknown {what} {quoted(place)}"
     sentence = _SENTENCES.get(error["type"])
-    return f"{quoted(place)} {sentence(error.get('ctx', {})) if sentence else error['msg']}"
+    said = sentence(error.get("ctx", {})) if sentence else error["msg"]
+    return f"{quoted(place)} {said}" if place else f"The body {said}"

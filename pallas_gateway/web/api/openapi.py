@@ -18,6 +18,8 @@ from pallas_gateway import __version__
 from pallas_gateway.calls.call import PDF
 from pallas_gateway.calls.image_bytes import BASE64_PATTERNS
 from pallas_gateway.calls.parameters import params_schema
+from pallas_gateway.web.api.errors import BY_REASON
+from pallas_gateway.web.api.models import SCHEMAS
 from pallas_gateway.web.api.operations import template
 
 if TYPE_CHECKING:
@@ -30,9 +32,8 @@ if TYPE_CHECKING:
 
 type Json = dict[str, Any]
 
-SCHEMAS = "#/components/schemas/"
 ALWAYS = (400, 401, 403, 404, 405, 421, 503)
-OF_BODIES = (413, 415)
+OF_BODIES = (408, 413, 415)
 ERRORS = {
     400: "The request is malformed; says how.",
     401: "A bearer token is needed, or this one is not accepted.",
@@ -40,6 +41,7 @@ ERRORS = {
     404: "There is no such thing for this caller.",
     405: "Another method is wanted.",
     406: "Nothing that is accepted can be answered.",
+    408: "The body did not arrive in time.",
     409: "It does not fit what there is now: the reason says what to read again, or to try again.",
     412: "The agent has another version than If-Match names; read it again.",
     413: "The body or the message is too large, as are the turns to copy, or all threads of the caller.",
@@ -56,7 +58,7 @@ _PATHS: Json = {
     "id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
     "call": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
     "name": {"type": "string", "minLength": 1},
-    "version": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
+    "version": {"type": "integer", "minimum": 1, "maximum": 999_999_999},
     "turn": {"type": "integer", "minimum": 1, "maximum": 2**31 - 1},
 }
 _IF_MATCH: Json = {
@@ -177,7 +179,13 @@ def _responses(one: Operation) -> Iterator[tuple[int, Json]]:
         yield HTTPStatus.OK, _answer(one.dry_run_says, one.answer)
     streamed = (406,) if one.events else ()
     for status in sorted({*ALWAYS, *(OF_BODIES if one.body is not None else ()), *one.errors, *streamed}):
-        yield status, _answer(ERRORS[status], Error)
+        yield status, _answer(f"{ERRORS[status]}{_reasons(status)}", Error)
+
+
+def _reasons(status: int) -> str:
+    """Return the reasons of a status, if it has several."""
+    found = [f"`{reason}`" for reason, its in BY_REASON.items() if its == status]
+    return f" Reasons: {', '.join(found)}." if len(found) > 1 else ""
 
 
 def _answer(says: str, kind: Any, events: Any = None) -> Json:
@@ -185,6 +193,7 @@ def _answer(says: str, kind: Any, events: Any = None) -> Json:
         return {"description": says}
     content: Json = {"application/json": {"schema": _schema(kind)}}
     if events is not None:
+        says = f"{says} As JSON or as events, whichever `Accept` prefers."
         content["text/event-stream"] = {"schema": {"type": "string"}}
     return {"description": says, "content": content}
 

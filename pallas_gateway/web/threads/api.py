@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from pallas_gateway.threads.records import ThreadRecord
     from pallas_gateway.threads.service import Threads
 
+_OWNER, _RUN = "the owner of the thread, with `run` of the agent", "`run` of the agent"
+
 
 class ThreadsApi(Api):
     """The routes of threads."""
@@ -58,7 +60,7 @@ class ThreadsApi(Api):
 
     @operation(
         "GET", "/api/v1/agents/{name}/threads", "listThreads",
-        "The caller's threads with an agent, the one last changed first.", requires="`run` of the agent",
+        "The caller's threads with an agent, the one last changed first.", requires=_RUN,
         query=models.ThreadsQuery, answer=models.Threads, says="One page.", errors=(429,),
     )  # fmt: skip
     async def _list_threads(self, request: Request, name: str, asked: models.ThreadsQuery) -> Response:
@@ -71,6 +73,7 @@ class ThreadsApi(Api):
     @operation(
         "GET", "/api/v1/threads", "listAllThreads",
         "The caller's threads with all agents that it may run, and with deleted ones; last changed first.",
+        requires="a token, or a grant",
         query=models.ThreadsQuery, answer=models.Threads, says="One page.", errors=(429,),
     )  # fmt: skip
     async def _all_threads(self, request: Request, asked: models.ThreadsQuery) -> Response:
@@ -105,7 +108,7 @@ class ThreadsApi(Api):
             permit.end(CallEnd("ok", action, 0.0))
 
     @operation(
-        "POST", "/api/v1/agents/{name}/threads", "createThread", "A new thread.", requires="`run` of the agent",
+        "POST", "/api/v1/agents/{name}/threads", "createThread", "A new thread.", requires=_RUN,
         query=None, body=models.NewThread, body_required=False, answer=models.Thread, status=HTTPStatus.CREATED,
         says="The thread.",
     )  # fmt: skip
@@ -118,7 +121,7 @@ class ThreadsApi(Api):
     @operation(
         "PATCH", "/api/v1/threads/{id}", "renameThread",
         "Give a thread another title, or none (null). Without `title` it becomes the one last changed.",
-        requires="the owner of the thread", body=models.NewThread, body_required=False, answer=models.Thread,
+        requires=_OWNER, body=models.NewThread, body_required=False, answer=models.Thread,
         says="The thread.",
     )  # fmt: skip
     async def _rename(self, request: Request, thread_id: str) -> Response:
@@ -130,7 +133,7 @@ class ThreadsApi(Api):
 
     @operation(
         "POST", "/api/v1/threads/{id}/fork", "forkThread", "Copy a thread, up to one of its turns, to a new thread.",
-        requires="the owner of the thread", body=models.Fork, body_required=False, answer=models.Thread,
+        requires=_OWNER, body=models.Fork, body_required=False, answer=models.Thread,
         status=HTTPStatus.CREATED, says="The new thread.", errors=(409, 429),
     )  # fmt: skip
     async def _fork(self, request: Request, thread_id: str) -> Response:
@@ -142,7 +145,7 @@ class ThreadsApi(Api):
 
     @operation(
         "DELETE", "/api/v1/threads/{id}", "deleteThread", "Delete a thread, unless a message is being answered.",
-        requires="the owner of the thread", status=HTTPStatus.NO_CONTENT, says="It is not there any more.",
+        requires=_OWNER, status=HTTPStatus.NO_CONTENT, says="It is not there any more.",
         errors=(409,),
     )  # fmt: skip
     async def _remove(self, request: Request, thread_id: str) -> Response:
@@ -152,7 +155,7 @@ class ThreadsApi(Api):
 
     @operation(
         "POST", "/api/v1/threads/{id}/cancel", "cancelTurn", "End the call of the latest turn, if it runs.",
-        requires="the owner of the thread", body=Any, body_required=False, status=HTTPStatus.NO_CONTENT,
+        requires=_OWNER, body=Any, body_required=False, status=HTTPStatus.NO_CONTENT,
         says="No call runs.",
     )  # fmt: skip
     async def _cancel(self, request: Request, thread_id: str) -> ASGIApp:
@@ -170,7 +173,7 @@ class ThreadsApi(Api):
 
     @operation(
         "PUT", "/api/v1/threads/{id}/turns/{turn}/feedback", "rateAnswer",
-        "Rate the answer of a turn, in place of an earlier rating.", requires="the owner of the thread",
+        "Rate the answer of a turn, in place of an earlier rating.", requires=_OWNER,
         body=models.NewFeedback, answer=models.Feedback, says="The rating.", errors=(409,),
     )  # fmt: skip
     async def _rate(self, request: Request, thread_id: str, number: str) -> Response:
@@ -181,7 +184,7 @@ class ThreadsApi(Api):
 
     @operation(
         "DELETE", "/api/v1/threads/{id}/turns/{turn}/feedback", "removeRating", "Remove the rating of a turn.",
-        requires="the owner of the thread", status=HTTPStatus.NO_CONTENT, says="The turn has no rating.",
+        requires=_OWNER, status=HTTPStatus.NO_CONTENT, says="The turn has no rating.",
     )  # fmt: skip
     async def _unrate(self, request: Request, thread_id: str, number: str) -> Response:
         thread = await self._changing(request, thread_id)
@@ -195,7 +198,7 @@ class ThreadsApi(Api):
     @operation(
         "GET", "/api/v1/threads/{id}/messages", "listMessages",
         "What was said in a thread, of each turn the question and its answer, the oldest first.",
-        requires="the owner of the thread", query=models.MessagesQuery, answer=models.Messages, says="One page.",
+        requires=_OWNER, query=models.MessagesQuery, answer=models.Messages, says="One page.",
     )  # fmt: skip
     async def _messages(self, request: Request, thread_id: str, asked: models.MessagesQuery) -> ASGIApp:
         _, thread = await self._owned(request, thread_id)
@@ -205,7 +208,7 @@ class ThreadsApi(Api):
 
     @operation(
         "POST", "/api/v1/agents/{name}/chat", "chat", "Say something to an agent, in a thread or in a new one.",
-        requires="`run` of the agent", query=None, body=models.ChatRequest, answer=models.Answer, events=models.Event,
+        requires=_RUN, query=None, body=models.ChatRequest, answer=models.Answer, events=models.Event,
         errors=(409, 422, 429, 502, 504),
     )  # fmt: skip
     async def _chat(self, request: Request, name: str) -> ASGIApp:
@@ -225,7 +228,7 @@ class ThreadsApi(Api):
     @operation(
         "POST", "/api/v1/threads/{id}/answers", "giveAnswers",
         "Answer questions of the thread's latest turn, and go on with it.",
-        requires="the owner of the thread, with `run` of the agent", body=models.GivenAnswers, answer=models.Answer,
+        requires=_OWNER, body=models.GivenAnswers, answer=models.Answer,
         says="The answer of the agent or its next questions.", events=models.Event, errors=(409, 422, 429, 502, 504),
     )  # fmt: skip
     async def _answers(self, request: Request, thread_id: str) -> ASGIApp:
@@ -275,7 +278,7 @@ class ThreadsApi(Api):
     async def _owned(self, request: Request, thread_id: str) -> tuple[Caller, ThreadRecord]:
         """Return the caller, and its own thread of that id, if it may run the agent or that has been deleted."""
         caller = await self._caller(request)
-        if not requests.THREAD_ID.fullmatch(thread_id):
+        if not models.THREAD_ID.fullmatch(thread_id):
             raise ThreadNotFoundError("no such thread")
         thread = await self._threads.store.find(thread_id, owner_of(caller))
         if not self._may_read(caller, thread.agent, thread.agent_id):

@@ -2,27 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from pydantic import Field, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, WithJsonSchema, field_validator
 
 from pallas_gateway.limits import QuestionLimits
-from pallas_gateway.web.api.models import DIGITS, Count, Model, Query, Switch, Text, Time
+from pallas_gateway.web.api.models import DIGITS, SCHEMAS, Count, Key, Model, Query, Switch, Text, Time
 
 LAST_TURN = 2**31 - 1
-SCHEMAS = "#/components/schemas/"
-ThreadId = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-TurnIndex = Annotated[int, Field(ge=1, le=LAST_TURN, description="Counts the turns of a thread, without gaps.")]
-Limit = Annotated[int, Field(ge=1, le=200, description="Entries of one page."), DIGITS]
-"""Of messages: turns, of which a page has fewer if they are large."""
+_MOST_ANSWERS = QuestionLimits().at_once
+THREAD_ID = re.compile(r"[0-9a-f]{32}")
+CURSOR = re.compile(r"[0-9]{1,15}\.[0-9a-f]{32}(\.[0-9]{1,9})?")
+"""Start of a page of threads: `{milliseconds}.{id}` of the last thread of the page before, of a search with a turn."""
+
+
+def _thread_id(value: str) -> str:
+    if not THREAD_ID.fullmatch(value):
+        raise ValueError("must be the id of a thread, 32 hexadecimal digits")
+    return value
+
+
+def _cursor(value: str) -> str:
+    if not CURSOR.fullmatch(value):
+        raise ValueError("must be the `nextCursor` of a page before")
+    return value
+
+
+type ThreadId = Annotated[
+    str, AfterValidator(_thread_id), Field(json_schema_extra={"pattern": f"^{THREAD_ID.pattern}$"})
+]
+type TurnIndex = Annotated[int, Field(ge=1, le=LAST_TURN, description="Counts the turns of a thread, without gaps.")]
 Title = Annotated[Text, Field(max_length=200)]
 
 
 class ThreadsQuery(Query):
     """The query of a list of threads."""
 
-    limit: Limit = 50
-    cursor: Annotated[str | None, Field(pattern="^[0-9]{1,15}\\.[0-9a-f]{32}(\\.[0-9]{1,9})?$")] = None
+    limit: Annotated[int, Field(ge=1, le=200), DIGITS] = 50
+    """Entries of one page."""
+    cursor: (
+        Annotated[str, AfterValidator(_cursor), Field(json_schema_extra={"pattern": f"^{CURSOR.pattern}$"})] | None
+    ) = None
     """`nextCursor` of the page before."""
     search: Annotated[Text | None, Field(max_length=200)] = None
     """A part of a title, a message or an answer. A page may then have fewer threads although others follow."""
@@ -33,7 +54,8 @@ class ThreadsQuery(Query):
 class MessagesQuery(Query):
     """The query of the messages of a thread."""
 
-    limit: Limit = 50
+    limit: Annotated[int, Field(ge=1, le=200), DIGITS] = 50
+    """Turns of one page, which has fewer if they are large."""
     after: Annotated[int, Field(ge=0, le=LAST_TURN), DIGITS] = 0
     """`nextAfter` of the page before."""
     tools: Switch = False
@@ -58,10 +80,6 @@ class NewFeedback(Model):
 
     rating: Literal["good", "bad"]
     note: Annotated[Text, Field(max_length=4000)] = ""
-
-
-class Nothing(Model):
-    """A body that says nothing: `{}`, or none."""
 
 
 class _Switches(Model):
@@ -100,9 +118,16 @@ class ChatRequest(_Switches):
     @field_validator("replaces")
     @classmethod
     def _is_in_a_thread(cls, replaces: int | None, info: ValidationInfo) -> int | None:
-        if replaces is not None and info.data.get("thread_id") is None:
+        if replaces is not None and "thread_id" in info.data and info.data["thread_id"] is None:
             raise ValueError("takes a 'threadId': the thread of that turn")
         return replaces
+
+
+def _few(given: Any) -> Any:
+    """Refuse a great many answers before each is looked at."""
+    if isinstance(given, dict) and len(given) > _MOST_ANSWERS:
+        raise ValueError(f"must have at most {_MOST_ANSWERS} entries")
+    return given
 
 
 class GivenAnswer(Model):
@@ -116,7 +141,7 @@ class GivenAnswer(Model):
 class GivenAnswers(_Switches):
     """Answers to questions."""
 
-    answers: Annotated[dict[Text, GivenAnswer], Field(max_length=QuestionLimits().at_once)]
+    answers: Annotated[dict[Key, GivenAnswer], Field(max_length=_MOST_ANSWERS), BeforeValidator(_few)]
     """Answers by the ids of their questions; none to go on with the turn."""
 
 
@@ -155,7 +180,7 @@ class Image(TypedDict):
     """Of a PDF's file."""
 
 
-Usage = Annotated[
+type Usage = Annotated[
     dict[str, int | Literal[True]],
     WithJsonSchema(
         {
@@ -357,7 +382,8 @@ type Event = Annotated[
     | FinalEvent
     | ErrorEvent,
     Field(
+        discriminator="type",
         description="The data of one server-sent event; after the last one comes `[DONE]`. A client that reads slowly "
-        "may miss `text`, `tool_call`, `tool_result` and `assistant`; `final` has the whole answer."
+        "may miss `text`, `tool_call`, `tool_result` and `assistant`; `final` has the whole answer.",
     ),
 ]

@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from pallas_gateway.threads.records import Position
     from pallas_gateway.web.threads.models import ChatRequest, GivenAnswers, ThreadsQuery
 
-THREAD_ID = re.compile(r"[0-9a-f]{32}")
 _OUTCOMES: Mapping[str, Outcome] = {"accept": "accepted", "decline": "declined", "cancel": "cancelled"}
-_NUMBER = re.compile(r"[1-9][0-9]{0,9}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 
 from pallas_gateway.errors import CallFailedError, CallRefusedError
 from pallas_gateway.threads.records import CANCELLED
-from pallas_gateway.web.api.errors import _BY_REASON, ApiError, response_to
+from pallas_gateway.web.api.errors import BY_REASON, ApiError, response_to
 
 TEXT = (Path(__file__).parents[4] / "docs" / "use" / "threads.md").read_text()
 ROWS = re.findall(r"^\| (\d{3}[^|]*) \| ([^\n]*) \|$", TEXT, re.MULTILINE)
@@ -21,9 +21,9 @@ def documented(reason: str) -> set[int]:
     return {int(status) for statuses in found for status in re.findall(r"\d{3}", statuses)}
 
 
-@pytest.mark.parametrize("reason", _BY_REASON)
+@pytest.mark.parametrize("reason", BY_REASON)
 def test_each_reason_with_a_status_of_its_own_is_in_the_document(reason: str) -> None:
-    assert _BY_REASON[reason] in documented(reason)
+    assert BY_REASON[reason] in documented(reason)
 
 
 @pytest.mark.parametrize("reason", [CANCELLED.error_reason, "llm_error", "abandoned"])
