@@ -47,7 +47,8 @@ class CallsApi(Api):
     @operation(
         "GET", PATH, "listCalls",
         "The running calls that the caller may see, or with `recent` those that ended last.",
-        requires="own calls; those of others: `view:calls`", query=models.Recent, answer=models.Calls, says="The calls of all workers.",
+        requires="own calls; those of others: `view:calls`", query=models.Recent, answer=models.Calls,
+        says="The calls of all workers.",
     )  # fmt: skip
     async def _list(self, request: Request, asked: models.Recent) -> Response:
         most = asked.recent

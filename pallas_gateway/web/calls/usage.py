@@ -41,7 +41,8 @@ class UsageApi(Api):
     @operation(
         "GET", PATH, "readUsage",
         "The calls, tokens and limits of the caller, and with the grant `view:calls` those of all callers.",
-        requires="a token, or `view:calls`", query=models.By, answer=models.CallerUsage, says="The usage over all workers.",
+        requires="a token, or `view:calls`", query=models.By, answer=models.CallerUsage,
+        says="The usage over all workers.",
     )  # fmt: skip
     async def _usage(self, request: Request, asked: models.By) -> Response:
         caller = await access.caller_of(self._gateway, request.scope)
