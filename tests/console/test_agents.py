@@ -61,6 +61,7 @@ async def test_an_agent_may_have_a_name_that_every_object_has(tmp_path: Path, pa
         card = page.get_by_role("listitem").filter(has=page.get_by_role("link", name="Constructor", exact=True))
         await expect(card.get_by_text("ok", exact=True)).to_be_visible()
         await expect(card.get_by_text("Last call")).to_have_count(0)
+        await pages.close()  # it may be loading views ahead
 
 
 @pytest.mark.needs("console-tools")
