@@ -25,5 +25,5 @@ def routes(*, as_json: Annotated[bool, typer.Option("--json", help="Print the ta
     if as_json:
         result(json.dumps([{key: plain(text) for key, text in asdict(one).items()} for one in found], indent=2))
         return
-    rows = [(one.method, one.path, plain(one.requires), one.setting, plain(one.does)) for one in found]
+    rows = [(one.method, one.path, plain(one.requires), plain(one.setting), plain(one.does)) for one in found]
     table("METHOD", "PATH", "REQUIRES", "SETTING", "DOES", rows=rows)

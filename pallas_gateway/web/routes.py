@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _VIEW, _RUN = "`view` of an agent", "`run` of the agent"
-_CONSOLE, _OPENAI = "gateway.console", "gateway.openai_api"
+_CONSOLE, _OPENAI = "`gateway.console`", "`gateway.openai_api`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ListedRoute:
         path: with `{name}` for what a client puts in.
         does: a sentence in Markdown.
         requires: who may use it where `gateway.auth` asks for tokens; empty for everybody.
-        setting: the setting of agents.yaml that switches it on; empty for those that are always there.
+        setting: the setting of agents.yaml that switches it on, in Markdown; empty for those that are always there.
     """
 
     method: str
@@ -58,7 +58,7 @@ OTHERS = (
         "GET",
         f"{protected_resource.WELL_KNOWN}/mcp",
         "how clients [sign in](sign-in.md), also with the path of an agent",
-        setting="gateway.auth.jwt",
+        setting="`gateway.auth.jwt`",
     ),
     ListedRoute("POST", "/v1/chat/completions", "agents for [OpenAI clients](openai-api.md)", _RUN, _OPENAI),
     ListedRoute(
@@ -78,24 +78,27 @@ OTHERS = (
         f"{AGENT_DETAILS}{{name}}/tools/{{server}}/{{tool}}",
         "[runs a tool](console.md#run-a-tool)",
         _RUN,
-        "gateway.console_run_tools",
+        "`gateway.console` and `gateway.console_run_tools`",
     ),
     ListedRoute(
-        "GET", SIGN_IN, "how people [sign in](sign-in.md)", setting="gateway.console, or gateway.auth.console_client_id"
+        "GET",
+        SIGN_IN,
+        "how people [sign in](sign-in.md)",
+        setting="`gateway.console`, or `gateway.auth.console_client_id`",
     ),
 )
 
 
 def of_api(*, has_database: bool = True) -> list[ListedRoute]:
     """Return the routes of `/api/v1`; those of agents and threads require the libraries of the database."""
-    plain = {one.id for one in operations(has_database=False)}
+    always = {one.id for one in operations(has_database=False)}
     return [
         ListedRoute(
             one.method,
             f"{template(one.path)}{_query(one.query.model_fields) if one.query is not None else ''}",
             one.summary,
             one.requires,
-            "" if one.id in plain else "gateway.database",
+            "" if one.id in always else "`gateway.database`",
         )
         for one in operations(has_database=has_database)
     ]

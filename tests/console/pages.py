@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +74,6 @@ class Pages:
     def check(self) -> None:
         """Fail for anything that a page must not do."""
         unexpected = [error for error in self.errors if not any(part in error for part in self.expected)]
-        unexpected = [error for error in unexpected if not _is_of_ended_gateway(error)]
         assert not unexpected, unexpected
         assert not self.foreign, self.foreign
 
@@ -102,14 +99,6 @@ async def findings(page: Page) -> list[str]:
             for one in result["violations"]
         ]
     return found
-
-
-def _is_of_ended_gateway(error: str) -> bool:
-    """Return true for a file of a gateway that the test has ended, while its page was still loading views ahead."""
-    if (failed := re.search(r"net::ERR_\w+ \(http://127\.0\.0\.1:(\d+)/", error)) is None:
-        return False
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", int(failed[1]))) != 0
 
 
 def _origin(url: str) -> str:

@@ -50,7 +50,7 @@ class _Definition(TypedDict, total=False):
 
 
 class Definition(_Definition, total=False):
-    """What an agent of the database is made of."""
+    """The definition of an agent."""
 
     title: Annotated[str | None, Field(max_length=200)]
     description: Annotated[str | None, Field(max_length=2000)]
@@ -161,7 +161,7 @@ class UpperBounds(TypedDict, total=False):
 
 
 class AgentsMayUse(TypedDict):
-    """What the operator has released for definitions, with what is known of it."""
+    """Models, servers and agents that definitions may use."""
 
     mayCreate: bool
     """The caller may create agents."""

@@ -35,7 +35,7 @@ class Operation:
         answer: the type of its answer; None has none, `Any` is any object.
         status: of its answer.
         says: what the answer is.
-        dry_run_says: what the answer with the status 200 is, if that is not `status`.
+        dry_run_says: describes the answer 200 to a `dry_run`, if `status` is another one.
         events: the type of the events that are sent to clients that prefer them to JSON.
         conditional: the request has `If-Match`.
         headers: of the answer.

@@ -1,4 +1,4 @@
-"""The bodies, queries and answers of threads; `answers.py` makes the answers, `requests.py` reads what is more."""
+"""The bodies, queries and answers of threads. `answers.py` makes the answers."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ type Usage = Annotated[
 
 
 class Feedback(TypedDict):
-    """What the owner of the thread thinks of the answer."""
+    """The rating of an answer by the owner of its thread."""
 
     rating: Literal["good", "bad"]
     note: str
@@ -239,14 +239,14 @@ class AskedTool(TypedDict):
 
 
 class Message(TypedDict):
-    """What was said in a turn: by the user, by the assistant, or by a tool."""
+    """A message of a turn, from the user, the assistant or a tool."""
 
     turnIndex: TurnIndex
     role: Literal["user", "assistant", "tool"]
     status: Literal["pending", "asking", "complete", "error"]
     createdAt: Time | None
     content: str | None
-    """null of an answer that is not there (yet)."""
+    """null if there is no answer, or not yet."""
     images: list[Image]
     callId: NotRequired[str]
     stopReason: NotRequired[str | None]

@@ -46,7 +46,4 @@ def markdown() -> str:
 
 
 def _rows(routes: Iterable[ListedRoute]) -> list[str]:
-    return [
-        f"| `{one.method} {one.path}` | {one.does} | {one.requires} | {f'`{one.setting}`' if one.setting else ''} |\n"
-        for one in routes
-    ]
+    return [f"| `{one.method} {one.path}` | {one.does} | {one.requires} | {one.setting} |\n" for one in routes]
