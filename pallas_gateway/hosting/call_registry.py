@@ -1,6 +1,6 @@
 """The running calls of this process, and the latest ones that have ended, without their arguments and results.
 
-A list costs calls nothing: the registry has the accounts that calls have in any case, and reads them when it is asked.
+A list costs calls nothing: the registry reads the running calls when it is asked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Api
     from pallas_gateway.calls.permit import Outcome
-    from pallas_gateway.hosting.accounting import Account
+    from pallas_gateway.hosting.running_call import RunningCall
 
 MOST_ENDED = 1000
 """Ended calls that are kept."""
@@ -80,33 +80,34 @@ class CallRegistry:
     """
 
     def __init__(self) -> None:
-        self._accounts: dict[str, Account] = {}
+        self._running: dict[str, RunningCall] = {}
         self._ended: deque[ListedCall] = deque(maxlen=MOST_ENDED)
 
     def __len__(self) -> int:
         """Return the number of running calls, those in queues included."""
-        return len(self._accounts)
+        return len(self._running)
 
     @contextmanager
-    def holding(self, account: Account) -> Iterator[None]:
-        """Hold a running call for the block, and keep it afterwards if its account has an outcome."""
-        self._accounts[account.call.call_id] = account
+    def holding(self, call: RunningCall) -> Iterator[None]:
+        """Hold a running call for the block, and keep it afterwards if it has an outcome."""
+        id_ = call.call.call_id
+        self._running[id_] = call
         try:
             yield
         finally:
-            if self._accounts.get(account.call.call_id) is account:
-                del self._accounts[account.call.call_id]
-            if account.outcome is not None:
-                self._ended.append(account.listed())
+            if self._running.get(id_) is call:
+                del self._running[id_]
+            if call.outcome is not None:
+                self._ended.append(call.listed())
 
     def running(self) -> list[ListedCall]:
         """Return the running calls, the oldest first."""
-        return [account.listed() for account in self._accounts.values()]
+        return [call.listed() for call in self._running.values()]
 
     def recent(self) -> list[ListedCall]:
         """Return the ended calls that are kept, the latest first."""
         return [*reversed(self._ended)]
 
-    def find(self, call_id: str) -> Account | None:
+    def find(self, call_id: str) -> RunningCall | None:
         """Return a running call; None if there is none of this id."""
-        return self._accounts.get(call_id)
+        return self._running.get(call_id)

@@ -6,79 +6,73 @@ instance.
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.call import Credentials
-from pallas_gateway.calls.permit import NO_PERMIT
 from pallas_gateway.errors import CallRefusedError, GatewayError
 from pallas_gateway.events.events import Admitted
 from pallas_gateway.hosting.accounting import accounting
 from pallas_gateway.hosting.agent_state import AgentState
 from pallas_gateway.hosting.fitting import fitted, told_of_changes
+from pallas_gateway.hosting.running_call import RunningCall
 from pallas_gateway.ledger.protocol import CallEntry
 from pallas_gateway.questions.approvals import Approvals
 from pallas_gateway.questions.asking import CANNOT_ASK, Questions
-from pallas_gateway.questions.call_client import nowhere
 from pallas_gateway.questions.watch import QuestionEvents
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    import asyncio
+    from collections.abc import AsyncIterator, Coroutine
+    from typing import Any
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.hosting.accounting import Account
     from pallas_gateway.hosting.agent_state import AgentVersion
-    from pallas_gateway.questions.call_client import CallClient
     from pallas_gateway.runtime.protocols import Instance
 
 
 class HostedAgent(AgentState):
     """One agent of the project. It exists in every state; a call of an agent that is not ready is refused."""
 
-    async def answer(self, call: Call, client: CallClient) -> Reply:
+    async def answer(self, running: RunningCall) -> Reply:
         """Answer one call on a new instance: a message, or a tool to run.
 
         A failure of the model or the runtime is a `Reply`, too.
-
-        Args:
-            call: the request.
-            client: receives the events of the call, and is asked its questions.
 
         Raises:
             CallRefusedError: `busy`, `images_unsupported`, `nesting_too_deep`, `limited`, `audit_unavailable`; for a
                 tool `no_tool`, `approval_required`.
             AgentUnavailableError: the agent is not ready; the message has the reason.
         """
-        with accounting(call, self._shared.metrics, self._shared.running) as account:
-            account.task = asyncio.current_task()
+        call, shared = running.call, self._shared
+        with accounting(running, shared.metrics, shared.running):
             self._refuse_too_deep(call)
             version = await self.version_for_call()
             sent = fitted(call, version)
-            running = self._shared.running
-            permit = await running.ledger.begin(CallEntry.of(call)) if running.asks_ledger else NO_PERMIT
-            account.permit = permit
-            call.spending.admit(self.name, version.settings, running.prices, permit, self._shared.tasks)
-            account.questions = questions = self._questions(version, client, call)
+            if shared.running.asks_ledger:
+                running.permit = await shared.running.ledger.begin(CallEntry.of(call))
+            call.spending.admit(self.name, version.settings, shared.running.prices, running.permit, shared.tasks)
+            running.questions = questions = self._questions(version, running)
             with version.uses.one_more():
                 async with (
                     version.admission.slot(call.caller.account, nested=call.is_nested) as slots,
-                    self._instance(version, sent, client, questions, account) as instance,
+                    self._instance(version, sent, running, questions) as instance,
                 ):
                     with questions.pauses.including(slots):
                         work = instance.generate if sent.tool is None else instance.run_tool
                         reply = await work(sent, timeout_seconds=version.settings.call_timeout_seconds)
-                account.reply = told_of_changes(reply, call, sent)
-                return account.reply
+                running.reply = told_of_changes(reply, call, sent)
+                return running.reply
 
-    def begin(self, call: Call, client: CallClient) -> asyncio.Task[Reply]:
-        """Answer a call in a task of its own.
+    def spawn(self, work: Coroutine[Any, Any, Reply], *, name: str) -> asyncio.Task[Reply]:
+        """Start a task that the gateway waits for before it stops."""
+        return self._shared.tasks.spawn(work, name=name)
 
-        The task of a request whose client has disconnected is cancelled at each of its awaits. This task is cancelled
-        once, by the task that waits for it, so its clean-up can await.
-        """
-        return self._shared.tasks.spawn(self.answer(call, client), name=f"call {call.call_id}")
+    @property
+    def is_stopping(self) -> bool:
+        """True while the gateway drains."""
+        return self._shared.running.draining
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -90,31 +84,26 @@ class HostedAgent(AgentState):
 
     def refuse(self, call: Call, refusal: CallRefusedError) -> None:
         """Count and log a call whose arguments were refused."""
-        with suppress(GatewayError), accounting(call, self._shared.metrics, self._shared.running):
+        with suppress(GatewayError), accounting(RunningCall(self, call), self._shared.metrics, self._shared.running):
             raise refusal
 
     @asynccontextmanager
     async def _instance(
-        self, version: AgentVersion, call: Call, client: CallClient, questions: Questions, account: Account
+        self, version: AgentVersion, sent: Call, running: RunningCall, questions: Questions
     ) -> AsyncIterator[Instance]:
         """Open an instance for an admitted call."""
-        client.sink.put(Admitted())
-        bearer, in_flight = call.caller.bearer, self._shared.metrics.calls_in_flight
+        running.sink.put(Admitted())
+        bearer, in_flight = sent.caller.bearer, self._shared.metrics.calls_in_flight
         with self._shared.running.one_more(), in_flight.labels(self.name).track_inprogress():
             credentials = Credentials(bearer, bearer if self._shared.llm_pass_through else None)
-            async with version.runtime.open(call, credentials, client.sink, client.options, questions) as instance:
-                client.checkpoint = instance.checkpoint
-                try:
-                    with account.of(instance):
-                        yield instance
-                finally:
-                    client.checkpoint = nowhere  # it refers to the instance: a reference cycle of the whole call
+            async with version.runtime.open(sent, credentials, running.sink, running.options, questions) as instance:
+                with running.using(instance):
+                    yield instance
 
-    def _questions(self, version: AgentVersion, client: CallClient, call: Call) -> Questions:
-        asker = client.asker if version.settings.ask_caller else CANNOT_ASK
-        watch = QuestionEvents(
-            call, client.sink, self._shared.metrics, self.open_questions, self._shared.running.ledger
-        )
+    def _questions(self, version: AgentVersion, running: RunningCall) -> Questions:
+        asker = running.asker if version.settings.ask_caller else CANNOT_ASK
+        call, ledger = running.call, self._shared.running.ledger
+        watch = QuestionEvents(call, running.sink, self._shared.metrics, self.open_questions, ledger)
         caller = call.caller
         rules = replace(self._shared.ask_rules, client_may_leave=asker.client_may_leave)
         if caller.authenticated:

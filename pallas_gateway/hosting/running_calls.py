@@ -12,12 +12,12 @@ from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.log_levels import LogLevels
 from pallas_gateway.calls.prices import NO_PRICES
 from pallas_gateway.hosting.call_registry import CallRegistry
+from pallas_gateway.hosting.waiting_calls import WaitingCalls
 from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.ledger.usage import UsageTable
 from pallas_gateway.questions.asking import WaitingCount
 from pallas_gateway.questions.client_answers import ClientAnswers
 from pallas_gateway.questions.elsewhere import Elsewhere
-from pallas_gateway.questions.waiting_calls import WaitingCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

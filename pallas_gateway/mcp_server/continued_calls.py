@@ -18,12 +18,11 @@ from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.errors import CallFailedError, CallRefusedError
 from pallas_gateway.events.events import Admitted
-from pallas_gateway.hosting.answering import serve_call
+from pallas_gateway.hosting.waiting_calls import WaitingCall
 from pallas_gateway.mcp_server.rounds import ENDED_WITH_PROCESS, questions_result
 from pallas_gateway.mcp_server.tool_requests import parsed
 from pallas_gateway.mcp_server.tools import call_result
 from pallas_gateway.questions.used_states import StatesUnavailableError
-from pallas_gateway.questions.waiting_calls import WaitingCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,12 +31,12 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.errors import GatewayError
     from pallas_gateway.events.events import Event, EventSink
-    from pallas_gateway.hosting.answering import AnsweredCall
+    from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.hosting.waiting_calls import Checkpoint, WaitingCalls
     from pallas_gateway.mcp_server.rounds import Round
     from pallas_gateway.mcp_server.tool_requests import MessageResult, ToolRequest
-    from pallas_gateway.questions.waiting_calls import Checkpoint, WaitingCalls
 
 _MAY_WAIT = (
     "The call was cancelled. If it waits at another replica of the gateway, it ends there when its state expires, "
@@ -72,44 +71,41 @@ async def continue_call(
     continued = await _continued(calls, round_, agent.name)
     waiting, resumed = continued.waiting, continued.resumed
 
-    async def parse(asked: Call) -> Call:
-        nonlocal waiting
+    async def decode(asked: Call) -> Call:
         if continued.error is not None:
             raise continued.error
-        if resumed is not None:
-            call = await parsed(asked, arguments, agent)
-            call = replace(call, checkpoint=resumed.checkpoint, given=round_.answers)
-            waiting = WaitingCall(call, round_.modes or MODES)  # it has answered a question, so it can be asked
-            waiting.sink = _Admitting(waiting.events, partial(calls.admit, resumed.ticket))
-        return cast("WaitingCall", waiting).call  # without an error, a call waits or is resumed
-
-    async def answer(_: Call) -> Reply:
-        return await reply_or_questions(agent, running, request, cast("WaitingCall", waiting))
-
-    async def deliver(answered: AnsweredCall) -> MessageResult:
-        return result_of(answered, agent, running, waiting)
+        if resumed is None:
+            return cast("WaitingCall", waiting).call  # without an error, a call waits or is resumed
+        call = await parsed(asked, arguments, agent)
+        return replace(call, checkpoint=resumed.checkpoint, given=round_.answers)
 
     try:
-        return await serve_call(request.incoming(agent, arguments, continued.call_id), parse, answer, deliver)
+        with request.of(agent, arguments, continued.call_id) as asked:
+            with asked.answering():
+                call = await asked.decoded(decode)
+                if waiting is None and resumed is not None:
+                    # The client has answered a question, so it can be asked.
+                    waiting = WaitingCall(agent, call, round_.modes or MODES)
+                    waiting.sink = _Admitting(waiting.events, partial(calls.admit, resumed.ticket))
+                asked.ended(await reply_or_questions(running, request, cast("WaitingCall", waiting)))
+            return result_of(asked, running, waiting)
     finally:
         if resumed is not None:
             await calls.give_back(resumed.ticket)  # unless the call was admitted
 
 
-async def reply_or_questions(
-    agent: HostedAgent, running: RunningCalls, request: ToolRequest, waiting: WaitingCall
-) -> Reply:
+async def reply_or_questions(running: RunningCalls, request: ToolRequest, waiting: WaitingCall) -> Reply:
     """Return the reply of a call that may continue in another request; `_ASKS` if it waits for that request.
 
     Raises:
         CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
     """
     waiting.attach(request.options)
-    work = waiting.work = waiting.work or agent.begin(waiting.call, waiting)
+    work = waiting.work = waiting.work or waiting.begin()
     until: asyncio.Task[Any] = work if request.round.ends else waiting.until_asked(work)
     with running.cancellations.listening(request.key, waiting.call, work.cancel):
         try:
-            await request.notifications(agent, waiting.events).send_until(until)
+            await request.notifications(waiting.agent, waiting.events).send_until(until)
         except asyncio.CancelledError:
             until.cancel()
             work.cancel()
@@ -123,18 +119,14 @@ async def reply_or_questions(
             return _ASKS
         work.cancel()
         await asyncio.wait({work})  # only then the tokens that the call has used are known
-    if work.cancelled():
-        raise cut_off(stopping=running.draining)
-    return work.result()
+    return waiting.result_of(work)
 
 
-def result_of(
-    answered: AnsweredCall, agent: HostedAgent, running: RunningCalls, waiting: WaitingCall | None
-) -> MessageResult:
+def result_of(request: CallRequest, running: RunningCalls, waiting: WaitingCall | None) -> MessageResult:
     """Return the result of a call, or its questions if it waits for its next request."""
-    if answered.reply is _ASKS and waiting is not None:
+    if request.reply is _ASKS and waiting is not None:
         return questions_result(waiting, running.waiting_calls.detach(waiting))
-    return call_result(answered, agent.trace_url(answered.call))
+    return call_result(request, request.agent.trace_url(request.call))
 
 
 async def _continued(calls: WaitingCalls, round_: Round, agent: str) -> _Continued:
@@ -179,7 +171,7 @@ async def _waiting(calls: WaitingCalls, round_: Round, agent: str) -> WaitingCal
         calls.remove(call)  # it ends here in any case
         raise _no_such_call() from error
     if round_.ends:
-        call.end()
+        call.give_up()
     return call
 
 
@@ -203,9 +195,9 @@ async def _resumed(calls: WaitingCalls, round_: Round) -> Checkpoint | None:
 
 def _fitting(call: WaitingCall, given: Mapping[str, Answer]) -> dict[str, Answer]:
     """Return the answers to open questions of a call."""
-    answers = {id_: given[id_] for id_ in call.questions if id_ in given}
+    answers = {id_: given[id_] for id_ in call.open if id_ in given}
     for id_, answer in answers.items():
-        if (why := call.questions[id_].misfit(answer)) is not None:
+        if (why := call.open[id_].misfit(answer)) is not None:
             raise MCPError(INVALID_PARAMS, f"inputResponses: in '{id_}', {why}. Send another answer with this state.")
     return answers
 

@@ -13,7 +13,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from pallas_gateway.calls.call import GET_HEALTH
 from pallas_gateway.calls.cancellation import RequestKey
-from pallas_gateway.hosting.answering import records_of
+from pallas_gateway.hosting.call_request import records_of
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.identity.secret import bearer_of

@@ -28,7 +28,6 @@ from pallas_gateway.limits import QuestionLimits
 from pallas_gateway.mcp_server.envelope import caller_of, request_bearer
 from pallas_gateway.mcp_server.stream_asking import OUTCOMES, elicitation, modes_in
 from pallas_gateway.questions.elsewhere import NOT_THERE_KEY
-from pallas_gateway.questions.waiting_calls import WaitingCall
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
     from mcp_types import CallToolRequestParams
 
     from pallas_gateway.calls.questions import Mode
+    from pallas_gateway.hosting.waiting_calls import WaitingCall, WaitingCalls
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.questions.elsewhere import NotThere
-    from pallas_gateway.questions.waiting_calls import WaitingCalls
 
 END_META_KEY = "pallas/end"
 """True in `_meta` of a repeated request that ends its call and answers no question."""
@@ -129,8 +128,8 @@ FIRST_ROUND = Round()
 
 def questions_result(call: WaitingCall, state: str) -> InputRequiredResult:
     """Return the result that asks the open questions of a call."""
-    requests = {id_: elicitation(question) for id_, question in call.questions.items()}
-    meta = {ORIGINS_META_KEY: {id_: question.origin for id_, question in call.questions.items()}}
+    requests = {id_: elicitation(question) for id_, question in call.open.items()}
+    meta = {ORIGINS_META_KEY: {id_: question.origin for id_, question in call.open.items()}}
     return InputRequiredResult(input_requests={**requests}, request_state=state, meta=meta)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pallas_gateway.calls import nesting
 from pallas_gateway.calls.conversation import conversation_id_of
-from pallas_gateway.hosting.answering import IncomingCall
+from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.mcp_server.envelope import caller_of, headers_of, key_of
 from pallas_gateway.mcp_server.notifications import ClientNotifications, Notifications, stream_options_of
 from pallas_gateway.mcp_server.rounds import FIRST_ROUND, Round
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.log_levels import LogLevels
     from pallas_gateway.events.progress import NotificationSender
     from pallas_gateway.events.queue import EventQueue, StreamOptions
+    from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.mcp_server.envelope import Context
@@ -81,13 +82,15 @@ class ToolRequest:
             nesting=nesting.stated((context.meta or {}).get(nesting.META_KEY)),
         )
 
-    def incoming(self, agent: HostedAgent, arguments: Mapping[str, Any], call_id: str | None = None) -> IncomingCall:
-        """Return the request of a call of `agent`; `call_id` if it continues that call."""
-        return IncomingCall(
+    def of(
+        self, agent: HostedAgent, arguments: Mapping[str, Any], call_id: str | None = None
+    ) -> AbstractContextManager[CallRequest]:
+        """The request of a call of `agent`, for the block; `call_id` if it continues that call."""
+        return requested(
             agent,
             self.caller,
             self.headers,
-            conversation_id_of(arguments),
+            conversation_id=conversation_id_of(arguments),
             call_id=call_id,
             mcp_method="tools/call",
             parent=self.parent,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call
     from pallas_gateway.config.model.agents import AgentSettings
-    from pallas_gateway.hosting.answering import AnsweredCall
+    from pallas_gateway.hosting.call_request import CallRequest
 
 LIMIT_META_KEY = "pallas/limit"
 """In `_meta` of a refusal: the rule of `gateway.limits`, and when to try again."""
@@ -181,15 +181,15 @@ def _checked(arguments: Mapping[str, Any], *, known: Collection[str]) -> str:
     return message
 
 
-def call_result(answered: AnsweredCall, trace_url: str | None = None) -> CallToolResult:
+def call_result(request: CallRequest, trace_url: str | None = None) -> CallToolResult:
     """Return the result of a call: the reply, or the sentence of its error."""
-    meta: dict[str, Any] = {CALL_META_KEY: answered.facts(), **({TRACE_META_KEY: trace_url} if trace_url else {})}
-    if (reply := answered.reply) is None:
-        content = TextContent(type="text", text=str(answered.outcome))
-        return CallToolResult(content=[content], is_error=True, meta={**meta, **_limit_meta(answered.outcome)})
+    meta: dict[str, Any] = {CALL_META_KEY: request.facts(), **({TRACE_META_KEY: trace_url} if trace_url else {})}
+    if (reply := request.reply) is None:
+        content = TextContent(type="text", text=str(request.outcome))
+        return CallToolResult(content=[content], is_error=True, meta={**meta, **_limit_meta(request.outcome)})
     notes = reply.parameter_notes
     both = {**meta, PARAMS_META_KEY: notes} if notes else meta
-    return CallToolResult(content=list(reply.content), is_error=answered.has_failed, meta=both)
+    return CallToolResult(content=list(reply.content), is_error=request.has_failed, meta=both)
 
 
 def _limit_meta(outcome: object) -> dict[str, Any]:

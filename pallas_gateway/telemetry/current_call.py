@@ -47,3 +47,9 @@ def working_on(
         yield
     finally:
         current_call.reset(token)
+
+
+def renamed(*, call_id: str, conversation_id: str | None) -> None:
+    """Write these ids in later records of the `working_on` block."""
+    now = current_call.get()
+    current_call.set(replace(now, ids={**now.ids, "call_id": call_id, "conversation_id": conversation_id}))

@@ -23,10 +23,10 @@ _STREAM_HEADERS = {
 }
 
 
-async def while_connected(
-    receive: Receive, work: Coroutine[Any, Any, None], tasks: TaskOwner, *, clean_up_seconds: float = CLEAN_UP_SECONDS
-) -> None:
-    """Run `work` in a task of its own, and cancel it when the client disconnects.
+async def while_connected[T](
+    receive: Receive, work: Coroutine[Any, Any, T], tasks: TaskOwner, *, clean_up_seconds: float = CLEAN_UP_SECONDS
+) -> T | None:
+    """Return the result of `work`, which runs in a task of its own; None if the client disconnects, which ends it.
 
     Args:
         receive: of a request whose body was read, so that the next message is the disconnect.
@@ -44,8 +44,8 @@ async def while_connected(
         await asyncio.wait({working, leaving}, timeout=clean_up_seconds)
     if not working.done():
         working.add_done_callback(report_failure)
-    elif not working.cancelled():
-        working.result()
+        return None
+    return None if working.cancelled() else working.result()
 
 
 async def _until_left(receive: Receive) -> None:

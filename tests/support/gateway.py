@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.hosting.gateway import Gateway
-    from pallas_gateway.questions.call_client import CallClient
+    from pallas_gateway.hosting.running_call import RunningCall
     from tests.support.scripted_llm import Script, ScriptedLlm, Turn
 
 
@@ -331,9 +331,9 @@ def record_calls(served: Running, agent: str, monkeypatch: pytest.MonkeyPatch) -
     hosted, calls = served.gateway.agents[agent], []
     answer = hosted.answer
 
-    async def noting(call: Call, client: CallClient) -> Reply:
-        calls.append(call)
-        return await answer(call, client)
+    async def noting(running: RunningCall) -> Reply:
+        calls.append(running.call)
+        return await answer(running)
 
     monkeypatch.setattr(hosted, "answer", noting)
     return calls

@@ -1,15 +1,18 @@
 """Hosted agents on an in-memory runtime, as every test makes them."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
+from pallas_gateway.calls.call import Call, Reply
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.hosting.admission import Admission, Limit
 from pallas_gateway.hosting.agent_state import SharedServices, State
 from pallas_gateway.hosting.hosted_agent import HostedAgent
+from pallas_gateway.hosting.running_call import RunningCall
 from pallas_gateway.hosting.running_calls import RunningCalls
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
@@ -35,6 +38,14 @@ class Hosting:
         """Calls by outcome, without the outcomes that none had."""
         counted = {outcome: self.metric("send_message_total", outcome=outcome) for outcome in ("ok", "error")}
         return {outcome: count for outcome, count in counted.items() if count}
+
+    def begin(self, call: Call) -> asyncio.Task[Reply]:
+        """Begin a call of a client that reads nothing and cannot be asked."""
+        return RunningCall(self.agent, call).begin()
+
+    async def answer(self, call: Call) -> Reply:
+        """Answer such a call in this task."""
+        return await self.agent.answer(RunningCall(self.agent, call))
 
     @property
     def states(self) -> dict[str, float]:

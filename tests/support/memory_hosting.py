@@ -13,10 +13,11 @@ import yaml
 from pallas_gateway.config.loading.configuration import StoredIdentity
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.hosting.running_call import RunningCall
 from pallas_gateway.mcp_server.mcp_servers import McpServers
 from pallas_gateway.urls import Addresses
 from tests.support.configuration import load_deployment
-from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call, a_client
+from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Hosting:
         return await self.gateway.reload(with_stored(configuration(self.folder, agents, {}), stored))
 
     def call(self, name: str, text: str = "hello") -> asyncio.Task[Reply]:
-        return asyncio.create_task(self.agent(name).answer(a_call(text, agent=name), a_client()))
+        return RunningCall(self.agent(name), a_call(text, agent=name)).begin()
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.gateway.metrics.registry.get_sample_value(f"pallas_{name}", labels)

@@ -20,7 +20,6 @@ from pallas_gateway.events.queue import EventQueue, StreamOptions
 from pallas_gateway.file_stamps import Files
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.questions.asking import NO_QUESTIONS, Questions
-from pallas_gateway.questions.call_client import CallClient
 from pallas_gateway.runtime.protocols import AgentSpec, Declared, Downstream, LlmProvider, ModelFacts, ServerTools
 
 from .waiting import WAIT_SECONDS, Changes, Gate
@@ -76,11 +75,6 @@ class RecordingOutlet:
     async def send_payload(self, payload: Payload) -> None:
         """Keep it."""
         self.payloads.append(payload)
-
-
-def a_client() -> CallClient:
-    """A client that asks for no progress, and reads nothing."""
-    return CallClient(EventQueue(StreamOptions()))
 
 
 def unread(options: StreamOptions | None = None) -> tuple[EventQueue, StreamOptions]:

@@ -28,7 +28,7 @@ from pallas_gateway.web.calls import answers, models
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from pallas_gateway.hosting.accounting import Account
+    from pallas_gateway.hosting.running_call import RunningCall
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.telemetry.refusal_log import Reason
 
@@ -102,7 +102,7 @@ class CallsApi(Api):
             raise _no_call(call_id)
         return refusals.insufficient(self._gateway, CANCEL_CALLS, None)
 
-    async def _cancel(self, account: Account, caller: Caller, grant: str | None) -> None:
+    async def _cancel(self, account: RunningCall, caller: Caller, grant: str | None) -> None:
         name = "".join(one if one.isprintable() else "�" for one in caller.principal[:_LONGEST_NAME])
         account.cancel(name)
         facts = {"caller": caller.principal, "address": caller.address, "agent": account.call.agent}

@@ -6,10 +6,9 @@ a tool that requires approval; without it such a tool is answered by 409 with th
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +16,14 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.calls.call import ToolRequest
-from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.conversation import is_text
 from pallas_gateway.calls.questions import Answer
 from pallas_gateway.errors import STOPPING, GatewayError
-from pallas_gateway.hosting.answering import IncomingCall, serve_call
+from pallas_gateway.hosting.call_request import requested
+from pallas_gateway.hosting.running_call import RunningCall
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.questions.approvals import ApprovalRequiredError
-from pallas_gateway.questions.call_client import CallClient
 from pallas_gateway.telemetry.redaction import cleaned_data
 from pallas_gateway.urls import AGENT_DETAILS
 from pallas_gateway.web import refusals
@@ -44,10 +42,9 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.events.events import Event
-    from pallas_gateway.hosting.answering import AnsweredCall
+    from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.identity.caller import Caller
 
 SWITCHED_OFF = "running tools is off; `gateway.console_run_tools: true` in agents.yaml enables it"
 _PATH = re.compile(rf"{AGENT_DETAILS}([^/]+)/tools/(.+/.+)", re.DOTALL)
@@ -92,11 +89,9 @@ class ToolRunsApi(Api):
         if self._gateway.running.draining:
             raise ApiError(STOPPING, reason="stopping")
         body = requests.json_object(await self.read(request))
-        run = _ToolRun(agent, asked, body, self._gateway.running)
-        incoming = IncomingCall(agent, caller, request.headers, api="console")
-        work = serve_call(incoming, run.parse, run.answer, run.deliver)
-        await while_connected(request.receive, work, self._gateway.answers)
-        return run.response
+        work = _response(agent, caller, request.headers, asked, body)
+        response = await while_connected(request.receive, work, self._gateway.answers)
+        return response or Response(status_code=_CLIENT_LEFT)
 
     def _path(self, request: Request) -> tuple[str, str]:
         """Return the agent's name, and the server and the tool as they are asked for."""
@@ -105,71 +100,42 @@ class ToolRunsApi(Api):
         return agent_named(self._gateway, asked), tool
 
 
-@dataclass(slots=True)
-class _ToolRun:
-    """One request and its response: `parse`, `answer` and `deliver` are the arguments of `serve_call`.
+async def _response(
+    agent: HostedAgent, caller: Caller, headers: Mapping[str, str], asked: str, body: Mapping[str, Any]
+) -> Response:
+    """Run the tool that is `asked` for as `server/tool`; `body` is not validated."""
 
-    Attributes:
-        agent: the agent called.
-        asked: `server/tool` of the path.
-        body: of the request, not validated.
-        running: calls of this process.
-    """
-
-    agent: HostedAgent
-    asked: str
-    body: Mapping[str, Any]
-    running: RunningCalls
-    response: Response = field(default_factory=lambda: Response(status_code=_CLIENT_LEFT))
-
-    async def parse(self, asked: Call) -> Call:
-        """Return the call with the tool that it runs; raises `CallRefusedError`, `bad_input`."""
-        body = parsed(ToolRunBody, self.body)
-        if not _is_text(body.arguments):
+    async def decode(call: Call) -> Call:
+        read = parsed(ToolRunBody, body)
+        if not _is_text(read.arguments):
             raise requests.bad("'arguments' holds half a surrogate pair, or is nested too deeply; send whole text.")
-        given = {"approval": _APPROVED} if body.approved else {}
-        return replace(asked, tool=ToolRequest(*self._server_and_tool(), body.arguments), given=given)
+        given = {"approval": _APPROVED} if read.approved else {}
+        return replace(call, tool=ToolRequest(*_server_and_tool(agent, asked), read.arguments), given=given)
 
-    async def answer(self, call: Call) -> Reply:
-        """Return the reply.
-
-        Raises:
-            CallFailedError: the call was cut off, `stopped` or `cancelled`.
-        """
-        work = self.agent.begin(call, CallClient(_Unread()))
-        try:
-            await asyncio.wait({work})
-            if work.cancelled():
-                raise cut_off(stopping=self.running.draining)
-            return work.result()
-        finally:
-            work.cancel()  # the client has left
-
-    async def deliver(self, answered: AnsweredCall) -> None:
-        """Make the response."""
-        outcome, about = answered.outcome, dict[str, Any](callId=answered.call.call_id)
-        if isinstance(outcome, ApprovalRequiredError):
-            about |= {"question": _question(outcome, answered.call)}
-        if isinstance(outcome, GatewayError):
-            self.response = response_to(outcome, about=about)
-            self.response.status_code = _STATUS.get(outcome.reason, self.response.status_code)
-            return
-        self.response = JSONResponse({**_result(outcome), **about, "seconds": round(answered.seconds, 3)})
-
-    def _server_and_tool(self) -> tuple[str, str]:
-        """Return the server and the tool of the path: names of both may have a slash."""
-        runtime = self.agent.runtime
-        names = [one.name for one in runtime.downstreams] if runtime is not None else []
-        fitting = [name for name in names if self.asked.startswith(f"{name}/")]
-        server = max(fitting, key=len, default=self.asked.partition("/")[0])
-        return server, self.asked[len(server) + 1 :]
+    with requested(agent, caller, headers, api="console") as request:
+        with request.answering():
+            call = RunningCall(agent, await request.decoded(decode))
+            request.ended(await call.answered())
+        return _encoded(request)
 
 
-class _Unread:
-    """The `EventSink` of a response that has no events."""
+def _encoded(request: CallRequest) -> Response:
+    outcome, about = request.outcome, dict[str, Any](callId=request.call.call_id)
+    if isinstance(outcome, ApprovalRequiredError):
+        about |= {"question": _question(outcome, request.call)}
+    if isinstance(outcome, GatewayError):
+        response = response_to(outcome, about=about)
+        response.status_code = _STATUS.get(outcome.reason, response.status_code)
+        return response
+    return JSONResponse({**_result(outcome), **about, "seconds": round(request.seconds, 3)})
 
-    def put(self, event: Event) -> None:
-        """Drop it."""
+
+def _server_and_tool(agent: HostedAgent, asked: str) -> tuple[str, str]:
+    """Return the server and the tool of a path: names of both may have a slash."""
+    names = [one.name for one in agent.runtime.downstreams] if agent.runtime is not None else []
+    fitting = [name for name in names if asked.startswith(f"{name}/")]
+    server = max(fitting, key=len, default=asked.partition("/")[0])
+    return server, asked[len(server) + 1 :]
 
 
 def _question(required: ApprovalRequiredError, call: Call) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.errors import STOPPING
-from pallas_gateway.hosting.answering import IncomingCall, serve_call
+from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
@@ -27,7 +27,6 @@ from pallas_gateway.web.streams import while_connected
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from starlette.responses import Response
     from starlette.types import Message as AsgiMessage
     from starlette.types import Receive, Scope, Send
 
@@ -115,6 +114,21 @@ class OpenAiApi:
         if has_too_many_values(body):
             raise errors.too_large(TOO_MANY_VALUES)
         document, model = requests.document_of(body)
+        if isinstance(agent := self._agent(caller, scope, model), Response):
+            return agent
+        silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
+        chat = ChatCompletion(document, (scope, receive, send), silence_seconds)
+        ids = {"conversation_id": requests.conversation_of(document), "call_id": scope[_ID_KEY]}
+
+        async def work() -> None:
+            with requested(agent, caller, headers, api="openai", **ids) as request:
+                await chat.respond(request)
+
+        await while_connected(receive, work(), self._gateway.answers)
+        return None
+
+    def _agent(self, caller: Caller, scope: Scope, model: str) -> HostedAgent | Response:
+        """Return the agent that a caller may run, or the refusal."""
         refused = access.refusal(self._gateway, {**scope, CALLER_KEY: caller}, model, Action.RUN, shown=None)
         if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
             return refused
@@ -122,11 +136,4 @@ class OpenAiApi:
             return refusals.absent(self._gateway, scope, model)
         if refused is not None or model not in self._gateway.agents:
             raise errors.no_such_model(model)
-        agent, running = self._gateway.agents[model], self._gateway.running
-        silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
-        chat = ChatCompletion(agent, document, running, (scope, receive, send), silence_seconds)
-        conversation_id = requests.conversation_of(document)
-        incoming = IncomingCall(agent, caller, headers, conversation_id, scope[_ID_KEY], api="openai")
-        work = serve_call(incoming, chat.parse, chat.answer, chat.deliver)
-        await while_connected(receive, work, self._gateway.answers)
-        return None
+        return self._gateway.agents[model]

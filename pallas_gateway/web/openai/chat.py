@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
-from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.errors import CallFailedError, GatewayError
 from pallas_gateway.events.answer_text import LIVE_SECONDS, AnswerSink, AnswerText, text_of
 from pallas_gateway.events.events import TextDelta
 from pallas_gateway.events.queue import EventQueue, StreamOptions
-from pallas_gateway.questions.call_client import CallClient
+from pallas_gateway.hosting.running_call import RunningCall
 from pallas_gateway.web.openai.answers import Answers
 from pallas_gateway.web.openai.errors import ApiError, of_failure, of_refusal
 from pallas_gateway.web.openai.requests import chat_request
@@ -25,26 +25,21 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.hosting.answering import AnsweredCall
+    from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.hosting.running_calls import RunningCalls
 
 
 @dataclass(slots=True)
 class ChatCompletion:
-    """One request and its response: `parse`, `answer` and `deliver` are the arguments of `serve_call`.
+    """One request and its response.
 
     Attributes:
-        agent: the agent called.
         document: the request's body, not validated.
-        running: calls of this process.
         http: scope, receive and send of the request.
         silence_seconds: longest silence of a stream.
     """
 
-    agent: HostedAgent
     document: dict[str, Any]
-    running: RunningCalls
     http: tuple[Scope, Receive, Send]
     silence_seconds: float
     _texts: list[str] = field(default_factory=list)
@@ -52,16 +47,23 @@ class ChatCompletion:
     _wants_json: bool = False
     _ignored: tuple[str, ...] = ()
 
-    async def parse(self, asked: Call) -> Call:
+    async def respond(self, request: CallRequest) -> None:
+        """Send the whole response."""
+        with request.answering():
+            call = await request.decoded(partial(self._decoded, request.agent))
+            request.ended(await self._reply(RunningCall(request.agent, call)))
+        await self._end(request)
+
+    async def _decoded(self, agent: HostedAgent, asked: Call) -> Call:
         """Return the call with the content of the body; raises `BadRequestError`."""
-        request = chat_request(self.document, self.agent.settings, max_entries=self.agent.max_history_entries)
+        request = chat_request(self.document, agent.settings, max_entries=agent.max_history_entries)
         self._wants_json, self._ignored = request.wants_json, request.ignored
         if request.stream:
             events = ServerSentEvents(self.http[2], silence_seconds=self.silence_seconds)
             self._stream = _StreamedAnswer(events, self._answers(asked, with_usage=request.include_usage))
         return replace(asked, message=request.message, history=request.history, parameters=request.parameters)
 
-    async def answer(self, call: Call) -> Reply:
+    async def _reply(self, call: RunningCall) -> Reply:
         """Return the reply after sending or collecting its text: with a JSON response format only the last text.
 
         Raises:
@@ -69,17 +71,16 @@ class ChatCompletion:
         """
         live = self._stream is not None and not self._wants_json
         said, events = AnswerText(), EventQueue(StreamOptions(deltas=True), may_miss=())
-        sink, options = AnswerSink(said, events), StreamOptions(deltas=live, text_seconds=LIVE_SECONDS)
-        work = self.agent.begin(call, CallClient(sink, options))
+        call.sink = AnswerSink(said, events)
+        call.options = StreamOptions(deltas=live, text_seconds=LIVE_SECONDS)
+        work = call.begin()
         work.add_done_callback(lambda _: events.close())
         try:
             async with self._stream.stream.kept_alive() if self._stream else nullcontext():
                 async for event in events.events():
                     if isinstance(event, TextDelta) and not self._wants_json:
                         await self._add(event.text)
-                if work.cancelled():
-                    raise cut_off(stopping=self.running.draining)
-                rest, reply = said.ending(work.result())
+                rest, reply = said.ending(call.result_of(work))
                 if self._wants_json:
                     rest = text_of(reply) if reply.failure is None else ""
                 if rest:
@@ -88,9 +89,9 @@ class ChatCompletion:
         finally:
             work.cancel()  # the client has left
 
-    async def deliver(self, answered: AnsweredCall) -> None:
+    async def _end(self, request: CallRequest) -> None:
         """Send the response, or its end. An error has its own status unless the response has begun."""
-        outcome: Reply | ApiError | GatewayError = answered.outcome
+        outcome: Reply | ApiError | GatewayError = request.outcome
         if isinstance(outcome, CallFailedError):
             outcome = of_failure(outcome.reason, str(outcome))
         elif isinstance(outcome, GatewayError):
@@ -100,7 +101,7 @@ class ChatCompletion:
         elif isinstance(outcome, ApiError):
             await outcome.response()(*self.http)
         else:
-            whole = self._answers(answered.call).completion("".join(self._texts), outcome)
+            whole = self._answers(request.call).completion("".join(self._texts), outcome)
             await JSONResponse(whole)(*self.http)
 
     async def _add(self, text: str) -> None:
@@ -110,7 +111,7 @@ class ChatCompletion:
             self._texts.append(text)
 
     def _answers(self, call: Call, *, with_usage: bool = False) -> Answers:
-        return Answers(call.call_id, self.agent.name, int(time()), with_usage=with_usage, ignored=self._ignored)
+        return Answers(call.call_id, call.agent, int(time()), with_usage=with_usage, ignored=self._ignored)
 
 
 class _StreamedAnswer:

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.calls.permit import CallEnd
 from pallas_gateway.errors import STOPPING
-from pallas_gateway.hosting.answering import IncomingCall, serve_call
+from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.ledger.protocol import CallEntry
@@ -218,10 +218,9 @@ class ThreadsApi(Api):
         events = api_requests.wants_events(request)
         body = api_requests.json_object(await self.read(request))
 
-        def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
-            chat = Chat(agent, body, self._services(), response)
-            incoming = IncomingCall(agent, caller, request.headers, api="threads")
-            return serve_call(incoming, chat.parse, chat.answer, chat.deliver)
+        async def work(response: TurnResponse) -> None:
+            with requested(agent, caller, request.headers, api="threads") as call:
+                await Chat(agent, body, self._services(), response).respond(call)
 
         return self._responding(work, events=events, trace_url=agent.trace_url)
 
@@ -240,13 +239,13 @@ class ThreadsApi(Api):
         body = parsed(models.GivenAnswers, api_requests.json_object(read))
         given = requests.given_answers(body)
 
-        def work(response: TurnResponse) -> Coroutine[Any, Any, None]:
+        async def work(response: TurnResponse) -> None:
             missing: NotThere | None = request.scope.get(NOT_THERE_KEY)
             may_be_taken = missing is not None and missing.is_lost
             services = self._services()
             answering = GivenAnswers(agent, thread, given, body, services, response, may_be_taken=may_be_taken)
-            incoming = IncomingCall(agent, caller, request.headers, api="threads")
-            return serve_call(incoming, answering.parse, answering.answer, answering.deliver)
+            with requested(agent, caller, request.headers, api="threads") as call:
+                await answering.respond(call)
 
         return self._at_its_process(thread, request, read, self._responding(work, events=events))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.hosting.answering import AnsweredCall
+    from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.threads.records import ThreadRecord
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Chat:
-    """One message and its response: `parse`, `answer` and `deliver` are the arguments of `serve_call`.
+    """One message and its response.
 
     Attributes:
         agent: the agent called.
@@ -45,7 +45,13 @@ class Chat:
     _turn: ShownTurn = field(default_factory=ShownTurn)
     _asked: ChatRequest = field(init=False)
 
-    async def parse(self, asked: Call) -> Call:
+    async def respond(self, request: CallRequest) -> None:
+        """Send the whole response."""
+        with request.answering():
+            request.ended(await self._reply(await request.decoded(self._decoded)))
+        await self.response.end(request, self._turn)
+
+    async def _decoded(self, asked: Call) -> Call:
         """Return the call with the content of the body; `conversation_id` is its thread.
 
         Raises:
@@ -69,7 +75,7 @@ class Chat:
         request.skipped.warn(call)
         return call
 
-    async def answer(self, call: Call) -> Reply:
+    async def _reply(self, call: Call) -> Reply:
         """Return the agent's reply, which is stored; with JSON, that the agent asks, as soon as it does.
 
         The call runs in a task of its own: its turn ends with its reply even if the client reads slowly.
@@ -94,10 +100,6 @@ class Chat:
         run = TurnRun(self.agent, self.services, turn, events is not None, asked.params, asked.messages)
         self.services.live.begin(turn, run.run(call, opened))
         return await (turn.reply() if events is None else turn.stream(events))
-
-    async def deliver(self, answered: AnsweredCall) -> None:
-        """Send the response, or its end."""
-        await self.response.end(answered, self._turn)
 
     async def _thread(self, thread_id: str | None, caller: Caller) -> ThreadRecord | NewThread:
         if thread_id is None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.questions import Answer, Question
-    from pallas_gateway.hosting.answering import AnsweredCall
+    from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.threads.records import ThreadRecord
     from pallas_gateway.web.threads import models
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class GivenAnswers:
-    """Answers and the response: `parse`, `answer` and `deliver` are the arguments of `serve_call`.
+    """Answers and the response to them.
 
     Attributes:
         agent: that of the thread.
@@ -47,7 +47,13 @@ class GivenAnswers:
     may_be_taken: bool = False
     _turn: LiveTurn | StoredTurn | None = None  # None before the answers were given
 
-    async def parse(self, asked: Call) -> Call:
+    async def respond(self, request: CallRequest) -> None:
+        """Send the whole response."""
+        with request.answering():
+            request.ended(await self._reply(await request.decoded(self._decoded)))
+        await self.response.end(request, self._turn or ShownTurn(self.thread.id))
+
+    async def _decoded(self, asked: Call) -> Call:
         """Pass the answers to the turn; return its call.
 
         Raises:
@@ -71,7 +77,7 @@ class GivenAnswers:
             self._turn.answered(self.given)
         return call
 
-    async def answer(self, call: Call) -> Reply:
+    async def _reply(self, call: Call) -> Reply:
         """Return the reply of the turn; with JSON, that the agent asks, as long as a question is open."""
         try:
             return await self._followed()
@@ -84,10 +90,6 @@ class GivenAnswers:
         if turn is None:
             raise RuntimeError("the answers were not given")
         return await (turn.reply() if events is None else turn.stream(events))
-
-    async def deliver(self, answered: AnsweredCall) -> None:
-        """Send the response, or its end."""
-        await self.response.end(answered, self._turn or ShownTurn(self.thread.id))
 
     def _resumed(self, call: Call, number: int) -> LiveTurn:
         """Continue a turn in this process after another process has left it."""

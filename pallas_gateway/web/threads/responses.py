@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.hosting.answering import AnsweredCall
+    from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.web.streams import ServerSentEvents
 
 
@@ -43,24 +43,24 @@ class TurnResponse:
     events: ServerSentEvents | None
     trace_url: Callable[[Call], str | None] = lambda _: None
 
-    async def end(self, answered: AnsweredCall, turn: ShownTurn) -> None:
+    async def end(self, request: CallRequest, turn: ShownTurn) -> None:
         """Send the response, or its end."""
-        outcome, events = answered.outcome, self.events
-        if events is not None and (events.has_begun or turn.number is not None or not answered.has_failed):
-            await events.data(answers.line(self._last_event(answered, turn)))
+        outcome, events = request.outcome, self.events
+        if events is not None and (events.has_begun or turn.number is not None or not request.has_failed):
+            await events.data(answers.line(self._last_event(request, turn)))
             await events.data(DONE)
             await events.end()
         elif isinstance(outcome, GatewayError):
             await response_to(outcome, about=turn.about())(*self.http)
         else:
-            await JSONResponse(self._answer(answered.call, outcome, turn))(*self.http)
+            await JSONResponse(self._answer(request.call, outcome, turn))(*self.http)
 
-    def _last_event(self, answered: AnsweredCall, turn: ShownTurn) -> answers.Json:
-        outcome = answered.outcome
+    def _last_event(self, request: CallRequest, turn: ShownTurn) -> answers.Json:
+        outcome = request.outcome
         if isinstance(outcome, GatewayError):
             why = {"message": str(outcome), "reason": outcome.reason, **limit_of(outcome)}
             return {"type": "error", **why, **turn.about()}
-        return {"type": "final", **self._answer(answered.call, outcome, turn)}
+        return {"type": "final", **self._answer(request.call, outcome, turn)}
 
     def _answer(self, call: Call, reply: Reply, turn: ShownTurn) -> answers.Json:
         outcome = {"stopReason": reply.stop_reason, "usage": reply.usage.as_dict(), "callId": call.call_id}

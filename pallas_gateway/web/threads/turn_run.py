@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.conversation import history_rows, parse_history
 from pallas_gateway.calls.parameters import parse
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.events.answer_text import text_of
 from pallas_gateway.threads.records import CheckpointRecord, TurnOutcome
 from pallas_gateway.web.threads.responses import message_of
-from pallas_gateway.web.threads.turn_client import TurnClient
+from pallas_gateway.web.threads.turn_call import TurnCall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -88,11 +86,12 @@ class TurnRun:
                 self.shown.on_admitted = partial(self._keep, turn)
             else:
                 self._keep(turn)
-            client = TurnClient(turn.lease, self)
+            running = TurnCall(self._call(call, turn), turn.lease, self)
             try:
-                reply = await self._reply(self._call(call, turn), client)
+                rest, reply = self.shown.said.ending(await running.work())
+                self.shown.add_text(rest)
             except CallFailedError as error:
-                if error.reason != "stopped" or not client.can_be_resumed:
+                if error.reason != "stopped" or not running.can_be_resumed:
                     raise
                 await turn.leave()
                 raise CallFailedError(_LEFT, reason="stopping") from error
@@ -125,28 +124,6 @@ class TurnRun:
         """Keep the turn and send its thread at once: a client that loses the connection can find its answer there."""
         turn.keep()
         self.services.live.stored(self.shown, turn.number)
-
-    async def _reply(self, call: Call, client: TurnClient) -> Reply:
-        """Return the agent's reply.
-
-        Raises:
-            CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
-        """
-        running = self.services.running
-        if running.draining:  # the drain may have begun while the call waited for its turn
-            raise cut_off(stopping=True)
-        async with client:
-            work = client.work = self.agent.begin(call, client)
-            try:
-                with running.ended_by_drain(client.end_if_waiting):
-                    await asyncio.wait({work})
-            finally:
-                client.end()
-        if work.cancelled():
-            raise cut_off(stopping=running.draining)
-        rest, reply = self.shown.said.ending(work.result())
-        self.shown.add_text(rest)
-        return reply
 
     def _outcome(self, reply: Reply) -> TurnOutcome:
         failed = reply.failure is not None

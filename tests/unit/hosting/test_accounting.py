@@ -8,19 +8,13 @@ import pytest
 
 from pallas_gateway.calls.call import Call, Message, Reply, Spent, TurnUsage, Usage
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
-from pallas_gateway.hosting.accounting import (
-    LONGEST_TOOL,
-    MOST_TOOLS,
-    OTHERS,
-    log_reply,
-    log_unanswered,
-    tools_used,
-)
+from pallas_gateway.hosting.accounting import OTHERS, log_reply, log_unanswered, tools_used
+from pallas_gateway.hosting.running_call import LONGEST_TOOL, MOST_TOOLS
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.telemetry.logs import fields_of
 from tests.support.hosted import pending, ready
-from tests.support.memory_runtime import TURN, MemoryAgent, a_call, a_client, fail, say
+from tests.support.memory_runtime import TURN, MemoryAgent, a_call, fail, say
 from tests.support.waiting import Gate
 
 CALL = Call("echo", Message("user", "hi"), conversation_id="v1", caller=Caller("ci", Secret("s")), call_id="c1")
@@ -86,19 +80,19 @@ async def test_each_way_a_call_ends_is_one_line(caplog: pytest.LogCaptureFixture
     def surprise(call: Call) -> Reply:
         raise ValueError("unforeseen")
 
-    await pending("echo", MemoryAgent()).agent.answer(a_call(), a_client())
+    await pending("echo", MemoryAgent()).answer(a_call())
     assert line(caplog)["outcome"] == "ok"
     caplog.clear()
     with pytest.raises(ValueError, match="unforeseen"):
-        await pending("echo", MemoryAgent(surprise)).agent.answer(a_call(), a_client())
+        await pending("echo", MemoryAgent(surprise)).answer(a_call())
     assert (line(caplog)["message"], line(caplog)["reason"]) == ("call ended", "internal_error")
     caplog.clear()
     with pytest.raises(CallRefusedError):
-        await pending("echo", MemoryAgent(), calls=0).agent.answer(a_call(), a_client())
+        await pending("echo", MemoryAgent(), calls=0).answer(a_call())
     assert (line(caplog)["message"], line(caplog)["reason"]) == ("call refused", "busy")
     caplog.clear()
     with pytest.raises(AgentUnavailableError):
-        await pending().agent.answer(a_call(), a_client())
+        await pending().answer(a_call())
     assert line(caplog)["reason"] == "agent_unavailable"
     assert line(caplog)["error"].startswith("Agent 'echo' cannot take calls")
     caplog.clear()
@@ -112,7 +106,7 @@ async def test_a_cancelled_call_says_who_ended_it_and_what_it_had_used(
 ) -> None:
     memory = MemoryAgent(answering=(gate := Gate()), turns_so_far=(TURN, TURN), tools_so_far=("a/x", "a/x"))
     async with ready(memory) as one:
-        work = one.agent.begin(a_call("wait"), a_client())
+        work = one.begin(a_call("wait"))
         await gate.wait_for_entered()
         one.running.draining = draining
         work.cancel()

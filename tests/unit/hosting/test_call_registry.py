@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from pallas_gateway.calls.call import Call, Reply
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.hosting import call_registry
-from pallas_gateway.hosting.accounting import LONGEST_TOOL, MOST_TOOLS
+from pallas_gateway.hosting.running_call import LONGEST_TOOL, MOST_TOOLS
 from pallas_gateway.identity.caller import Caller
 from tests.support.hosted import Hosting, ready
-from tests.support.memory_runtime import TURN, MemoryAgent, a_call, a_client, fail, repeat
+from tests.support.memory_runtime import TURN, MemoryAgent, a_call, fail, repeat
 from tests.support.waiting import Gate
 
 type Step = Literal["begin", "pass", "cancel", "end", "end twice", "end and cancel", "turn"]
@@ -50,7 +50,7 @@ class Course:
         match step:
             case "begin":
                 text = sorted(ENDINGS)[which % len(ENDINGS)]
-                self.works.append(self.hosting.agent.begin(a_call(text), a_client()))
+                self.works.append(self.hosting.begin(a_call(text)))
                 self.begun += 1
             case "pass":
                 self.gate.let_through(1)
@@ -97,7 +97,7 @@ def test_no_course_of_calls_leaves_one_in_the_list(steps: Sequence[tuple[Step, i
 async def test_a_refused_call_was_not_started_and_is_not_kept() -> None:
     async with ready(MemoryAgent(), calls=0) as hosting:
         with suppress(Exception):
-            await hosting.agent.answer(a_call(), a_client())
+            await hosting.answer(a_call())
         assert (hosting.running.calls.recent(), len(hosting.running.calls)) == ([], 0)
 
 
@@ -108,7 +108,7 @@ async def test_the_list_reads_a_running_call_and_keeps_a_small_record_of_it() ->
     caller = Caller("ci", owner="key:ci", authenticated=True, kind="key")
     async with ready(memory) as hosting:
         call = replace(a_call("x" * 100_000), caller=caller)
-        work = hosting.agent.begin(call, a_client())
+        work = hosting.begin(call)
         await gate.wait_for_entered()
         [running] = hosting.running.calls.running()
         account = hosting.running.calls.find(call.call_id)
@@ -117,7 +117,7 @@ async def test_the_list_reads_a_running_call_and_keeps_a_small_record_of_it() ->
         account.cancel("key:other")
         with pytest.raises(CallFailedError, match="The call was ended by key:ops") as raised:
             await work
-        raised.value.with_traceback(None)  # as `serve_call` does
+        raised.value.with_traceback(None)  # as `CallRequest.answering` does
         del raised
     assert (running.step, running.tokens, running.end) == (2, 10, None)
     assert (running.caller, running.owner) == ("key:ci", "key:ci")
@@ -141,5 +141,5 @@ async def test_only_the_latest_ended_calls_are_kept(monkeypatch: pytest.MonkeyPa
     async with ready(MemoryAgent()) as hosting:
         calls = [a_call() for _ in range(5)]
         for call in calls:
-            await hosting.agent.answer(call, a_client())
+            await hosting.answer(call)
         assert [one.id for one in hosting.running.calls.recent()] == [call.call_id for call in reversed(calls[2:])]

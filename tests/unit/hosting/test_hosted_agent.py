@@ -11,7 +11,7 @@ from pallas_gateway.errors import REFUSALS, AgentUnavailableError, CallRefusedEr
 from pallas_gateway.events.events import Admitted, Emitter, StepBegan, TurnEnded
 from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.hosting.agent_state import State, Status
-from pallas_gateway.questions.call_client import CallClient
+from pallas_gateway.hosting.running_call import RunningCall
 from pallas_gateway.runtime.protocols import Downstream, ModelFacts
 from pallas_gateway.telemetry.metrics import HALTS, OUTCOMES
 from tests.support.hosted import pending, ready
@@ -20,7 +20,6 @@ from tests.support.memory_runtime import (
     MemoryAgentRuntime,
     MemoryRuntime,
     a_call,
-    a_client,
     a_spec,
     fail,
     say,
@@ -95,14 +94,14 @@ async def test_a_ready_agent_knows_its_model_until_it_is_left() -> None:
         assert hosting.agent.model is None
         assert hosting.states["ready"] == 0
         with pytest.raises(AgentUnavailableError, match="the gateway is stopping"):
-            await hosting.agent.answer(a_call(), a_client())
+            await hosting.answer(a_call())
 
 
 @pytest.mark.parametrize(("state", "reason"), [(State.READY, None), (State.FAILED, "no key")])
 async def test_a_call_waits_for_an_agents_first_start(state: State, reason: str | None) -> None:
     hosting = pending(queue_seconds=60)
     async with hosting.tasks, MemoryRuntime({"echo": MemoryAgent()}).start(a_spec("echo")) as started:
-        answering = asyncio.create_task(hosting.agent.answer(a_call(), a_client()))
+        answering = asyncio.create_task(hosting.answer(a_call()))
         hosting.agent.set_state(State.STARTING)
         await tick()
         assert not answering.done()
@@ -119,7 +118,7 @@ async def test_an_agent_that_has_left_is_not_waited_for() -> None:
     hosting = pending(queue_seconds=60)
     hosting.agent.leave("the gateway is stopping")
     with pytest.raises(AgentUnavailableError, match="the gateway is stopping"):
-        await asyncio.wait_for(hosting.agent.answer(a_call(), a_client()), 20)
+        await asyncio.wait_for(hosting.answer(a_call()), 20)
 
 
 # Answers
@@ -131,7 +130,7 @@ async def test_an_answered_call_is_counted_with_its_turns_and_tokens() -> None:
     agent = MemoryAgent(lambda call: say("done", turns=(big, small, big)))
 
     async with ready(agent) as hosting:
-        reply = await hosting.agent.answer(a_call(), a_client())
+        reply = await hosting.answer(a_call())
 
     assert text_of(reply) == "done"
     assert hosting.outcomes() == {"ok": 1}
@@ -146,7 +145,7 @@ async def test_a_cache_hit_is_a_cache_read_from_a_provider_that_caches_by_itself
     usage = Usage(input=10, cache_read=4)
     turns = (TurnUsage("asked", usage), TurnUsage("automatic", usage, caches_by_itself=True))
     async with ready(MemoryAgent(lambda call: say("done", turns=turns))) as hosting:
-        await hosting.agent.answer(a_call(), a_client())
+        await hosting.answer(a_call())
 
     def tokens(model: str) -> list[float | None]:
         return [hosting.metric("llm_tokens_total", model=model, kind=kind) for kind in ("cache_read", "cache_hit")]
@@ -174,7 +173,7 @@ async def test_a_failed_call_is_an_error_but_not_a_refusal_and_what_it_spent_is_
     turn = TurnUsage("big", Usage(input=10))
     agent = MemoryAgent(fail("The model could not answer: overloaded", turns=[turn]))
     async with ready(agent) as hosting:
-        reply = await hosting.agent.answer(a_call(), a_client())
+        reply = await hosting.answer(a_call())
 
     assert (text_of(reply), reply.failure) == ("The model could not answer: overloaded", "llm_error")
     assert hosting.outcomes() == {"error": 1}
@@ -192,7 +191,7 @@ async def test_an_unforeseen_error_is_an_error_and_leaves_nothing() -> None:
     agent = MemoryAgent(surprise)
     async with ready(agent) as hosting:
         with pytest.raises(ValueError, match="unforeseen"):
-            await hosting.agent.answer(a_call(), a_client())
+            await hosting.answer(a_call())
 
     assert hosting.outcomes() == {"error": 1}
     assert (agent.opened, agent.disposed, len(hosting.running)) == (1, 1, 0)
@@ -216,7 +215,7 @@ async def test_a_running_call_is_in_flight_holds_an_instance_and_then_nothing() 
     agent = MemoryAgent(answering=(gate := Gate()))
     async with ready(agent) as hosting:
         calls = [a_call("one"), a_call("two")]
-        answering = [asyncio.create_task(hosting.agent.answer(call, a_client())) for call in calls]
+        answering = [asyncio.create_task(hosting.answer(call)) for call in calls]
         await gate.wait_for_entered(2)
         assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (2, 2)
         assert len(hosting.running) == 2
@@ -231,7 +230,7 @@ async def test_a_running_call_is_in_flight_holds_an_instance_and_then_nothing() 
 async def test_a_cancelled_call_leaves_nothing() -> None:
     agent = MemoryAgent(answering=(gate := Gate()))
     async with ready(agent) as hosting:
-        answering = hosting.agent.begin(a_call("wait"), a_client())
+        answering = hosting.begin(a_call("wait"))
         await gate.wait_for_entered()
         answering.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -250,7 +249,7 @@ async def test_what_a_cancelled_call_has_spent_is_counted() -> None:
     spent = TurnUsage("big", Usage(input=10, output=2))
     agent = MemoryAgent(turns_so_far=[spent, spent], answering=(gate := Gate()))
     async with ready(agent) as hosting:
-        answering = hosting.agent.begin(a_call("wait"), a_client())
+        answering = hosting.begin(a_call("wait"))
         await gate.wait_for_entered()
         answering.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -263,7 +262,7 @@ async def test_what_a_cancelled_call_has_spent_is_counted() -> None:
 async def test_a_call_that_was_begun_is_one_the_gateway_waits_for() -> None:
     agent = MemoryAgent(answering=(gate := Gate()))
     async with ready(agent) as hosting:
-        work = hosting.agent.begin(a_call("wait"), a_client())
+        work = hosting.begin(a_call("wait"))
         await gate.wait_for_entered()
         idle = asyncio.create_task(hosting.tasks.wait_until_idle())
         await tick()
@@ -279,7 +278,7 @@ async def test_a_call_that_was_begun_is_one_the_gateway_waits_for() -> None:
 async def test_a_call_tells_its_client_that_it_is_admitted_and_what_it_does() -> None:
     sink, options = unread(StreamOptions(progress=True))
     async with ready(MemoryAgent(tells=tell_a_turn)) as hosting:
-        await hosting.agent.answer(a_call("hi"), CallClient(sink, options))
+        await hosting.agent.answer(RunningCall(hosting.agent, a_call("hi"), sink, options))
     sink.close()
 
     turn = TurnEnded(Emitter("echo", None), 1, "hi", stop_reason="endTurn")
@@ -294,10 +293,10 @@ async def test_calls_nested_deeper_than_the_limit_are_refused(nesting: int, refu
     async with ready(max_nesting=2) as hosting:
         call = a_call(nesting=nesting)
         if not refused:
-            assert text_of(await hosting.agent.answer(call, a_client())) == "hello"
+            assert text_of(await hosting.answer(call)) == "hello"
             return
         with pytest.raises(CallRefusedError, match="3 calls deep; the limit is 2") as raised:
-            await hosting.agent.answer(call, a_client())
+            await hosting.answer(call)
     assert raised.value.reason == "nesting_too_deep"
     assert hosting.metric("calls_refused_total", reason="nesting_too_deep") == 1
 
@@ -305,10 +304,10 @@ async def test_calls_nested_deeper_than_the_limit_are_refused(nesting: int, refu
 async def test_a_call_that_only_says_it_is_nested_waits_like_any_other() -> None:
     async with ready(gateway_calls=0) as hosting:
         with pytest.raises(CallRefusedError) as raised:
-            await hosting.agent.answer(replace(a_call(), nesting=1), a_client())
+            await hosting.answer(replace(a_call(), nesting=1))
     assert raised.value.reason == "busy"
 
 
 async def test_a_nested_call_is_answered_when_the_gateway_is_full() -> None:
     async with ready(gateway_calls=0) as hosting:
-        assert text_of(await hosting.agent.answer(a_call("nested", nesting=1), a_client())) == "nested"
+        assert text_of(await hosting.answer(a_call("nested", nesting=1))) == "nested"

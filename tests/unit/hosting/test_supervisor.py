@@ -15,6 +15,7 @@ from pallas_gateway.errors import AgentStartError
 from pallas_gateway.hosting.admission import Admission, Limit
 from pallas_gateway.hosting.agent_state import State
 from pallas_gateway.hosting.hosted_agent import HostedAgent
+from pallas_gateway.hosting.running_call import RunningCall
 from pallas_gateway.hosting.supervisor import StandbyRuntime, Supervisor, retry_seconds
 from pallas_gateway.limits import LifeLimits
 from pallas_gateway.runtime.protocols import AgentSpec
@@ -25,7 +26,6 @@ from tests.support.memory_runtime import (
     MemoryAgentRuntime,
     MemoryRuntime,
     a_call,
-    a_client,
     a_spec,
     text_of,
 )
@@ -83,7 +83,7 @@ async def test_agents_start_beside_each_other_and_are_left_in_the_end() -> None:
         await asyncio.wait_for(supervisor.wait_until_tried(), 5)
         assert some.states == {"a": "ready", "b": "ready"}
         assert supervisor.all_tried
-        assert text_of(await some.agents["a"].answer(a_call(), a_client())) == "hello"
+        assert text_of(await RunningCall(some.agents["a"], a_call()).begin()) == "hello"
 
     assert some.states == {"a": "pending", "b": "pending"}
     assert [agent.leaves for agent in some.memory.values()] == [1, 1]
@@ -232,7 +232,7 @@ def test_retries_of_many_agents_do_not_come_in_step(failures: int) -> None:
 
 
 def use(agent: HostedAgent, text: str) -> "asyncio.Task[object]":
-    return asyncio.create_task(agent.answer(a_call(text, agent=agent.name), a_client()))
+    return RunningCall(agent, a_call(text, agent=agent.name)).begin()
 
 
 def take(some: Supervised, standby: StandbyRuntime) -> None:

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse
 from pallas_gateway.calls.call import Call, Message, Reply, Usage
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.events.events import Emitter, ToolCall, TurnEnded
-from pallas_gateway.hosting.answering import IncomingCall, serve_call
+from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import traces
@@ -210,9 +210,9 @@ async def chatted(memory: MemoryAgent, **changes: Any) -> Wire:
     """What the client of one request gets."""
     wire = Wire()
     async with ready(memory) as one:
-        agent, running = one.agent, one.running
-        chat = ChatCompletion(agent, {**HI, **changes}, running, (dict(SCOPE), wire.receive, wire.send), 3600)
-        await serve_call(IncomingCall(agent, ANONYMOUS, {}), chat.parse, chat.answer, chat.deliver)
+        chat = ChatCompletion({**HI, **changes}, (dict(SCOPE), wire.receive, wire.send), 3600)
+        with requested(one.agent, ANONYMOUS, {}) as request:
+            await chat.respond(request)
     return wire
 
 
@@ -260,11 +260,12 @@ async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps
     headers = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
     document = {"messages": messages, "metadata": {"conversation_id": "c-1"}}
     async with ready(MemoryAgent()) as one:
-        agent, running = one.agent, one.running
-        chat = ChatCompletion(agent, document, running, (dict(SCOPE), wire.receive, wire.send), 3600)
-        arrival = IncomingCall(agent, ANONYMOUS, headers, "c-1", "request-1")
-        with traces.using(provider.get_tracer("tests")):
-            await serve_call(arrival, chat.parse, chat.answer, chat.deliver)
+        chat = ChatCompletion(document, (dict(SCOPE), wire.receive, wire.send), 3600)
+        with (
+            traces.using(provider.get_tracer("tests")),
+            requested(one.agent, ANONYMOUS, headers, conversation_id="c-1", call_id="request-1") as request,
+        ):
+            await chat.respond(request)
     (span,) = exporter.get_finished_spans()
     assert span.context.trace_id == int(TRACE_ID, 16)
     told = dict(span.attributes or {})

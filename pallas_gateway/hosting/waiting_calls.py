@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, override
 
 from pallas_gateway.calls.questions import EXPIRED
 from pallas_gateway.events.queue import EventQueue, StreamOptions
-from pallas_gateway.questions.call_client import CallClient
+from pallas_gateway.hosting.running_call import RunningCall
 from pallas_gateway.questions.used_states import OwnStates, StatesUnavailableError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.questions import Answer, Mode, Question
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.questions.used_states import StateUses
 
 
@@ -32,26 +33,24 @@ class _Open:
     since: float = field(default_factory=monotonic)
 
 
-class WaitingCall(CallClient):
-    """One call with its client, which may have no request at present; the `Asker` of the call.
+class WaitingCall(RunningCall):
+    """A call whose client may have no request at present; it is the `Asker` of itself.
 
     Attributes:
-        call: that runs.
         modes: of questions that the client supports.
         events: those that the client has not been sent yet.
         ticket: of the state with which the client returns.
         is_in_state: the latest state has the place from where another process can resume the call.
-        work: the task of the call.
+        work: the task of the call, also when it has ended; None before, and for a call that was cancelled.
         asked: is done when a question is open.
     """
 
     client_may_leave = True
 
-    def __init__(self, call: Call, modes: Collection[Mode]) -> None:
-        self.call = call
-        self.modes = modes
+    def __init__(self, agent: HostedAgent, call: Call, modes: Collection[Mode]) -> None:
         self.events = EventQueue(StreamOptions())
-        super().__init__(self.events, self.events.options)
+        super().__init__(agent, call, self.events, self.events.options)
+        self.modes = modes
         self.ticket = ""
         self.is_in_state = False
         self.work: asyncio.Task[Reply] | None = None
@@ -78,14 +77,14 @@ class WaitingCall(CallClient):
             self._open.pop(question.id, None)
 
     @property
-    def questions(self) -> Mapping[str, Question]:
+    def open(self) -> Mapping[str, Question]:
         """Return the open questions by their ids."""
         return {id_: one.question for id_, one in self._open.items()}
 
     @property
     def can_be_resumed(self) -> bool:
         """True if another process can continue the call from where it waits."""
-        return self.checkpoint(self.questions.keys()) is not None
+        return self.checkpoint(self.open.keys()) is not None
 
     def answer(self, answers: Mapping[str, Answer], seconds: float) -> None:
         """Close the questions with these ids, and those that have been open for more than `seconds`."""
@@ -130,10 +129,10 @@ class WaitingCall(CallClient):
 
     def abandon(self) -> None:
         """End the call, because its client has not returned."""
-        self.end()
+        self.give_up()
         self.work = None  # a task that was cancelled has the frames of the call, which refer to this object
 
-    def end(self) -> None:
+    def give_up(self) -> None:
         """End the call."""
         if self._ending is not None:
             self._ending.cancel()
@@ -203,7 +202,7 @@ class WaitingCalls:
         call_id = call.call.call_id
         ticket = call.detach(self.sealing.seconds, lambda: self._calls.pop(call_id, None))
         may_be_resumed = self._uses.is_available and call.work is not None  # else it ends while it asks
-        checkpoint = (call.checkpoint(call.questions.keys()) if may_be_resumed else None) or ""
+        checkpoint = (call.checkpoint(call.open.keys()) if may_be_resumed else None) or ""
         call.is_in_state = bool(checkpoint)
         state = f"{self.process}.{call_id}.{ticket}.{checkpoint}"
         if self._is_over:

@@ -9,7 +9,7 @@ import pytest
 
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.errors import CallFailedError, CallRefusedError, GatewayError
-from pallas_gateway.hosting.answering import AnsweredCall, IncomingCall, serve_call
+from pallas_gateway.hosting.call_request import CallRequest, requested
 from pallas_gateway.identity.caller import ANONYMOUS, Caller
 from pallas_gateway.identity.grants import NOTHING
 from pallas_gateway.runtime.protocols import Parent
@@ -24,25 +24,22 @@ if TYPE_CHECKING:
 
 async def answered_by(
     reply: Callable[[Call], Reply], *, refusal: GatewayError | None = None, caller: Caller = ANONYMOUS
-) -> tuple[AnsweredCall, bool]:
+) -> tuple[CallRequest, bool]:
     """The end of one call, and True if the agent has counted a refusal."""
 
-    async def parse(asked: Call) -> Call:
+    async def decode(asked: Call) -> Call:
         if refusal is not None:
             raise refusal
         return replace(asked, message=Message("user", "hi"))
-
-    async def answer(call: Call) -> Reply:
-        return reply(call)
-
-    async def deliver(answered: AnsweredCall) -> AnsweredCall:
-        return answered
 
     counted: list[Any] = []
     async with ready(MemoryAgent()) as one:
         agent = one.agent
         agent.refuse = lambda *refused: counted.append(refused)  # type: ignore[method-assign]
-        return await serve_call(IncomingCall(agent, caller, {}), parse, answer, deliver), bool(counted)
+        with requested(agent, caller, {}) as request:
+            with request.answering():
+                request.ended(reply(await request.decoded(decode)))
+            return request, bool(counted)
 
 
 async def test_a_reply_is_the_outcome() -> None:
@@ -97,8 +94,11 @@ async def test_a_call_knows_the_running_call_that_made_it() -> None:
     async with ready(MemoryAgent()) as one:
         agent = one.agent
         parent = Call("caller", Message("user", "hi"), nesting=2)
-        nested = IncomingCall(agent, ANONYMOUS, {}, "c-1", "id-1", parent=Parent(parent, *unread())).call()
-        orphan = IncomingCall(agent, ANONYMOUS, {}).call()
+        above = Parent(parent, *unread())
+        with requested(agent, ANONYMOUS, {}, conversation_id="c-1", call_id="id-1", parent=above) as request:
+            nested = request.call
+        with requested(agent, ANONYMOUS, {}) as request:
+            orphan = request.call
 
     assert (nested.nesting, nested.parent_call_id, nested.call_id) == (3, parent.call_id, "id-1")
     assert nested.conversation_id == "c-1"

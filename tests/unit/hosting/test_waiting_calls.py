@@ -4,8 +4,9 @@ import asyncio
 
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.questions import MODES
+from pallas_gateway.hosting.waiting_calls import WaitingCall, WaitingCalls
 from pallas_gateway.questions.used_states import OwnStates
-from pallas_gateway.questions.waiting_calls import WaitingCall, WaitingCalls
+from tests.support.hosted import pending
 from tests.support.memory_runtime import a_call, say
 
 
@@ -14,8 +15,8 @@ async def a_reply() -> Reply:
 
 
 def waiting() -> WaitingCall:
-    call = WaitingCall(a_call(), MODES)
-    call.checkpoint = lambda _: "place"
+    call = WaitingCall(pending().agent, a_call(), MODES)
+    call.checkpoint = lambda _: "place"  # type: ignore[method-assign,assignment]
     return call
 
 
@@ -38,4 +39,4 @@ async def test_the_state_of_a_call_that_was_ended_is_used_and_read_here_without_
     assert not await used.use(call.ticket, 60)
     await calls.attach(call, {})  # of its client
     assert (await call.work).stop_reason == "endTurn"
-    call.end()
+    call.give_up()

@@ -1,34 +1,34 @@
-"""The clients of a turn, as its call sees them: questions are stored first, then put to them."""
+"""The call of a turn: its questions are stored first, then put to the clients of the turn."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Self, override
 
+from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.questions import MODES, UNASKABLE
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.events.answer_text import LIVE_SECONDS
 from pallas_gateway.events.queue import StreamOptions
-from pallas_gateway.questions.call_client import CallClient
+from pallas_gateway.hosting.running_call import RunningCall
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.threads.question_store import Waits
 from pallas_gateway.threads.records import CheckpointRecord
 
 if TYPE_CHECKING:
-    from pallas_gateway.calls.call import Reply
+    from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.threads.records import Lease
     from pallas_gateway.web.threads.turn_run import TurnRun
 
 
-class TurnClient(CallClient):
-    """The clients of a turn, and the `Asker` of its call; an async context manager around the call.
+class TurnCall(RunningCall):
+    """The call of a turn, which puts its questions to the clients of the turn; an async context manager.
 
     A question is stored before clients receive it: they may answer at another process, or after a reload. The end of a
     question is stored while the call continues. A write that has begun ends before the turn does: `__aexit__` waits.
 
     Attributes:
-        work: the task of the call.
         is_over: the call has ended; its open questions end with the turn, or stay for another process.
         can_be_resumed: another process can continue the call from where it waited last.
     """
@@ -36,10 +36,11 @@ class TurnClient(CallClient):
     modes = MODES
     client_may_leave = False
 
-    def __init__(self, lease: Lease, run: TurnRun) -> None:
-        super().__init__(run.shown, StreamOptions(deltas=run.is_streamed, text_seconds=LIVE_SECONDS))
+    def __init__(self, call: Call, lease: Lease, run: TurnRun) -> None:
+        options = StreamOptions(deltas=run.is_streamed, text_seconds=LIVE_SECONDS)
+        super().__init__(run.agent, call, run.shown, options)
         self.is_over = self.can_be_resumed = False
-        self.work: asyncio.Task[Reply] | None = None
+        self._work: asyncio.Task[Reply] | None = None
         self._lease = lease
         self._run = run
         self._open: dict[str, asyncio.Future[Answer]] = {}
@@ -54,8 +55,25 @@ class TurnClient(CallClient):
 
     @property
     @override
-    def asker(self) -> TurnClient:
+    def asker(self) -> TurnCall:
         return self
+
+    async def work(self) -> Reply:
+        """Return the reply.
+
+        Raises:
+            CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
+        """
+        if self.agent.is_stopping:  # the drain may have begun while the call waited for its turn
+            raise cut_off(stopping=True)
+        async with self:
+            work = self._work = self.begin()
+            try:
+                with self._run.services.running.ended_by_drain(self.end_if_waiting):
+                    await asyncio.wait({work})
+            finally:
+                self.give_up()
+        return self.result_of(work)
 
     async def put(self, question: Question) -> Answer:
         """Return the answer that a client gives, at this or another process."""
@@ -95,15 +113,15 @@ class TurnClient(CallClient):
 
     def end_if_waiting(self) -> None:
         """End a call that waits for its caller, because the gateway is stopping."""
-        if self._run.shown.questions and self.work is not None:
-            self.end()
+        if self._run.shown.questions and self._work is not None:
+            self.give_up()
 
-    def end(self) -> None:
+    def give_up(self) -> None:
         """End the call, if it runs."""
-        if self.work is not None:
+        if self._work is not None:
             self.is_over = True
-            self.work.cancel()
-            self.work = None  # a cancelled task has the frames of the call, which refer to it
+            self._work.cancel()
+            self._work = None  # a cancelled task has the frames of the call, which refer to it
 
     def _waits(self) -> Waits | None:
         """Return where the call waits for answers to the open questions; None if it cannot be resumed from there."""

@@ -1,0 +1,214 @@
+"""One call of an agent from its begin to its end: its task, its client, and what it has used."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from time import monotonic, time
+from typing import TYPE_CHECKING
+
+from pallas_gateway.calls.cancellation import cut_off
+from pallas_gateway.calls.permit import NO_PERMIT
+from pallas_gateway.events.queue import StreamOptions
+from pallas_gateway.hosting.call_registry import CallOutcome, ListedCall, ToolTime
+from pallas_gateway.ledger.usage import UsageKey, Used
+from pallas_gateway.questions.asking import CANNOT_ASK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence, Set
+
+    from pallas_gateway.calls.call import Call, Reply, ToolUse, TurnUsage
+    from pallas_gateway.calls.permit import Outcome, Permit
+    from pallas_gateway.events.events import Event, EventSink
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.questions.asking import Asker, Questions
+    from pallas_gateway.runtime.protocols import Instance
+
+MOST_TOOLS = 20
+"""Tools of a call that are listed by their names; the others are counted together."""
+LONGEST_TOOL = 100
+
+
+class Unread:
+    """The `EventSink` of a call whose events nobody reads."""
+
+    def put(self, event: Event) -> None:
+        """Drop it."""
+
+
+UNREAD = Unread()
+
+
+class RunningCall:
+    """One call of an agent.
+
+    It runs in a task of its own, because that of a request whose client has left is cancelled at each of its awaits.
+    This task is cancelled once, by `cancel`, so its clean-up can await.
+
+    Attributes:
+        agent: answers.
+        call: what is asked; the call's id is in it.
+        sink: receives the events of the call.
+        options: the events that the client asks for.
+        asker: puts questions to the client.
+        task: runs the call; None before `begin` and after the end.
+        questions: of the call; None before its admission and after the end.
+        permit: of the ledger, for an admitted call.
+        reply: what the agent has answered; None if the call was refused, has failed or was cut off.
+        spent: what it has used so far.
+        ended_by: the name of the caller that has ended the call by a request of its own.
+        outcome: of a call that has ended and was not refused.
+    """
+
+    def __init__(
+        self,
+        agent: HostedAgent,
+        call: Call,
+        sink: EventSink = UNREAD,
+        options: StreamOptions | None = None,
+        asker: Asker = CANNOT_ASK,
+    ) -> None:
+        self.agent = agent
+        self.call = call
+        self.sink = sink
+        self.options = options or StreamOptions()
+        self.task: asyncio.Task[Reply] | None = None
+        self.questions: Questions | None = None
+        self.permit: Permit = NO_PERMIT
+        self.reply: Reply | None = None
+        self.spent = call.spent
+        self.ended_by: str | None = None
+        self.outcome: CallOutcome | None = None
+        self._asker = asker
+        self._began, self._began_at = monotonic(), time()
+        self._seconds: float | None = None
+        self._instance: Instance | None = None
+        self._tools: Sequence[ToolUse] = ()
+
+    @property
+    def asker(self) -> Asker:
+        return self._asker
+
+    # Its life
+
+    def begin(self) -> asyncio.Task[Reply]:
+        """Start the task of the call, and return it; it ends with the reply or with a `GatewayError`."""
+        self.task = self.agent.spawn(self.agent.answer(self), name=f"call {self.call.call_id}")
+        return self.task
+
+    async def answered(self) -> Reply:
+        """Begin, and return the reply; if the waiting task is cancelled, the call ends.
+
+        Raises:
+            CallFailedError: the call was cut off, `cancelled`, or `stopped` because the gateway is stopping.
+            GatewayError: it was refused.
+        """
+        work = self.begin()
+        try:
+            await asyncio.wait({work})
+        finally:
+            work.cancel()
+        return self.result_of(work)
+
+    def result_of(self, work: asyncio.Task[Reply]) -> Reply:
+        """Return the reply of the task of this call, which has ended; see `answered`."""
+        if work.cancelled():
+            raise cut_off(stopping=self.agent.is_stopping)
+        return work.result()
+
+    def cancel(self, by: str) -> None:
+        """End the call for the caller of this name; a call that is ended already keeps the first name."""
+        if self.ended_by is None and self.task is not None:
+            self.ended_by = by
+            self.task.cancel()
+
+    def checkpoint(self, open_questions: Set[str]) -> str | None:
+        """Return where the call waits for answers to questions of these ids, for another process to resume it.
+
+        None for a call that cannot be resumed.
+        """
+        return self._instance.checkpoint(open_questions) if self._instance is not None else None
+
+    # Its books
+
+    @property
+    def seconds(self) -> float:
+        """The duration so far, or until the end."""
+        return monotonic() - self._began if self._seconds is None else self._seconds
+
+    def listed(self) -> ListedCall:
+        """Return the call as lists show it. The LLM turns of a running call are only now read."""
+        call, instance = self.call, self._instance
+        turns, step = (
+            (self.spent.turns, self.spent.iterations) if instance is None else (instance.turns, instance.iterations)
+        )
+        return ListedCall(
+            call.call_id,
+            call.parent_call_id,
+            call.agent,
+            call.caller.principal,
+            call.caller.owner if call.caller.authenticated else None,
+            call.api,
+            self._began_at,
+            self.seconds,
+            step,
+            tokens_of(turns),
+            waiting=self.questions is not None and self.questions.pauses.questions > 0,
+            is_estimated=any(turn.usage.estimated for turn in turns),
+            end=self.outcome,
+        )
+
+    def end(self, outcome: Outcome, reason: str) -> None:
+        """Note the end; a refused call has no outcome, because it was not started."""
+        self._seconds = self.seconds
+        self.task = self.questions = None  # which refer to this call
+        if outcome != "refused":
+            self.outcome = CallOutcome(outcome, reason, *self._tool_times())
+
+    def used(self, outcome: Outcome) -> tuple[UsageKey, Used]:
+        """Return the usage of the ended call, and whose it is: a nested call belongs to the outermost caller."""
+        call, tokens = self.call, self.spent.usage
+        counted = "nested" if call.is_nested else "refused" if outcome == "refused" else "calls"
+        used = Used(
+            input=tokens.input,
+            cache_read=tokens.cache_read,
+            cache_write=tokens.cache_write,
+            output=tokens.output,
+            estimated=tokens_of(turn for turn in self.spent.turns if turn.usage.estimated),
+            cost=self.spent.cost or 0.0,
+        )
+        setattr(used, counted, 1)
+        return UsageKey.of(call.caller.principal, call.caller.account, call.agent), used
+
+    @contextmanager
+    def using(self, instance: Instance) -> Iterator[None]:
+        """Note in `spent` what `instance` uses in the block, also if the call fails: the provider bills it, too."""
+        self._instance = instance
+        try:
+            yield
+        finally:
+            self._instance, self._tools = None, instance.tool_uses
+            spent = self.spent
+            spent.turns, spent.iterations = instance.turns, instance.iterations
+            spent.tools = tuple(one.name for one in self._tools)
+            failed = (one for one in self._tools if one.failure is not None)
+            spent.tools_failed = tuple(f"{one.name[: LONGEST_TOOL - 20]} ({one.failure})" for one in failed)
+
+    def _tool_times(self) -> tuple[tuple[ToolTime, ...], int]:
+        """Return the first tools with their times, and the number of the others."""
+        uses, now = self._tools[:MOST_TOOLS], monotonic()
+        times = (
+            ToolTime(
+                one.name[:LONGEST_TOOL],
+                one.began - self._began,
+                now - one.began if one.seconds is None else one.seconds,
+                one.ok,
+            )
+            for one in uses
+        )
+        return tuple(times), len(self._tools) - len(uses)
+
+
+def tokens_of(turns: Iterable[TurnUsage]) -> int:
+    """Return the tokens of all kinds; those of reasoning are part of the output."""
+    return sum(turn.usage.total for turn in turns)
