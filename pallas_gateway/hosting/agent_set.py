@@ -13,6 +13,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pallas_gateway.calls.prices import Prices
 from pallas_gateway.errors import AgentStartError
 from pallas_gateway.health.checker import HealthChecker
 from pallas_gateway.health.verdict import Life, judge
@@ -37,8 +38,9 @@ if TYPE_CHECKING:
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.health.preflight import Preflight
     from pallas_gateway.health.verdict import Verdict
-    from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.hosting.calls import Calls
     from pallas_gateway.hosting.supervisor import StandbyRuntime
+    from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import AgentRuntime, AgentSpec, Peers, Runtime
     from pallas_gateway.tasks import TaskOwner
@@ -48,12 +50,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GatewayServices:
-    """Services that all agents of the gateway share. `calls` owns the tasks of calls, `background` all other tasks."""
+    """Services that all agents of the gateway share. `tasks` owns the tasks of calls, `background` all other tasks."""
 
     runtime: Runtime
     metrics: Metrics
-    running: RunningCalls
-    calls: TaskOwner
+    calls: Calls
+    ledger: Ledger
+    tasks: TaskOwner
     background: TaskOwner
     http: httpx.AsyncClient
     preflight: Preflight
@@ -330,9 +333,10 @@ class AgentSet:
     def _shared_services(self) -> SharedServices:
         settings, shared = self._configuration.deployment.gateway, self._shared
         return SharedServices(
-            shared.running,
             shared.calls,
+            shared.tasks,
             shared.metrics,
+            shared.ledger,
             settings.max_nesting,
             settings.heartbeat_seconds,
             settings.max_history_entries,
@@ -340,13 +344,14 @@ class AgentSet:
             ask_rules=AskRules(
                 settings.ask_seconds,
                 settings.max_open_questions,
-                shared.running.waiting,
+                shared.calls.waiting,
                 shared.limits.questions,
                 # Without `auth` all callers are anonymous: a limit of them together would protect none of them.
                 caller=ANONYMOUS_NAME if settings.auth is not None else None,
             ),
             on_state=self._note_state,
             trace_url=settings.trace_url,
+            prices=Prices(settings.prices),
         )
 
     def _note_state(self, agent: AgentState) -> None:

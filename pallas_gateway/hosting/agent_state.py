@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from pallas_gateway.calls.prices import NO_PRICES, Prices
 from pallas_gateway.config.model.values import TRACE_ID
 from pallas_gateway.errors import AgentUnavailableError
 from pallas_gateway.questions.asking import AskRules
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import StoredIdentity
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.hosting.admission import Admission
-    from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.hosting.calls import Calls
+    from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.questions.watch import OpenQuestions
     from pallas_gateway.runtime.protocols import AgentRuntime, LlmProvider, ModelFacts
     from pallas_gateway.tasks import TaskOwner
@@ -57,13 +59,16 @@ class SharedServices:
     """Settings and services that the agents of one gateway share; a reload replaces them.
 
     Attributes:
+        calls: of this process; `tasks` owns their tasks.
+        ledger: takes the decisions of callers for the audit log.
         llm_pass_through: send the tokens of callers to LLM providers that accept them.
         on_state: called with an agent whose state has changed.
     """
 
-    running: RunningCalls
+    calls: Calls
     tasks: TaskOwner
     metrics: Metrics
+    ledger: Ledger
     max_nesting: int
     heartbeat_seconds: float
     max_history_entries: int = 10_000
@@ -71,6 +76,7 @@ class SharedServices:
     ask_rules: AskRules = field(default_factory=AskRules)
     on_state: Callable[[AgentState], None] = lambda _: None
     trace_url: str | None = None
+    prices: Prices = NO_PRICES
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +213,7 @@ class AgentState:
             return None
         # The series of the model and the downstreams begin at 0, so that the first call is an increase.
         provider = runtime.provider.name if runtime.provider is not None else None
-        is_priced = self._shared.running.prices.of(provider, runtime.model.name) is not None
+        is_priced = self._shared.prices.of(provider, runtime.model.name) is not None
         self._shared.metrics.expect_model(self.name, runtime.model.name, is_priced=is_priced)
         for downstream in runtime.downstreams:
             self._shared.metrics.expect_downstream(self.name, downstream.name)

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import httpx
 
 from pallas_gateway.calls.call import Call, Message
-from pallas_gateway.calls.prices import Prices
 from pallas_gateway.config.loading.configuration import stored_changes
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.file_stamps import stamp
 from pallas_gateway.health.preflight import Preflight
 from pallas_gateway.hosting.agent_set import AgentSet, GatewayServices
 from pallas_gateway.hosting.agent_state import State
-from pallas_gateway.hosting.running_calls import RunningCalls
+from pallas_gateway.hosting.call_books import LedgerGate, books
+from pallas_gateway.hosting.parts import ProcessParts
 from pallas_gateway.http_answers import limited
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.secret import Secret
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.hosting.stored_services import StoredServices
     from pallas_gateway.identity.caller import Caller
+    from pallas_gateway.questions.elsewhere import Elsewhere
     from pallas_gateway.runtime.protocols import LlmProvider, Runtime
     from pallas_gateway.threads.live_turns import LiveTurns
     from pallas_gateway.threads.service import Threads
@@ -65,7 +66,7 @@ class Gateway:
         configuration: Configuration,
         addresses: Addresses,
         runtime: Runtime,
-        running: RunningCalls | None = None,
+        parts: ProcessParts | None = None,
         limits: GatewayLimits | None = None,
     ) -> None:
         self.limits = limits = limits or GatewayLimits()
@@ -77,11 +78,12 @@ class Gateway:
         """Reasons why the last reload was not applied completely."""
         self.metrics = Metrics()
         self.refusals = RefusalLog(self.metrics)
-        self.running = RunningCalls() if running is None else running
-        self.refused_requests = RefusedRequests(self.running.ledger)
+        parts = parts or ProcessParts()
+        self.calls, self.sessions = parts.calls, parts.sessions
+        self.usage = parts.usage
         self._runtime = runtime
         self._providers: tuple[LlmProvider, ...] = ()
-        self._calls = TaskOwner()
+        self._tasks_of_calls = TaskOwner()
         self.answers = TaskOwner()  # separate, because calls end first and their answers are sent afterwards
         self._background = TaskOwner(close_seconds=3.5)
         self._http = http_client()
@@ -90,18 +92,26 @@ class Gateway:
         )
         self._open = AsyncExitStack()
         self.authenticator = self._authenticator()
-        self.stored = _stored(self, self.running.elsewhere.process)
-        if self.stored is not None:
-            self.running.ledger = self.stored.ledger_around(self.running.ledger)
+        self.stored = _stored(self, self.elsewhere.process)
+        self.ledger = self.stored.ledger_around(parts.ledger) if self.stored is not None else parts.ledger
+        self.refused_requests = RefusedRequests(self.ledger)
+        self.calls.when_draining(self.sessions.waiting_calls.end)
+        self.calls.listeners = books(self.metrics, self.ledger, self.usage)
         self.agent_watch = self.stored.watch if self.stored is not None and not configuration.per_port else None
         """Reads the agents of the database; None if there are none."""
-        self.metrics.limit_ratios = self.running.ledger.ratios
-        self.metrics.audit_state = self.running.ledger.audit_state
-        tasks = (self._calls, self._background)
+        self.metrics.limit_ratios = self.ledger.ratios
+        self.metrics.audit_state = self.ledger.audit_state
+        tasks = (self._tasks_of_calls, self._background)
         self._apply_settings()
-        shared = GatewayServices(runtime, self.metrics, self.running, *tasks, self._http, self._preflight, limits)
+        books_and_calls = (self.metrics, self.calls, self.ledger)
+        shared = GatewayServices(runtime, *books_and_calls, *tasks, self._http, self._preflight, limits)
         self._agent_set = AgentSet(configuration, addresses, shared)
         self._note_load(successful=True)
+
+    @property
+    def elsewhere(self) -> Elsewhere:
+        """The other processes of the gateway, and the name and number of this one."""
+        return self.sessions.elsewhere
 
     @property
     def threads(self) -> Threads | None:
@@ -137,7 +147,7 @@ class Gateway:
             await opening.enter_async_context(self.answers)
             await opening.enter_async_context(self._agent_set.servers)
             await opening.enter_async_context(self._background)
-            await opening.enter_async_context(self._calls)
+            await opening.enter_async_context(self._tasks_of_calls)
             self._open = opening.pop_all()  # after a failure, the stack closes what it has opened
         if self.authenticator is not None:
             self.authenticator.begin()
@@ -146,7 +156,7 @@ class Gateway:
     async def __aexit__(self, *_: object) -> None:
         """Cancel running calls and release everything."""
         try:
-            await self._calls.cancel_all()
+            await self._tasks_of_calls.cancel_all()
         finally:
             await self._open.aclose()
 
@@ -211,7 +221,7 @@ class Gateway:
         An agent of files was created at the start of the gateway, and updated then or, if that is later, when one of
         its files was last changed. Replicas start at different times.
         """
-        started_at = self.running.started_at
+        started_at = self.elsewhere.started_at
         if agent.identity is not None:
             return agent.identity.created_at or started_at, agent.identity.updated_at or started_at
         files = [self._file_stamp, *(agent.runtime.files.values() if agent.runtime is not None else ())]
@@ -237,14 +247,14 @@ class Gateway:
 
     def _apply_settings(self) -> None:
         gateway = self.configuration.deployment.gateway
-        self.running.ledger.use(gateway)
-        self.running.asks_ledger = bool(gateway.limits.rules) or gateway.audit_log is not None
-        self.running.prices = Prices(gateway.prices)
+        self.ledger.use(gateway)
+        asks_ledger = bool(gateway.limits.rules) or gateway.audit_log is not None
+        self.calls.gates = (LedgerGate(self.ledger),) if asks_ledger else ()
         keys = gateway.auth.tokens if gateway.auth is not None else ()
         self.metrics.set_keys({key.name: key.not_after.timestamp() for key in keys if key.not_after is not None})
         self.metrics.expect_rules(gateway.limits.rule_names)
         states = self.stored.states if self.stored is not None else None
-        self.running.waiting_calls.seal_with(gateway.state_keys, gateway.ask_seconds, states)
+        self.sessions.waiting_calls.seal_with(gateway.state_keys, gateway.ask_seconds, states)
         if self.stored is not None:
             self.stored.threads.quota.max_bytes = gateway.threads_max_bytes
             self.stored.threads.expire_days = gateway.thread_expire_days
@@ -252,8 +262,8 @@ class Gateway:
     def note_reload(self, problems: Sequence[str] = ()) -> None:
         """Count a reload; it was successful if it had no problems."""
         self.metrics.config_reloads.labels("error" if problems else "ok").inc()
-        facts = {"problems": len(problems), "worker": self.running.worker}
-        self.running.ledger.note(Decision("reload", "error" if problems else "ok", facts))
+        facts = {"problems": len(problems), "worker": self.elsewhere.worker}
+        self.ledger.note(Decision("reload", "error" if problems else "ok", facts))
         self.note_problems(problems)
 
     def _note_changes(self, changes: Changes) -> None:
@@ -262,8 +272,8 @@ class Gateway:
         by_outcome = {"added": changes.added, "changed": changes.changed, "removed": changes.removed, "kept": kept}
         for outcome, names in by_outcome.items():
             for name in names:
-                facts = {"agent": name, "reason": kept.get(name), "worker": self.running.worker}
-                self.running.ledger.note(Decision("agent", outcome, facts))
+                facts = {"agent": name, "reason": kept.get(name), "worker": self.elsewhere.worker}
+                self.ledger.note(Decision("agent", outcome, facts))
 
     def note_problems(self, problems: Sequence[str]) -> None:
         """Show why the last reload, of this or another process, was not applied completely."""
@@ -318,8 +328,8 @@ class Gateway:
     @property
     def summary(self) -> str:
         """The state of the gateway in one line."""
-        if self.running.draining:
-            return f"stopping, calls still running: {len(self.running)}"
+        if self.calls.draining:
+            return f"stopping, calls still running: {self.calls.started}"
         down = [name for name, agent in self.agents.items() if agent.status.state is not State.READY]
         ready = f"{len(self.agents) - len(down)} of {len(self.agents)} agents ready"
         away = f"limits without their database: {self.limits_away}" if self.limits_away else ""
@@ -343,17 +353,17 @@ class Gateway:
 
         Calls that wait for an answer of their clients end at once.
         """
-        self.running.drain()
+        self.calls.drain()
         try:
             async with asyncio.timeout(seconds):
-                await self._calls.wait_until_idle()
+                await self._tasks_of_calls.wait_until_idle()
         except TimeoutError:
-            return len(self.running)
+            return self.calls.started
         return 0
 
     async def end_calls(self) -> None:
         """Cancel running calls; their clients get an error while the listeners are open."""
-        await self._calls.cancel_all()
+        await self._tasks_of_calls.cancel_all()
 
     def refuse_call(self, agent: str, caller: Caller) -> None:
         """Count and log a call of a caller that may only view the agent."""

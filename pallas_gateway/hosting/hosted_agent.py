@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 from pallas_gateway.calls.call import Credentials
 from pallas_gateway.errors import CallRefusedError, GatewayError
 from pallas_gateway.events.events import Admitted
-from pallas_gateway.hosting.accounting import accounting
 from pallas_gateway.hosting.agent_state import AgentState
 from pallas_gateway.hosting.fitting import fitted, told_of_changes
 from pallas_gateway.hosting.running_call import RunningCall
-from pallas_gateway.ledger.protocol import CallEntry
 from pallas_gateway.questions.approvals import Approvals
 from pallas_gateway.questions.asking import CANNOT_ASK, Questions
 from pallas_gateway.questions.watch import QuestionEvents
@@ -29,6 +27,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.hosting.agent_state import AgentVersion
+    from pallas_gateway.hosting.calls import Calls
     from pallas_gateway.runtime.protocols import Instance
 
 
@@ -46,13 +45,13 @@ class HostedAgent(AgentState):
             AgentUnavailableError: the agent is not ready; the message has the reason.
         """
         call, shared = running.call, self._shared
-        with accounting(running, shared.metrics, shared.running):
+        with shared.calls.living(running):
             self._refuse_too_deep(call)
             version = await self.version_for_call()
             sent = fitted(call, version)
-            if shared.running.asks_ledger:
-                running.permit = await shared.running.ledger.begin(CallEntry.of(call))
-            call.spending.admit(self.name, version.settings, shared.running.prices, running.permit, shared.tasks)
+            for gate in shared.calls.gates:
+                await gate.admit(running)
+            call.spending.admit(self.name, version.settings, shared.prices, running.permit, shared.tasks)
             running.questions = questions = self._questions(version, running)
             with version.uses.one_more():
                 async with (
@@ -70,9 +69,9 @@ class HostedAgent(AgentState):
         return self._shared.tasks.spawn(work, name=name)
 
     @property
-    def is_stopping(self) -> bool:
-        """True while the gateway drains."""
-        return self._shared.running.draining
+    def calls(self) -> Calls:
+        """The calls of this process."""
+        return self._shared.calls
 
     @property
     def heartbeat_seconds(self) -> float:
@@ -84,7 +83,7 @@ class HostedAgent(AgentState):
 
     def refuse(self, call: Call, refusal: CallRefusedError) -> None:
         """Count and log a call whose arguments were refused."""
-        with suppress(GatewayError), accounting(RunningCall(self, call), self._shared.metrics, self._shared.running):
+        with suppress(GatewayError), self._shared.calls.living(RunningCall(self, call)):
             raise refusal
 
     @asynccontextmanager
@@ -94,7 +93,7 @@ class HostedAgent(AgentState):
         """Open an instance for an admitted call."""
         running.sink.put(Admitted())
         bearer, in_flight = sent.caller.bearer, self._shared.metrics.calls_in_flight
-        with self._shared.running.one_more(), in_flight.labels(self.name).track_inprogress():
+        with self._shared.calls.one_more(), in_flight.labels(self.name).track_inprogress():
             credentials = Credentials(bearer, bearer if self._shared.llm_pass_through else None)
             async with version.runtime.open(sent, credentials, running.sink, running.options, questions) as instance:
                 with running.using(instance):
@@ -102,7 +101,7 @@ class HostedAgent(AgentState):
 
     def _questions(self, version: AgentVersion, running: RunningCall) -> Questions:
         asker = running.asker if version.settings.ask_caller else CANNOT_ASK
-        call, ledger = running.call, self._shared.running.ledger
+        call, ledger = running.call, self._shared.ledger
         watch = QuestionEvents(call, running.sink, self._shared.metrics, self.open_questions, ledger)
         caller = call.caller
         rules = replace(self._shared.ask_rules, client_may_leave=asker.client_may_leave)

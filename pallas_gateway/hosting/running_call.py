@@ -8,14 +8,14 @@ from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import cut_off
-from pallas_gateway.calls.permit import NO_PERMIT
+from pallas_gateway.calls.permit import NO_PERMIT, CallEnd
 from pallas_gateway.events.queue import StreamOptions
-from pallas_gateway.hosting.call_registry import CallOutcome, ListedCall, ToolTime
+from pallas_gateway.hosting.listed_calls import CallOutcome, ListedCall, ToolTime
 from pallas_gateway.ledger.usage import UsageKey, Used
 from pallas_gateway.questions.asking import CANNOT_ASK
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence, Set
+    from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
     from pallas_gateway.calls.call import Call, Reply, ToolUse, TurnUsage
     from pallas_gateway.calls.permit import Outcome, Permit
@@ -56,6 +56,8 @@ class RunningCall:
         permit: of the ledger, for an admitted call.
         reply: what the agent has answered; None if the call was refused, has failed or was cut off.
         spent: what it has used so far.
+        refusal: the sentence for the caller, if the call was refused.
+        closers: are called with the call and its end, the last one first.
         ended_by: the name of the caller that has ended the call by a request of its own.
         outcome: of a call that has ended and was not refused.
     """
@@ -77,6 +79,8 @@ class RunningCall:
         self.permit: Permit = NO_PERMIT
         self.reply: Reply | None = None
         self.spent = call.spent
+        self.refusal = ""
+        self.closers: list[Callable[[RunningCall, CallEnd], object]] = []
         self.ended_by: str | None = None
         self.outcome: CallOutcome | None = None
         self._asker = asker
@@ -113,7 +117,7 @@ class RunningCall:
     def result_of(self, work: asyncio.Task[Reply]) -> Reply:
         """Return the reply of the task of this call, which has ended; see `answered`."""
         if work.cancelled():
-            raise cut_off(stopping=self.agent.is_stopping)
+            raise cut_off(stopping=self.agent.calls.draining)
         return work.result()
 
     def cancel(self, by: str) -> None:
@@ -158,12 +162,13 @@ class RunningCall:
             end=self.outcome,
         )
 
-    def end(self, outcome: Outcome, reason: str) -> None:
-        """Note the end; a refused call has no outcome, because it was not started."""
+    def end(self, outcome: Outcome, reason: str) -> CallEnd:
+        """Note the end, and return it; a refused call has no outcome, because it was not started."""
         self._seconds = self.seconds
         self.task = self.questions = None  # which refer to this call
         if outcome != "refused":
             self.outcome = CallOutcome(outcome, reason, *self._tool_times())
+        return CallEnd(outcome, reason, round(self._seconds, 3), tokens_of(self.spent.turns))
 
     def used(self, outcome: Outcome) -> tuple[UsageKey, Used]:
         """Return the usage of the ended call, and whose it is: a nested call belongs to the outermost caller."""

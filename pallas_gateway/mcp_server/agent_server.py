@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.health.verdict import Verdict
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.hosting.sessions import Sessions
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.mcp_server.tool_requests import MessageResult
 
@@ -70,18 +70,18 @@ class AgentServer:
         agent: HostedAgent,
         *,
         server_info: ServerInfo,
-        running: RunningCalls,
+        sessions: Sessions,
         check_health: Callable[[HostedAgent], Awaitable[Verdict]],
         only_reads: Callable[[str], bool],
     ) -> None:
         """`only_reads` returns whether all tools of the agent of this name declare that they change nothing."""
         self._agent = agent
-        self._running = running
+        self._sessions = sessions
         self._check_health = check_health
         self._only_reads = only_reads
         self._history_prompt = f"{agent.name}_history"
         self._show(server_info)
-        self.endpoint = McpEndpoint(self._server(server_info), agent.name, running)
+        self.endpoint = McpEndpoint(self._server(server_info), agent.name, sessions)
 
     def update(self, server_info: ServerInfo) -> None:
         """Show the agent by its present settings from the next request on; running requests keep the earlier ones."""
@@ -111,7 +111,7 @@ class AgentServer:
     async def answer(self, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
         """Return the result of a call of the message tool."""
         with self.endpoint.in_use():
-            return await answer_message(self._agent, self._running, arguments, request)
+            return await answer_message(self._agent, self._sessions, arguments, request)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
         """Return the result of a tool.
@@ -156,8 +156,8 @@ class AgentServer:
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
         )
-        listen_to_the_initialize_era(server, self._agent.name, self._running)
-        server.middleware.append(sealing(self._running.waiting_calls, self._agent.name))
+        listen_to_the_initialize_era(server, self._agent.name, self._sessions)
+        server.middleware.append(sealing(self._sessions.waiting_calls, self._agent.name))
         return server
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -165,7 +165,7 @@ class AgentServer:
         return ListToolsResult(tools=self._tools_that_only_read if self._only_reads(self._agent.name) else self._tools)
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> MessageResult:
-        request = ToolRequest.over_http(context, params, self._agent.name, self._running.log_levels)
+        request = ToolRequest.over_http(context, params, self._agent.name, self._sessions.log_levels)
         return await self.call_tool(params.name, params.arguments or {}, request)
 
     async def _list_prompts(self, context: Context, params: PaginatedRequestParams | None) -> ListPromptsResult:

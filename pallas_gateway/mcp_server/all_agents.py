@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolRequestParams, CallToolResult, PaginatedRequestParams, Tool
 
     from pallas_gateway.config.model.deployment import Deployment
-    from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.hosting.sessions import Sessions
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.mcp_server.tool_requests import MessageResult
@@ -47,12 +47,12 @@ class AllAgentsServer:
         self,
         servers: Callable[[], Mapping[str, AgentServer]],
         deployment: Deployment,
-        running: RunningCalls,
+        sessions: Sessions,
     ) -> None:
-        """`servers` returns the servers of the hosted agents; `running` has the calls of this process."""
+        """`servers` returns the servers of the hosted agents; `sessions` are those of this process."""
         self._servers = servers
-        self._running = running
-        self.endpoint = McpEndpoint(self._server(deployment), ALL_AGENTS, running)
+        self._sessions = sessions
+        self.endpoint = McpEndpoint(self._server(deployment), ALL_AGENTS, sessions)
 
     def update(self, deployment: Deployment) -> None:
         """Use these settings from the next request on."""
@@ -67,8 +67,8 @@ class AllAgentsServer:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
-        listen_to_the_initialize_era(server, ALL_AGENTS, self._running)
-        server.middleware.append(sealing(self._running.waiting_calls, ALL_AGENTS))
+        listen_to_the_initialize_era(server, ALL_AGENTS, self._sessions)
+        server.middleware.append(sealing(self._sessions.waiting_calls, ALL_AGENTS))
         return server
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
@@ -88,7 +88,7 @@ class AllAgentsServer:
         return {tool_of(name): one for name, one in grants.runnable(self._servers()).items()}
 
     async def _call_tool(self, context: Context, params: CallToolRequestParams) -> MessageResult:
-        request = ToolRequest.over_http(context, params, ALL_AGENTS, self._running.log_levels)
+        request = ToolRequest.over_http(context, params, ALL_AGENTS, self._sessions.log_levels)
         return await self.call_tool(params.name, params.arguments or {}, request)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pallas_gateway.events.events import Event, EventSink
     from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.hosting.sessions import Sessions
     from pallas_gateway.hosting.waiting_calls import Checkpoint, WaitingCalls
     from pallas_gateway.mcp_server.rounds import Round
     from pallas_gateway.mcp_server.tool_requests import MessageResult, ToolRequest
@@ -60,14 +60,14 @@ class _Continued:
 
 
 async def continue_call(
-    agent: HostedAgent, running: RunningCalls, arguments: dict[str, Any], request: ToolRequest
+    agent: HostedAgent, sessions: Sessions, arguments: dict[str, Any], request: ToolRequest
 ) -> MessageResult:
     """Return the result of a request that continues or ends a call; see `answer_message`.
 
     Raises:
         MCPError: its state or its answers cannot be used.
     """
-    calls, round_ = running.waiting_calls, request.round
+    calls, round_ = sessions.waiting_calls, request.round
     continued = await _continued(calls, round_, agent.name)
     waiting, resumed = continued.waiting, continued.resumed
 
@@ -87,14 +87,14 @@ async def continue_call(
                     # The client has answered a question, so it can be asked.
                     waiting = WaitingCall(agent, call, round_.modes or MODES)
                     waiting.sink = _Admitting(waiting.events, partial(calls.admit, resumed.ticket))
-                asked.ended(await reply_or_questions(running, request, cast("WaitingCall", waiting)))
-            return result_of(asked, running, waiting)
+                asked.ended(await reply_or_questions(sessions, request, cast("WaitingCall", waiting)))
+            return result_of(asked, sessions, waiting)
     finally:
         if resumed is not None:
             await calls.give_back(resumed.ticket)  # unless the call was admitted
 
 
-async def reply_or_questions(running: RunningCalls, request: ToolRequest, waiting: WaitingCall) -> Reply:
+async def reply_or_questions(sessions: Sessions, request: ToolRequest, waiting: WaitingCall) -> Reply:
     """Return the reply of a call that may continue in another request; `_ASKS` if it waits for that request.
 
     Raises:
@@ -103,7 +103,7 @@ async def reply_or_questions(running: RunningCalls, request: ToolRequest, waitin
     waiting.attach(request.options)
     work = waiting.work = waiting.work or waiting.begin()
     until: asyncio.Task[Any] = work if request.round.ends else waiting.until_asked(work)
-    with running.cancellations.listening(request.key, waiting.call, work.cancel):
+    with sessions.cancellations.listening(request.key, waiting.call, work.cancel):
         try:
             await request.notifications(waiting.agent, waiting.events).send_until(until)
         except asyncio.CancelledError:
@@ -115,17 +115,17 @@ async def reply_or_questions(running: RunningCalls, request: ToolRequest, waitin
                 waiting.work = None  # a cancelled task has the frames of the call, which refer to the task
     if not work.done():
         waiting.leave()
-        if not running.draining or waiting.can_be_resumed:
+        if not waiting.agent.calls.draining or waiting.can_be_resumed:
             return _ASKS
         work.cancel()
         await asyncio.wait({work})  # only then the tokens that the call has used are known
     return waiting.result_of(work)
 
 
-def result_of(request: CallRequest, running: RunningCalls, waiting: WaitingCall | None) -> MessageResult:
+def result_of(request: CallRequest, sessions: Sessions, waiting: WaitingCall | None) -> MessageResult:
     """Return the result of a call, or its questions if it waits for its next request."""
     if request.reply is _ASKS and waiting is not None:
-        return questions_result(waiting, running.waiting_calls.detach(waiting))
+        return questions_result(waiting, sessions.waiting_calls.detach(waiting))
     return call_result(request, request.agent.trace_url(request.call))
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Send
 
-    from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.hosting.sessions import Sessions
     from pallas_gateway.mcp_server.envelope import McpRequest
 
 
@@ -39,7 +39,7 @@ class McpEndpoint:
     Args:
         server: the first one.
         name: of the server, in the keys of its requests.
-        running: the calls of this process, and the other processes.
+        sessions: of this process.
 
     Attributes:
         ping_seconds: silence after which a call's stream is sent a comment, so that proxies keep the connection.
@@ -47,9 +47,9 @@ class McpEndpoint:
 
     ping_seconds = 15.0
 
-    def __init__(self, server: Server[Any], name: str, running: RunningCalls) -> None:
+    def __init__(self, server: Server[Any], name: str, sessions: Sessions) -> None:
         self._name = name
-        self._running = running
+        self._sessions = sessions
         # The body of each request has been read, within the gateway's own limit.
         self._manager = StreamableHTTPSessionManager(server, stateless=True, max_request_body_size=sys.maxsize)
         self._requests = UseCount()
@@ -102,7 +102,7 @@ class McpEndpoint:
             if answer is not None and len(request.body) > LONGEST_ANSWER:
                 process = None  # refused here
             try:
-                if await self._running.elsewhere.answered_by(
+                if await self._sessions.elsewhere.answered_by(
                     process, request.http, request.body, send, if_cut=partial(_cut, id_)
                 ):
                     return
@@ -137,7 +137,7 @@ class McpEndpoint:
         if len(request.body) > LONGEST_ANSWER:
             return _not_taken(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"An answer has at most {LONGEST_ANSWER} bytes.")
         key_of = key_of_answers(request.http, self._name)
-        if key_of is None or not self._running.answers.take(key_of, str(answer["id"]), answer):
+        if key_of is None or not self._sessions.answers.take(key_of, str(answer["id"]), answer):
             return _not_taken(HTTPStatus.BAD_REQUEST, "This client was sent no request of this id.")
         return Response(status_code=HTTPStatus.ACCEPTED)
 
@@ -146,7 +146,7 @@ class McpEndpoint:
         key_of = key_of_answers(request, self._name)
         if key_of is None:
             raise NoBackChannelError("elicitation/create")
-        return self._running.answers.expecting(key_of)
+        return self._sessions.answers.expecting(key_of)
 
 
 def _cut(id_: str | int | None) -> bytes:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.types import Message
 
     from pallas_gateway.calls.cancellation import Cancellations
-    from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.hosting.sessions import Sessions
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.questions.client_answers import KeyOf
 
@@ -201,14 +201,14 @@ def key_of_answers(request: Request, endpoint: str) -> KeyOf | None:
     return partial(RequestKey.of, endpoint, session, bearer_of(request.headers.get("authorization")))
 
 
-def listen_to_the_initialize_era(server: Server[Any], endpoint: str, running: RunningCalls) -> None:
+def listen_to_the_initialize_era(server: Server[Any], endpoint: str, sessions: Sessions) -> None:
     """Add the handlers of messages that only clients of that era send: log levels, and cancellations of calls."""
 
     async def on_cancelled(context: Context, params: CancelledNotificationParams) -> None:
-        cancel_request(context, endpoint, params.request_id, running.cancellations)
+        cancel_request(context, endpoint, params.request_id, sessions.cancellations)
 
     async def on_level(context: Context, params: SetLevelRequestParams) -> EmptyResult:
-        running.log_levels.set(headers_of(context).get(SESSION_HEADER), params.level)
+        sessions.log_levels.set(headers_of(context).get(SESSION_HEADER), params.level)
         return EmptyResult()
 
     # Registered by name: the constructor's parameter warns, because newer clients no longer send this request.

@@ -32,7 +32,7 @@ class McpServers:
         self._gateway = gateway
         self._serving = TaskOwner()
         self.by_agent: Mapping[str, AgentServer] = {}
-        self.all_agents = AllAgentsServer(lambda: self.by_agent, gateway.configuration.deployment, gateway.running)
+        self.all_agents = AllAgentsServer(lambda: self.by_agent, gateway.configuration.deployment, gateway.sessions)
         self.peers = PeerCalls(gateway, self)
 
     async def __aenter__(self) -> Self:
@@ -56,7 +56,7 @@ class McpServers:
                 server = AgentServer(
                     agent,
                     server_info=info,
-                    running=self._gateway.running,
+                    sessions=self._gateway.sessions,
                     check_health=self._gateway.check_health,
                     only_reads=self._gateway.only_reads,
                 )

@@ -14,18 +14,18 @@ from pallas_gateway.mcp_server.tool_requests import parsed
 if TYPE_CHECKING:
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.hosting.running_calls import RunningCalls
+    from pallas_gateway.hosting.sessions import Sessions
     from pallas_gateway.mcp_server.tool_requests import MessageResult, ToolRequest
 
 
 async def answer_message(
-    agent: HostedAgent, running: RunningCalls, arguments: dict[str, Any], request: ToolRequest
+    agent: HostedAgent, sessions: Sessions, arguments: dict[str, Any], request: ToolRequest
 ) -> MessageResult:
     """Return the agent's answer, or the reason why there is none, or the questions of the call.
 
     Args:
         agent: answers.
-        running: the calls of this process.
+        sessions: of this process.
         arguments: of the tool, unchecked.
         request: the caller, and the receiver of notifications.
 
@@ -33,30 +33,30 @@ async def answer_message(
         MCPError: the request continues a call with a state or answers that cannot be used.
     """
     if request.round.state is not None:
-        return await continue_call(agent, running, arguments, request)
+        return await continue_call(agent, sessions, arguments, request)
     waiting: WaitingCall | None = None  # a call of a client that answers questions by repeating its request
     with request.of(agent, arguments) as asked:
         with asked.answering():
             call = await asked.decoded(lambda call: parsed(call, arguments, agent))
             if request.round.modes:
                 waiting = WaitingCall(agent, call, request.round.modes)
-                asked.ended(await reply_or_questions(running, request, waiting))
+                asked.ended(await reply_or_questions(sessions, request, waiting))
             else:
                 events = EventQueue(request.options)
                 one = RunningCall(agent, call, events, request.options, request.asker)
-                asked.ended(await _reply(running, request, one, events))
-        return result_of(asked, running, waiting)
+                asked.ended(await _reply(sessions, request, one, events))
+        return result_of(asked, sessions, waiting)
 
 
-async def _reply(running: RunningCalls, request: ToolRequest, call: RunningCall, events: EventQueue) -> Reply:
+async def _reply(sessions: Sessions, request: ToolRequest, call: RunningCall, events: EventQueue) -> Reply:
     """Return the agent's reply, after all notifications were sent.
 
     Raises:
         CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
     """
     work = call.begin()
-    request.on_begun(lambda: running.ended_by_drain(work.cancel))
-    with running.cancellations.listening(request.key, call.call, work.cancel):
+    request.on_begun(lambda: call.agent.calls.ended_by_drain(work.cancel))
+    with sessions.cancellations.listening(request.key, call.call, work.cancel):
         try:
             await request.notifications(call.agent, events).send_until(work)
         except asyncio.CancelledError:

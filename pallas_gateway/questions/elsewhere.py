@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,11 +47,15 @@ class Elsewhere:
 
     Attributes:
         process: the name of this process.
+        worker: the number of this process, from 1, of so many `workers`.
+        started_at: the start of the gateway, the same for all its processes.
         app: answers the requests that other processes forward; None before this process serves.
     """
 
     def __init__(self, process: str | None = None) -> None:
         self.process = process or secrets.token_hex(4)
+        self.worker = self.workers = 1
+        self.started_at = datetime.now(UTC)
         self.app: ASGIApp | None = None
 
     async def answered_by(

@@ -100,7 +100,7 @@ class Reloader:
                 self._is_untidy |= await self._stored.take_up(self._of_files)
             elif self._stored is not None and self._stored.retry_pause is not None:
                 self._is_untidy |= await self._stored.retry(self._of_files)
-            elif not self._gateway.running:  # it stops all calls for a moment
+            elif not self._gateway.calls.started:  # it stops all calls for a moment
                 self._reloads.after()
                 self._is_untidy = False
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.config.loading.unknown_names import unknown_models
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.gateway import Gateway
-from pallas_gateway.hosting.running_calls import RunningCalls
+from pallas_gateway.hosting.parts import ProcessParts
 from pallas_gateway.ledger.audited_ledger import audited
 from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.mcp_server.mcp_servers import McpServers
@@ -58,13 +58,13 @@ class SharedListeners:
     Attributes:
         sockets: as `bind_public` has bound them.
         sharing: when to close them.
-        running: the calls of this process, which clients may cancel through another.
+        parts: of the gateway, of which the parent has a share.
         is_first: the first of them does what one process does for all.
     """
 
     sockets: Sequence[socket.socket]
     sharing: Sharing
-    running: RunningCalls
+    parts: ProcessParts
     is_first: bool
 
 
@@ -103,8 +103,8 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
         if not configuration.per_port:
             configuration = configuration.with_bound_port(next(iter(listeners.sockets)))
         bypass_proxies()
-        running = shared.running if shared else _running_calls(configuration, sockets, stdout)
-        gateway = Gateway(configuration, Addresses(configuration), runtime, running, limits)
+        parts = shared.parts if shared else _own_parts(configuration, sockets, stdout)
+        gateway = Gateway(configuration, Addresses(configuration), runtime, parts, limits)
         servers = McpServers(gateway)
         gateway.serve_by(servers)
         certificates.measure_end(configuration, gateway.metrics)
@@ -113,9 +113,9 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             stored = await _stored_agents(gateway)
             service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))
             entrance = SwappableApp(create_app(gateway, servers, listeners.routes))
-            gateway.running.elsewhere.app = entrance
+            gateway.elsewhere.app = entrance
             limited = gateway.limits.connections
-            had_calls = partial(gateway.running.have_ended, limited.last_requests_seconds)
+            had_calls = partial(gateway.calls.have_ended, limited.last_requests_seconds)
             connections = Listening(entrance, listeners, configuration, sockets, limits=limited, had_calls=had_calls)
             listening = await stack.enter_async_context(connections)
             await stack.enter_async_context(gateway.hosting(with_rounds=shared is None or shared.is_first))
@@ -138,9 +138,9 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             await _drain(gateway, service)
 
 
-def _running_calls(configuration: Configuration, closing: ExitStack, stdout: int) -> RunningCalls:
-    """Return the calls of the only process, with their ledger and its audit log, which is closed after them."""
-    return RunningCalls(ledger=closing.enter_context(audited(OwnLedger(), configuration, stdout)))
+def _own_parts(configuration: Configuration, closing: ExitStack, stdout: int) -> ProcessParts:
+    """Return the parts of the only process; the audit log is closed after its calls."""
+    return ProcessParts(ledger=closing.enter_context(audited(OwnLedger(), configuration, stdout)))
 
 
 async def _stored_agents(gateway: Gateway) -> StoredAgents | None:
@@ -187,7 +187,7 @@ async def _warn_of_prices(gateway: Gateway) -> None:
 async def _drain(gateway: Gateway, service: ServiceManager) -> None:
     seconds = gateway.configuration.deployment.gateway.drain_seconds
     service.stopping()
-    _log.info("stopping", extra={"drain_seconds": seconds, "calls": len(gateway.running)})
+    _log.info("stopping", extra={"drain_seconds": seconds, "calls": gateway.calls.started})
     if unfinished := await gateway.drain(seconds):
         _log.warning("drain time exceeded", extra={"calls": unfinished})
         await gateway.end_calls()

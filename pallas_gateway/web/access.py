@@ -63,11 +63,11 @@ async def admitted(gateway: Gateway, endpoint: RequestedEndpoint, http: Request)
         return refused
     body = await bodies.read(http, gateway.configuration.deployment.gateway.max_body_bytes)
     if body is None:
-        return refusals.draining() if gateway.running.draining else Response("Request body too large", 413)
+        return refusals.draining() if gateway.calls.draining else Response("Request body too large", 413)
     request = McpRequest(http, body)
     if (refused := _refusal_to_run(gateway, endpoint.name, request)) is not None:
         return refused
-    if gateway.running.draining and request.calls_agent:
+    if gateway.calls.draining and request.calls_agent:
         return refusals.draining()
     return Response(TOO_MANY_VALUES, 413) if request.has_too_many_values else request
 

@@ -84,7 +84,7 @@ async def _ready(gateway: Gateway, _routes: PortRoutes, request: Request) -> Res
     statuses, visible = [one.status for one in gateway.agents.values()], viewer.viewed(gateway.agents)
     strict = request.query_params.get("strict") in ("1", "true")
     is_whole = not gateway.stored_agents_away and all(one.state is not State.FAILED for one in statuses)
-    drains = gateway.running.draining
+    drains = gateway.calls.draining
     is_ready = gateway.all_tried and not drains and (is_whole or not strict)
     word = "draining" if drains else "ready" if is_ready else "not ready" if gateway.all_tried else "starting"
     not_up = {

@@ -12,7 +12,7 @@ from contextlib import suppress
 from time import sleep
 from typing import TYPE_CHECKING, Self
 
-from pallas_gateway.hosting.running_calls import RunningCalls
+from pallas_gateway.hosting.parts import ProcessParts
 from pallas_gateway.mcp_server.envelope import end_cancelled
 from pallas_gateway.serving.server import SharedListeners
 from pallas_gateway.tasks import TaskOwner
@@ -107,19 +107,20 @@ class WorkerSide:
         self._reload = reload
         self._may_close = asyncio.Event()
         self.is_orphan = self._had_calls = False
-        self._forwarding = Forwarding(start.folder, start.process, lambda: self._running.draining)
+        self._forwarding = Forwarding(start.folder, start.process, lambda: self._parts.calls.draining)
         self._ledger = ParentLedger(self.send)
-        self._running = RunningCalls(start.state_key, self._forwarding, self._ledger)
-        self._usage = self._running.usage = UsageOfWorker(self.send)
-        self._running.worker, self._running.workers = start.worker, start.workers
+        self._forwarding.worker, self._forwarding.workers = start.worker, start.workers
+        self._forwarding.started_at = start.started_at
+        self._usage = UsageOfWorker(self.send)
+        self._parts = ProcessParts(self._forwarding, self._ledger, self._usage, start.state_key)
+        self._sessions = self._parts.sessions
         self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
         for descriptor in start.descriptors:  # child processes of agents must not inherit them
             os.set_inheritable(descriptor, False)
-        self._running.cancellations.hand_on = lambda key: self.send(Cancelled(key))
-        self._running.log_levels.hand_on = lambda session, shows_info: self.send(LevelSet(session, shows_info))
-        self._states = self._running.waiting_calls.used = SharedStates(self.send)
-        self._running.started_at = start.started_at
+        self._sessions.cancellations.hand_on = lambda key: self.send(Cancelled(key))
+        self._sessions.log_levels.hand_on = lambda session, shows_info: self.send(LevelSet(session, shows_info))
+        self._states = self._sessions.waiting_calls.used = SharedStates(self.send)
         self._tasks = TaskOwner(close_seconds=0)
 
     async def __aenter__(self) -> Self:
@@ -145,7 +146,7 @@ class WorkerSide:
     @property
     def shared(self) -> SharedListeners:
         """The listeners and calls that the server shares with other workers."""
-        return SharedListeners(self._listeners, self, self._running, is_first=self._is_first)
+        return SharedListeners(self._listeners, self, self._parts, is_first=self._is_first)
 
     def keep_reporting(self, gateway: Gateway) -> None:
         """Report the state of this worker every few seconds from now on."""
@@ -195,9 +196,9 @@ class WorkerSide:
             case UsedBefore(ticket, before):
                 self._states.answered(ticket, is_first=not before)
             case Cancelled(key):
-                end_cancelled(self._running.cancellations, key)
+                end_cancelled(self._sessions.cancellations, key)
             case LevelSet(session, shows_info):
-                self._running.log_levels.take(session, shows_info=shows_info)
+                self._sessions.log_levels.take(session, shows_info=shows_info)
             case NotReloaded():
                 self._note_not_reloaded(message)
             case Close(had_calls):

@@ -343,7 +343,7 @@ async def test_a_call_that_is_killed_while_it_asks_waits_no_longer_than_ask_seco
             terminal.kill()
         await until_idle(served)
         assert served.metric("pallas_questions_open", agent="user") == 0
-        assert len(served.gateway.running.waiting_calls) == 0
+        assert len(served.gateway.sessions.waiting_calls) == 0
 
 
 async def test_chat_asks_at_its_terminal(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ async def test_stop_ends_a_call_that_waits_for_an_answer(talk: Talking, pages: P
     await page.get_by_role("button", name="Stop").click()
     await expect(page.get_by_text("Stopped.")).to_be_visible()
     await until_idle(talk.served)
-    assert len(talk.served.gateway.running.waiting_calls) == 0
+    assert len(talk.served.gateway.sessions.waiting_calls) == 0
 
 
 async def test_stop_at_an_approval_answers_nothing_and_asks_no_model(talk: Talking, pages: Pages) -> None:
@@ -252,7 +252,7 @@ async def test_a_page_that_goes_while_a_question_is_open_ends_the_call(
     await (page.reload() if leaves == "reload" else page.close())
     await until_idle(talk.served)
     assert len(talk.llm.requests) == before
-    assert len(talk.served.gateway.running.waiting_calls) == 0
+    assert len(talk.served.gateway.sessions.waiting_calls) == 0
 
 
 async def test_a_question_that_has_expired_ends_the_call_with_the_reason(talk: Talking, pages: Pages) -> None:
@@ -269,7 +269,7 @@ async def test_a_question_that_has_expired_ends_the_call_with_the_reason(talk: T
     pages.expected.append("status of 400")
     await form.get_by_role("button", name="Submit").click()
     await expect(page.get_by_role("alert")).to_contain_text("it has expired, or the gateway was started again")
-    (waiting,) = talk.served.gateway.running.waiting_calls.works()
+    (waiting,) = talk.served.gateway.sessions.waiting_calls.works()
     waiting.cancel()
     await until_idle(talk.served)
 

@@ -208,7 +208,7 @@ async def test_a_caller_without_grants_sees_no_figures_and_no_instruction(
         await expect(page.get_by_text("The figures are not shown: a bearer token is needed.")).to_be_visible()
         await enter(page, "viewer")
         await expect(page.get_by_text("The figures are not shown: this needs the grant view:metrics.")).to_be_visible()
-        served.gateway.running.drain()
+        served.gateway.calls.drain()
         await page.reload()
         await expect(
             page.get_by_text("The gateway is stopping: running calls end, new ones are refused.")

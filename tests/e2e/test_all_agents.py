@@ -179,7 +179,7 @@ async def test_a_client_that_leaves_or_cancels_ends_its_call(version: str, how: 
                 async with raw_client(staged.url("solo"), protocol_version=version) as elsewhere:
                     elsewhere.session_id = client.session_id
                     await elsewhere.notify("notifications/cancelled", params)  # there it is no call
-                assert len(staged.served.gateway.running) == 1
+                assert staged.served.gateway.calls.started == 1
                 await client.notify("notifications/cancelled", params)
                 assert (await call.reply()).result["_meta"]["pallas/call"]["stop_reason"] == "cancelled"
             await staged.llm.wait_for_aborted(1)
@@ -268,7 +268,7 @@ def _without_goes(document: dict[str, Any]) -> dict[str, Any]:
 @each_version
 async def test_while_the_gateway_drains_all_but_calls_is_answered(version: str, tmp_path: Path) -> None:
     async with talking(tmp_path) as (served, _), raw_client(endpoint(served), protocol_version=version) as client:
-        served.gateway.running.draining = True
+        served.gateway.calls.draining = True
         listed, called = await client.list_tools(), await client.call_tool("agent-echo", {"message": "hello"})
         health = await client.call_tool("get_health")
 

@@ -13,6 +13,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from pallas_gateway.calls.permit import Excess, Permit
+from pallas_gateway.hosting.call_books import LedgerGate
 from pallas_gateway.ledger.own_ledger import OwnLedger
 from tests.support.calling import ask
 from tests.support.gateway import Agent, until_idle
@@ -452,8 +453,7 @@ class DayPermit(Permit):
 
 def count_with(staged: Stage, ledger: DayLedger) -> None:
     """Have the calls of a gateway that has no limits ask this ledger."""
-    running = staged.served.gateway.running
-    running.ledger, running.asks_ledger = ledger, True
+    staged.served.gateway.calls.gates = (LedgerGate(ledger),)
 
 
 KEYS = {"ann": "a" * 32, "bob": "b" * 32}

@@ -76,7 +76,7 @@ async def until_released(staged: Stage) -> None:
     await until_idle(staged.served)
     await staged.llm.wait_until_idle()
     await staged.tools.recorder.wait_until_idle()
-    await eventually(lambda: not len(staged.served.gateway.running), what="no call left")
+    await eventually(lambda: not staged.served.gateway.calls.started, what="no call left")
     for agent in staged.served.gateway.agents:
         assert staged.served.metric("pallas_calls_in_flight", agent=agent) == 0
 

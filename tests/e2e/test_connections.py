@@ -225,7 +225,7 @@ async def test_a_stopping_gateway_reads_no_body_of_a_caller_without_a_token(tmp_
             call = asyncio.create_task(ask(served.url("solo"), bearer=STATIC_KEY))
             await gate.wait_for_entered()
             served.stop.set()
-            await eventually(lambda: served.gateway.running.draining, what="the drain")
+            await eventually(lambda: served.gateway.calls.draining, what="the drain")
             for path in (b"/agents/solo/mcp", b"/mcp"):
                 async with connection(served) as (reader, writer):
                     writer.write(POST.replace(b"/agents/solo/mcp", path) + b"Content-Length: 100\r\n\r\n{")

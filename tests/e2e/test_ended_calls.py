@@ -80,7 +80,7 @@ async def test_a_call_that_is_ended_at_an_approval_calls_no_tool_and_no_model(tm
         assert len(llm.requests) == 1
         assert not list(tmp_path.rglob("booked"))
         assert served.metric("pallas_send_message_total", agent="user", outcome="error") == 1
-        assert len(served.gateway.running.waiting_calls) == 0
+        assert len(served.gateway.sessions.waiting_calls) == 0
 
         again = await ended(asked)
         assert_cancelled(again)
@@ -99,7 +99,7 @@ async def test_only_the_caller_of_a_call_ends_it_with_its_arguments_and_without_
             await ended(asked, inputResponses={asked.id: ANSWER}),
         ]
         assert [one.error["code"] for one in refused] == [INVALID_PARAMS] * 4
-        assert len(served.gateway.running.waiting_calls) == len(llm.requests) == 1
+        assert len(served.gateway.sessions.waiting_calls) == len(llm.requests) == 1
         assert_cancelled(await ended(asked))
 
 
@@ -133,7 +133,7 @@ async def test_a_call_that_waits_at_another_replica_is_ended_only_here_and_the_r
         asked = await asked_at(one.url("user"))
         assert_cancelled(await ended(asked, url=two.url("user")), MAY_WAIT)
         assert (await asked.repeat(url=two.url("user"))).error["code"] == INVALID_PARAMS
-        assert (len(one.gateway.running.waiting_calls), len(llm.requests), downstream.answers) == (1, 1, [])
+        assert (len(one.gateway.sessions.waiting_calls), len(llm.requests), downstream.answers) == (1, 1, [])
         assert_cancelled(await ended(asked))
         await until_idle(one)
         assert len(llm.requests) == 1

@@ -405,7 +405,7 @@ async def test_a_draining_gateway_is_alive_but_not_ready_and_takes_no_calls(tmp_
             held = calls.create_task(ask(served.url("echo"), "the last call"))
             await gate.wait_for_entered()
             served.stop.set()
-            await eventually(lambda: served.gateway.running.draining, what="the drain")
+            await eventually(lambda: served.gateway.calls.draining, what="the drain")
             ready, alive, refused = await http.get("/readyz"), await http.get("/livez"), await post(http)
             gate.open()
 

@@ -500,7 +500,7 @@ async def test_a_client_that_leaves_cancels_its_call_and_a_full_gateway_says_whe
             call.cancel()
             await staged.llm.wait_for_aborted(len(staged.llm.requests))
             await until_idle(staged.served)
-            await eventually(lambda: not len(staged.served.gateway.running), what="no call left")
+            await eventually(lambda: not staged.served.gateway.calls.started, what="no call left")
         await assert_nothing_left(before)
         answered = await client.chat.completions.create(model="solo", messages=said("hi"))
 
@@ -525,7 +525,7 @@ async def test_a_gateway_that_stops_takes_no_more_and_tells_those_it_cuts_off(tm
         first = await anext(chunks)
         await plot.gate.wait_for_entered(2)
         staged.served.stop.set()
-        await eventually(lambda: staged.served.gateway.running.draining, what="the drain")
+        await eventually(lambda: staged.served.gateway.calls.draining, what="the drain")
         with pytest.raises(openai.InternalServerError) as late:
             await client.chat.completions.create(model="solo", messages=said("hi"))
         still = [model.id async for model in client.models.list()]

@@ -215,7 +215,7 @@ async def test_draining_gateway_admits_nested_calls_only(version: str, tmp_path:
                 running_call = asyncio.create_task(ask(served.url("parent"), "last one", version=version))
                 await gate.wait_for_entered()
                 served.stop.set()
-                await eventually(lambda: served.gateway.running.draining, what="the drain")
+                await eventually(lambda: served.gateway.calls.draining, what="the drain")
                 refused = await late.call_tool("send_message", {"message": "too late"})
                 gate.open()
                 answer = await running_call

@@ -122,7 +122,7 @@ async def test_no_answer_leads_to_plain_http_or_elsewhere(setting: Setting, port
         bases = [f"{scheme}://127.0.0.1:{port}" for port in (ports[:2] if setting.per_port else ports[:1])]
         for base in bases:
             statuses += await walked(base, tls, g, PATHS)
-        g.served.gateway.running.draining = True  # as it is once the gateway stops
+        g.served.gateway.calls.draining = True  # as it is once the gateway stops
         statuses += await walked(bases[-1], tls, g, ("/agents/echo/mcp", "/mcp", "/readyz"))
 
     assert {200, 204, 304, 400, 401, 403, 404, 405, 413, 421, 503} <= set(statuses)

@@ -400,7 +400,7 @@ async def test_callers_without_a_token_leave_half_of_the_places_to_others_where_
             (await client.call_tool("send_message", {"message": "name"}, meta=CAN_BE_ASKED)).result
             for client in (nameless, nameless, known)
         ]
-        for work in served.gateway.running.waiting_calls.works():
+        for work in served.gateway.sessions.waiting_calls.works():
             work.cancel()
     waits = [result["resultType"] == "input_required" for result in results]
     assert waits == ([True, False, True] if has_auth else [True, True, False])
@@ -461,7 +461,7 @@ async def test_a_client_that_is_killed_while_it_is_asked_ends_its_call(tmp_path:
         writer.transport.abort()  # as the system does for a process that is killed
         await until_idle(served)
         assert served.metric("pallas_questions_open", agent="user") == 0
-        assert (len(served.gateway.running.answers), served.gateway.running.waiting.count) == (0, 0)
+        assert (len(served.gateway.sessions.answers), served.gateway.calls.waiting.count) == (0, 0)
 
 
 async def test_an_answer_of_another_session_or_bearer_is_not_taken(tmp_path: Path) -> None:
@@ -547,7 +547,7 @@ async def test_all_agents_of_a_path_give_back_slots_and_suspend_deadlines(mode: 
         asking = asyncio.create_task(told(client, "boss: user: name"))
         await person.wait_for(1)
         assert "decline" in (await ask(served.url("top"), "boss: user: name")).text
-        assert served.gateway.running.waiting.count == 1
+        assert served.gateway.calls.waiting.count == 1
         person.answer_now(accept(name="Ada"))
         assert "Ada" in await asking
 
@@ -579,7 +579,7 @@ async def test_a_call_of_2026_ends_with_its_questions_and_goes_on_with_the_answe
         assert [one.message for one in person.asked] == [f"asking: {one}" for one in (FORM, URL_MESSAGE, FORM)]
         assert [one["action"] for one in downstream.answers] == ["accept", "accept", "decline"]
         assert served.metric("pallas_send_message_total", agent="user", outcome="ok") == 3
-        assert len(served.gateway.running.waiting_calls) == 0
+        assert len(served.gateway.sessions.waiting_calls) == 0
 
 
 async def test_the_duration_of_a_call_of_2026_counts_all_its_requests(tmp_path: Path) -> None:
@@ -607,7 +607,7 @@ async def test_a_result_that_asks_says_which_questions_are_approvals(era: Era, t
         ):
             result = (await client.call_tool("send_message", {"message": tool}, meta=CAN_BE_ASKED)).result
             assert result["_meta"][ORIGINS_META_KEY] == dict.fromkeys(result["inputRequests"], origin)
-        for work in served.gateway.running.waiting_calls.works():
+        for work in served.gateway.sessions.waiting_calls.works():
             work.cancel()
 
 
@@ -695,7 +695,7 @@ async def test_content_that_no_form_was_accepted_with_is_dropped(
 @pytest.mark.usefixtures("brief_sockets")
 async def test_clients_that_leave_after_their_answers_leave_nothing_behind(tmp_path: Path) -> None:
     async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        url, running_calls = served.url("user"), served.gateway.running
+        url, sessions = served.url("user"), served.gateway.sessions
         await ask(url, "name")  # connects what stays connected between calls
         before = snapshot()
         calls = [asyncio.create_task(one.repeat()) for one in [await asked_at(url, "name hang") for _ in range(3)]]
@@ -704,7 +704,7 @@ async def test_clients_that_leave_after_their_answers_leave_nothing_behind(tmp_p
             call.cancel()
         await asyncio.wait(calls)
         await until_idle(served)
-        left = (len(running_calls.answers), len(running_calls.waiting_calls), running_calls.waiting.count)
+        left = (len(sessions.answers), len(sessions.waiting_calls), served.gateway.calls.waiting.count)
         assert (*left, served.metric("pallas_questions_open", agent="user")) == (0, 0, 0, 0)
         await assert_nothing_left(before)
 
@@ -713,7 +713,7 @@ async def test_a_question_that_is_too_old_when_the_client_returns_is_cancelled_a
     tmp_path: Path,
 ) -> None:
     async with asking_downstream("modern") as downstream, gateway_of(tmp_path, {"url": downstream.url}) as served:
-        calls = served.gateway.running.waiting_calls
+        calls = served.gateway.sessions.waiting_calls
         asked = await asked_at(served.url("user"), "name name")
         left = asked_in((await asked.repeat()).result, asked.url, asked.message)
         calls.sealing = replace(calls.sealing, seconds=0.0)  # its time has passed; the state itself is valid
@@ -750,7 +750,7 @@ async def test_one_known_caller_leaves_places_to_others_that_can_be_asked(tmp_pa
         first = await called_by("ada")
         assert "too many calls of this caller wait for answers" in str(await called_by("ada"))
         assert first["resultType"] == (await called_by("bob"))["resultType"] == "input_required"
-        for work in served.gateway.running.waiting_calls.works():
+        for work in served.gateway.sessions.waiting_calls.works():
             work.cancel()
 
 

@@ -108,7 +108,7 @@ async def test_many_calls_that_ask_at_once_get_each_their_own_question_and_answe
                 group.create_task(caller.run())
             await eventually(lambda: all_asked.n_waiting == size, PATIENCE_SECONDS, what="every caller asked")
             assert served.metric("pallas_questions_open", agent="user") == size
-            assert served.gateway.running.waiting.count == size
+            assert served.gateway.calls.waiting.count == size
             await all_asked.wait()
         assert {caller.number: set(SENTINEL.findall(caller.seen)) for caller in callers} == {
             number: {str(number)} for number in range(size)
@@ -122,8 +122,8 @@ async def test_many_calls_that_ask_at_once_get_each_their_own_question_and_answe
 
 
 def assert_no_question_left(served: Running) -> None:
-    running = served.gateway.running
-    assert (len(running.waiting_calls), len(running.answers), running.waiting.count) == (0, 0, 0)
+    sessions, calls = served.gateway.sessions, served.gateway.calls
+    assert (len(sessions.waiting_calls), len(sessions.answers), calls.waiting.count) == (0, 0, 0)
     assert served.metric("pallas_questions_open", agent="user") == 0
     assert served.metric("pallas_calls_in_flight", agent="user") == 0
 

@@ -130,7 +130,7 @@ def assert_all_answered(served: Running) -> None:
     for peer in PEERS:
         assert served.metric("pallas_questions_total", agent=peer, kind="form", outcome="accepted") == 1
         assert served.metric("pallas_questions_open", agent=peer) == 0
-    assert served.gateway.running.waiting.count == 0
+    assert served.gateway.calls.waiting.count == 0
 
 
 # --- workflows -------------------------------------------------------------------------------------------------------

@@ -226,7 +226,7 @@ async def test_a_call_that_asks_during_a_drain_is_resumed_or_ends_with_a_sentenc
             calling = asyncio.create_task(called_at(first.url(called), message))
             await gate.wait_for_entered()
             first.stop.set()
-            await eventually(lambda: first.gateway.running.draining, what="the drain")
+            await eventually(lambda: first.gateway.calls.draining, what="the drain")
             gate.open()
             reply = await calling
         if called == "top":
@@ -262,7 +262,7 @@ async def test_a_process_that_drains_leaves_its_waiting_calls_to_the_others(tmp_
         neighbours(tmp_path, downstream.url, calls_the_tool_it_is_told) as (one, two),
     ):
         asked = await asked_at(one.url("user"))
-        one.gateway.running.drain()
+        one.gateway.calls.drain()
         refused = await asked.repeat()  # with the state, which stays good
         assert (refused.status, int(refused.headers["retry-after"]) > 0) == (503, True)
         assert '"Ada"' in answer_of(await asked.repeat(url=two.url("user"))).text

@@ -60,7 +60,7 @@ async def test_a_call_that_is_answered_within_the_drain_is_answered(version: str
         call = asyncio.create_task(ask(served.url("solo"), version=version))
         await gate.wait_for_entered()
         served.stop.set()
-        await eventually(lambda: served.gateway.running.draining, what="the drain")
+        await eventually(lambda: served.gateway.calls.draining, what="the drain")
         gate.open()
         answer = await call
     assert (answer.text, answer.is_error) == ("just in time", False)
@@ -105,7 +105,7 @@ async def test_clients_that_look_at_the_tools_again_understand_their_answer_whil
             other = asyncio.create_task(ask(served.url("solo"), "two"))
             await asyncio.gather(gate.wait_for_entered(), last.wait_for_entered())
             served.stop.set()
-            await eventually(lambda: served.gateway.running.draining, what="the drain")
+            await eventually(lambda: served.gateway.calls.draining, what="the drain")
             gate.open()
             assert "the answer" in str((await call).content)
             assert "send_message" in {tool.name for tool in await client.list_tools()}
@@ -128,7 +128,7 @@ async def test_clients_that_list_tools_to_check_their_last_results_find_the_gate
                 calls = [asyncio.create_task(answer_to(connect, served.url("solo"))) for _ in range(20)]
                 await gate.wait_for_entered(20)
                 served.stop.set()
-                await eventually(lambda: served.gateway.running.draining, what="the drain")
+                await eventually(lambda: served.gateway.calls.draining, what="the drain")
                 gate.open()
                 answers = await asyncio.gather(*calls)
     assert answers == ["the answer"] * 20

@@ -800,7 +800,7 @@ async def test_a_message_is_a_call_to_the_drain(tmp_path: Path) -> None:
         first = asyncio.create_task(api.chat("wait", threadId=thread_id))
         await api.gate.wait_for_entered()
         api.served.stop.set()
-        await eventually(lambda: api.served.gateway.running.draining, what="the drain")
+        await eventually(lambda: api.served.gateway.calls.draining, what="the drain")
         late, read = await api.chat("late"), await api.get(f"/threads/{thread_id}/messages")
         api.gate.open()
         answer = await first

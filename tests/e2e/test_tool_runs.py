@@ -291,7 +291,7 @@ async def test_a_run_ends_at_the_deadline_of_the_agent(tmp_path: Path, deadline:
 async def test_during_a_drain_running_tools_end_and_no_further_one_begins(tmp_path: Path) -> None:
     async with serving(tmp_path) as tools, tools.slow_run() as run:
         tools.served.stop.set()
-        await eventually(lambda: tools.served.gateway.running.draining, what="the drain")
+        await eventually(lambda: tools.served.gateway.calls.draining, what="the drain")
         refused = await tools.run("notes/add", {"a": 1, "b": 1})
         tools.notes.gate.open()
         answer = await run

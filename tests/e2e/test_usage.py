@@ -202,7 +202,7 @@ async def test_usage_of_ten_thousand_callers_leaves_the_event_loop_free_for_call
     async with running(write_project(tmp_path, {"echo": Agent()})) as served:
         for number in range(MOST_ACCOUNTS):
             owner = f"https://login.example.test|{number}"
-            served.gateway.running.usage.add(UsageKey.of(f"token:{number}", owner, "echo"), Used(calls=1, input=10))
+            served.gateway.usage.add(UsageKey.of(f"token:{number}", owner, "echo"), Used(calls=1, input=10))
         async with httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http:
             await http.get("/livez")
             counting = asyncio.create_task(count_turns())

@@ -99,15 +99,15 @@ async def neighbours(
 @asynccontextmanager
 async def forwarding_of(served: Running, folder: Path) -> AsyncIterator[Forwarding]:
     """The requests between a gateway and others that have the same folder."""
-    running = served.gateway.running
-    alone, port = running.elsewhere, served.gateway.addresses.registry_port
+    calls = served.gateway.calls
+    alone, port = served.gateway.elsewhere, served.gateway.addresses.registry_port
 
     async def at_own_port(scope: Scope, receive: Receive, send: Send) -> None:
         assert alone.app is not None
         await alone.app({**scope, "server": (scope["server"][0], port)}, receive, send)
 
-    forwarding = Forwarding(folder, alone.process, lambda: running.draining)
+    forwarding = Forwarding(folder, alone.process, lambda: calls.draining)
     forwarding.app = at_own_port
-    running.elsewhere = forwarding
+    served.gateway.sessions.elsewhere = forwarding
     async with forwarding:
         yield forwarding

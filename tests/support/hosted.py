@@ -11,9 +11,11 @@ from pallas_gateway.calls.call import Call, Reply
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.hosting.admission import Admission, Limit
 from pallas_gateway.hosting.agent_state import SharedServices, State
+from pallas_gateway.hosting.call_books import books
+from pallas_gateway.hosting.calls import Calls
 from pallas_gateway.hosting.hosted_agent import HostedAgent
+from pallas_gateway.hosting.parts import ProcessParts
 from pallas_gateway.hosting.running_call import RunningCall
-from pallas_gateway.hosting.running_calls import RunningCalls
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 
@@ -26,7 +28,7 @@ class Hosting:
 
     agent: HostedAgent
     tasks: TaskOwner
-    running: RunningCalls
+    calls: Calls
     metrics: Metrics
 
     def metric(self, name: str, **labels: str) -> float | None:
@@ -79,16 +81,17 @@ def pending(
         tasks: owns the calls.
     """
     tasks = TaskOwner() if tasks is None else tasks  # an empty one is false
-    running, metrics = RunningCalls(), Metrics(CollectorRegistry())
+    parts, metrics = ProcessParts(), Metrics(CollectorRegistry())
+    parts.calls.listeners = books(metrics, parts.ledger, parts.usage)
     agent = HostedAgent(
         name,
         AgentSettings(module=f"agents.{name}", depends_on=tuple(depends_on)),
         Admission(own=Limit(calls), gateway=Limit(gateway_calls), queue_seconds=queue_seconds),
-        SharedServices(running, tasks, metrics, max_nesting, heartbeat_seconds),
+        SharedServices(parts.calls, tasks, metrics, parts.ledger, max_nesting, heartbeat_seconds),
     )
     if memory is not None:
         agent.set_state(State.READY, runtime=MemoryAgentRuntime(memory))
-    return Hosting(agent, tasks, running, metrics)
+    return Hosting(agent, tasks, parts.calls, metrics)
 
 
 @asynccontextmanager

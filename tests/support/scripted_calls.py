@@ -288,7 +288,7 @@ class World:
     @property
     def waiting_calls(self) -> int:
         """The number of calls that count as waiting for an answer of their clients."""
-        return self.gateway.running.waiting.count
+        return self.gateway.calls.waiting.count
 
     def asked(self, agent: str) -> tuple[int, Counter[str]]:
         """Return the number of open questions of an agent, and of ended ones by outcome, as its metrics have them."""
@@ -304,7 +304,7 @@ class World:
 
     def drain(self) -> None:
         """Begin to stop, as at a signal."""
-        self.do(self.gateway.running.drain)
+        self.do(self.gateway.calls.drain)
 
     def rest(self) -> None:
         """Run all that can happen now."""
@@ -329,16 +329,16 @@ class World:
     def assert_nothing_is_left(self) -> None:
         """Assert that no call has left a task, a timer, an instance or an entry."""
         self.rest()
-        running = self.gateway.running
+        sessions, calls = self.gateway.sessions, self.gateway.calls
         left = {
             "tasks": sorted(self._tasks() - self._at_rest[0]),
             "timers": self._timers()[len(self._at_rest[1]) :],
-            "calls": len(running),
+            "calls": len(calls) + calls.started,
             "instances": sum(agent.instances_live for agent in self.agents.values()),
-            "cancellations": len(running.cancellations),
-            "waiting calls": running.waiting.count,
-            "open calls": len(running.waiting_calls),
-            "expected answers": len(running.answers),
+            "cancellations": len(sessions.cancellations),
+            "waiting calls": calls.waiting.count,
+            "open calls": len(sessions.waiting_calls),
+            "expected answers": len(sessions.answers),
             "open questions": sum(len(agent.open_questions) for agent in self.gateway.agents.values()),
         }
         assert not any(left.values()), left
@@ -408,7 +408,7 @@ class Worlds:
 
     def take(self) -> list[World]:
         """Return the gateways, new ones if one was stopped or has something left of a failed course."""
-        if any(one.gateway.running.draining or not one.is_at_rest for one in self._worlds):
+        if any(one.gateway.calls.draining or not one.is_at_rest for one in self._worlds):
             self.__exit__()
         if not self._worlds:
             loop = self._open.enter_context(virtual_loop())

@@ -120,7 +120,7 @@ async def test_of_two_replicas_that_get_one_state_at_once_one_accepts_it(tmp_pat
             assert {await repeated(asked, served) for served in order} == {USED}
         assert world.runs == len(await world.used()) == TIMES
         for served in (one, two):
-            assert not len(served.gateway.running.waiting_calls)
+            assert not len(served.gateway.sessions.waiting_calls)
             await until_idle(served)
 
 
@@ -192,7 +192,7 @@ async def test_a_process_that_is_killed_before_it_admits_a_call_has_used_its_sta
             assert all(one.exception() is not None for one in lost)
         assert await repeated(asked, one) == USED
         assert world.runs == 0
-        await eventually(lambda: not len(one.gateway.running.waiting_calls), what="the end of the call")
+        await eventually(lambda: not len(one.gateway.sessions.waiting_calls), what="the end of the call")
 
 
 @pytest.mark.needs("postgresql")
@@ -286,7 +286,7 @@ async def test_a_client_that_leaves_while_its_state_is_used_ends_its_call(tmp_pa
         locking = asyncio.create_task(other.write(lock, seconds=60))
         await locked.wait()
         sent = asyncio.create_task(repeated(asked, one))
-        await eventually(lambda: not len(one.gateway.running.waiting_calls), what="the use of the state")
+        await eventually(lambda: not len(one.gateway.sessions.waiting_calls), what="the use of the state")
         sent.cancel()
         await until_idle(one)
         release.set()

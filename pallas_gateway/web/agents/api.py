@@ -453,9 +453,7 @@ class AgentsApi(Api):
             return
         grant = caller.grants.deciding(GRANT_OF[action], stored.name)
         facts = {"caller": caller.principal, "address": caller.address, "agent": stored.name, **about}
-        self._gateway.running.ledger.note(
-            Decision(action, "accepted", {**facts, "grant": grant, "version": stored.version})
-        )
+        self._gateway.ledger.note(Decision(action, "accepted", {**facts, "grant": grant, "version": stored.version}))
         # An [agent of the database](../use/agents-as-data.md) was stored; `change` is `create_agent`, `change_agent`,
         # `restore_agent` or `delete_agent`.
         _log.info("agent changed", extra={**facts, "change": action, "version": stored.version})

@@ -56,19 +56,19 @@ class CallsApi(Api):
         sees_all = caller.grants.has(VIEW_CALLS)
         if not sees_all and not caller.authenticated:
             return refusals.without_token(self._gateway, request.scope)
-        running = self._gateway.running
-        listed = running.calls.running() if most is None else running.calls.recent()
+        here, worker = self._gateway.calls, self._gateway.elsewhere.worker
+        listed = here.running() if most is None else here.recent()
         shown = [one for one in listed if sees_all or _owns(caller, one.owner)][:most]
-        calls = [answers.call(one, running.worker) for one in shown]
+        calls = [answers.call(one, worker) for one in shown]
         if FOR_ONE_KEY in request.scope:
-            return answers.response({"worker": running.worker, "calls": calls})
+            return answers.response({"worker": worker, "calls": calls})
         return answers.response(await self._with_others(request, calls, most))
 
     async def _with_others(self, request: Request, calls: list[Any], most: int | None) -> answers.Json:
         """Add the calls of the other workers, and the numbers of those that do not answer."""
-        running = self._gateway.running
-        missing = {*range(1, running.workers + 1)} - {running.worker}
-        for answer in await running.elsewhere.ask_all(request):
+        elsewhere = self._gateway.elsewhere
+        missing = {*range(1, elsewhere.workers + 1)} - {elsewhere.worker}
+        for answer in await elsewhere.ask_all(request):
             if answer.status == HTTPStatus.OK:
                 other = json.loads(answer.body)
                 missing.discard(other["worker"])
@@ -86,15 +86,15 @@ class CallsApi(Api):
         ends_all = caller.grants.has(CANCEL_CALLS)
         if not ends_all and not caller.authenticated:
             return refusals.without_token(self._gateway, request.scope)
-        account = self._gateway.running.calls.find(call_id)
-        if account is None:
+        call = self._gateway.calls.find(call_id)
+        if call is None:
             return await self._ended_elsewhere(request, call_id)
-        is_own = _owns(caller, account.listed().owner)
+        is_own = _owns(caller, call.listed().owner)
         if ends_all or is_own:
-            await self._cancel(account, caller, None if is_own or caller.grants.everything else CANCEL_CALLS)
+            await self._cancel(call, caller, None if is_own or caller.grants.everything else CANCEL_CALLS)
             return Response(status_code=204)
         is_shown = caller.grants.has(VIEW_CALLS)
-        facts = {"agent": account.call.agent, "call_id": call_id, "grant": CANCEL_CALLS}
+        facts = {"agent": call.call.agent, "call_id": call_id, "grant": CANCEL_CALLS}
         reason: Reason = "insufficient_scope" if is_shown else "no_grant"
         why = f"the token has no grant {CANCEL_CALLS}"
         refusals.record(self._gateway, request.scope, reason, why, caller, **facts)
@@ -102,15 +102,14 @@ class CallsApi(Api):
             raise _no_call(call_id)
         return refusals.insufficient(self._gateway, CANCEL_CALLS, None)
 
-    async def _cancel(self, account: RunningCall, caller: Caller, grant: str | None) -> None:
+    async def _cancel(self, call: RunningCall, caller: Caller, grant: str | None) -> None:
         name = "".join(one if one.isprintable() else "�" for one in caller.principal[:_LONGEST_NAME])
-        account.cancel(name)
-        facts = {"caller": caller.principal, "address": caller.address, "agent": account.call.agent}
-        decision = Decision("end_call", "accepted", {**facts, "call_id": account.call.call_id, "grant": grant})
-        running = self._gateway.running
-        running.ledger.note(decision)
+        call.cancel(name)
+        facts = {"caller": caller.principal, "address": caller.address, "agent": call.call.agent}
+        decision = Decision("end_call", "accepted", {**facts, "call_id": call.call.call_id, "grant": grant})
+        self._gateway.ledger.note(decision)
         try:
-            await running.waiting_calls.spend_state(account.call.call_id)
+            await self._gateway.sessions.waiting_calls.spend_state(call.call.call_id)
         except StatesUnavailableError as error:
             raise ApiError(_MAY_BE_RESUMED, reason="threads_unavailable") from error
 
@@ -118,9 +117,9 @@ class CallsApi(Api):
         """Have the other workers end a call."""
         if FOR_ONE_KEY in request.scope or _CALL_ID.fullmatch(call_id) is None:
             raise _no_call(call_id)
-        running = self._gateway.running
-        given = await running.elsewhere.ask_all(request)
-        missing = running.workers - 1 - len(given)
+        elsewhere = self._gateway.elsewhere
+        given = await elsewhere.ask_all(request)
+        missing = elsewhere.workers - 1 - len(given)
         for answer in given:
             if answer.status != HTTPStatus.NOT_FOUND:
                 headers = {name.decode(): value.decode() for name, value in answer.headers}

@@ -56,7 +56,7 @@ class UsageApi(Api):
         return Response(document, media_type="application/json")
 
     async def _own(self, caller: Caller) -> Json:
-        usage = await self._gateway.running.usage.read(caller.account)
+        usage = await self._gateway.usage.read(caller.account)
         return {
             "day": usage.day,
             "since": times.written(datetime.fromtimestamp(usage.since, UTC), "seconds"),
@@ -71,7 +71,7 @@ class UsageApi(Api):
 
     async def _all(self, by: tuple[str, ...]) -> str:
         """Return the JSON of all rows."""
-        usage = await self._gateway.running.usage.read()
+        usage = await self._gateway.usage.read()
         today, total = [
             ", ".join([json.dumps(row) async for row in self._rows(rows, by)]) for rows in (usage.today, usage.total)
         ]
@@ -94,7 +94,7 @@ class UsageApi(Api):
 
     async def _used(self, caller: Caller) -> dict[tuple[str, str, str], UsedLimit]:
         """Return what a caller has used of its limits, by rule, agent and kind."""
-        ledger = self._gateway.running.ledger
+        ledger = self._gateway.ledger
         rows = await ledger.used(caller.principal, caller.account, self._visible(caller))
         return {(one.rule, one.agent, one.kind): one for one in rows}
 

@@ -86,7 +86,7 @@ class ToolRunsApi(Api):
             return refusals.not_found(scope, SWITCHED_OFF)
         if request.method != "POST":
             return not_allowed(["POST"])
-        if self._gateway.running.draining:
+        if self._gateway.calls.draining:
             raise ApiError(STOPPING, reason="stopping")
         body = requests.json_object(await self.read(request))
         work = _response(agent, caller, request.headers, asked, body)

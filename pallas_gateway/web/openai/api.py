@@ -105,7 +105,7 @@ class OpenAiApi:
         if not bodies.is_json(headers):
             message = "Send the body as application/json (Content-Type)."
             raise ApiError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, message, "not_json")
-        if self._gateway.running.draining:
+        if self._gateway.calls.draining:
             raise ApiError(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING, "stopping", headers=RETRY_AFTER)
         limit = self._gateway.configuration.deployment.gateway.max_body_bytes
         body = await bodies.read(Request(scope, receive), limit)

@@ -100,7 +100,7 @@ class ThreadsApi(Api):
             return
         of_caller = caller.principal, caller.account, caller.address
         entry = CallEntry(secrets.token_hex(8), agent, *of_caller, "threads", action=action)
-        permit = await self._gateway.running.ledger.begin(entry)
+        permit = await self._gateway.ledger.begin(entry)
         try:
             async with self._threads.long_work(owner_of(caller)):
                 yield
@@ -213,7 +213,7 @@ class ThreadsApi(Api):
     )  # fmt: skip
     async def _chat(self, request: Request, name: str) -> ASGIApp:
         caller, agent = await self._admitted(request, name, runs=True)
-        if self._gateway.running.draining:
+        if self._gateway.calls.draining:
             raise ApiError(STOPPING, reason="stopping")
         events = api_requests.wants_events(request)
         body = api_requests.json_object(await self.read(request))
@@ -251,14 +251,14 @@ class ThreadsApi(Api):
 
     def _at_its_process(self, thread: ThreadRecord, request: Request, body: bytes, here: ASGIApp) -> ASGIApp:
         """Answer in the process that runs the call of the thread's latest turn, or by `here` in this one."""
-        running, number = self._gateway.running, thread.turns
+        elsewhere, number = self._gateway.elsewhere, thread.turns
 
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
             process = None
             if number and self._gateway.live_turns.find(thread.id, number) is None:
                 process = (await turn_in(self._threads.store, thread.id, number)).process
             if_cut = partial(last_events_of_abandoned, thread.id, number)
-            if not await running.elsewhere.answered_by(process, request, body, send, if_cut=if_cut):
+            if not await elsewhere.answered_by(process, request, body, send, if_cut=if_cut):
                 await here(scope, receive, send)
 
         return respond
@@ -266,7 +266,7 @@ class ThreadsApi(Api):
     def _services(self) -> Services:
         settings = self._gateway.configuration.deployment.gateway
         limits = settings.queue_seconds, settings.ask_seconds, settings.keep_tool_results, settings.max_message_bytes
-        return Services(self._threads, self._gateway.running, self._gateway.live_turns, *limits)
+        return Services(self._threads, self._gateway.live_turns, *limits)
 
     async def _caller(self, request: Request) -> Caller:
         caller = await access.caller_of(self._gateway, request.scope)

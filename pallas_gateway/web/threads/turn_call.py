@@ -64,12 +64,12 @@ class TurnCall(RunningCall):
         Raises:
             CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
         """
-        if self.agent.is_stopping:  # the drain may have begun while the call waited for its turn
+        if self.agent.calls.draining:  # the drain may have begun while the call waited for its turn
             raise cut_off(stopping=True)
         async with self:
             work = self._work = self.begin()
             try:
-                with self._run.services.running.ended_by_drain(self.end_if_waiting):
+                with self.agent.calls.ended_by_drain(self.end_if_waiting):
                     await asyncio.wait({work})
             finally:
                 self.give_up()
@@ -85,7 +85,7 @@ class TurnCall(RunningCall):
                 return UNASKABLE
             if not answer.done():
                 self._run.shown.ask(question)
-            if self._run.services.running.draining:
+            if self.agent.calls.draining:
                 self.end_if_waiting()
             return await answer
         finally:

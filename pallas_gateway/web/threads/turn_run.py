@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.hosting.running_calls import RunningCalls
     from pallas_gateway.threads.live_turns import LiveTurns
     from pallas_gateway.threads.service import Threads
     from pallas_gateway.threads.turns import OpenTurn
@@ -37,7 +36,6 @@ class Services:
 
     Attributes:
         threads: where threads and turns are stored.
-        running: calls of this process.
         live: turns of this process.
         queue_seconds: longest wait for another message of the thread.
         ask_seconds: time in which a turn can be resumed.
@@ -46,7 +44,6 @@ class Services:
     """
 
     threads: Threads
-    running: RunningCalls
     live: LiveTurns[LiveTurn]
     queue_seconds: float
     ask_seconds: float

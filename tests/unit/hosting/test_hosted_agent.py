@@ -194,7 +194,7 @@ async def test_an_unforeseen_error_is_an_error_and_leaves_nothing() -> None:
             await hosting.answer(a_call())
 
     assert hosting.outcomes() == {"error": 1}
-    assert (agent.opened, agent.disposed, len(hosting.running)) == (1, 1, 0)
+    assert (agent.opened, agent.disposed, hosting.calls.started) == (1, 1, 0)
 
 
 def test_a_call_refused_for_its_arguments_is_counted_and_logged_as_its_callers_mistake(
@@ -218,13 +218,13 @@ async def test_a_running_call_is_in_flight_holds_an_instance_and_then_nothing() 
         answering = [asyncio.create_task(hosting.answer(call)) for call in calls]
         await gate.wait_for_entered(2)
         assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (2, 2)
-        assert len(hosting.running) == 2
+        assert hosting.calls.started == 2
 
         gate.open()
         await asyncio.gather(*answering)
 
         assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (0, 0)
-        assert len(hosting.running) == 0
+        assert hosting.calls.started == 0
 
 
 async def test_a_cancelled_call_leaves_nothing() -> None:
@@ -242,7 +242,7 @@ async def test_a_cancelled_call_leaves_nothing() -> None:
         assert gate.cancelled == ["wait"]
         assert hosting.outcomes() == {"error": 1}
         assert (hosting.metric("calls_in_flight"), hosting.metric("instances_live")) == (0, 0)
-        assert len(hosting.running) == 0
+        assert hosting.calls.started == 0
 
 
 async def test_what_a_cancelled_call_has_spent_is_counted() -> None:

@@ -15,6 +15,7 @@ from mcp_types import CallToolRequestParams, CallToolResult
 
 from pallas_gateway.calls.log_levels import LogLevels
 from pallas_gateway.events.queue import StreamOptions
+from pallas_gateway.hosting.parts import ProcessParts
 from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY, Caller
 from pallas_gateway.identity.grants import Grants
 from pallas_gateway.mcp_server.agent_server import AgentServer, ServerInfo
@@ -115,11 +116,11 @@ class Serving:
         self.gate = Gate()
         self.memory = MemoryAgent(answering=self.gate)
         one = pending("echo", self.memory)
-        self.agent, self.tasks, self.running = one.agent, one.tasks, one.running
+        self.agent, self.tasks, self.calls, self.sessions = one.agent, one.tasks, one.calls, ProcessParts().sessions
         self.server = AgentServer(
             self.agent,
             server_info=ServerInfo("1.0.0", (), ("send_message",)),
-            running=self.running,
+            sessions=self.sessions,
             check_health=cast("Any", None),
             only_reads=lambda _: False,
         )
@@ -132,7 +133,7 @@ class Serving:
         return result
 
     def cancel(self, context: Any, request_id: str | int | None) -> None:
-        cancel_request(context, "echo", request_id, self.running.cancellations)
+        cancel_request(context, "echo", request_id, self.sessions.cancellations)
 
 
 async def test_a_client_that_vanishes_cancels_its_call_once_though_its_own_task_is_cancelled_at_every_await() -> None:
@@ -144,7 +145,7 @@ async def test_a_client_that_vanishes_cancels_its_call_once_though_its_own_task_
     await serving.tasks.wait_until_idle()
 
     assert serving.gate.cancelled == ["wait"]
-    assert (serving.memory.opened, serving.memory.disposed, len(serving.running)) == (1, 1, 0)
+    assert (serving.memory.opened, serving.memory.disposed, serving.calls.started) == (1, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ async def test_a_call_that_is_cancelled_by_others_is_a_sentence_that_says_why(
     async with serving.tasks:
         calling = asyncio.create_task(serving.call(request(OLDER)))
         await serving.gate.wait_for_entered()
-        serving.running.draining = draining
+        serving.calls.draining = draining
         await serving.tasks.cancel_all()
         result = await asyncio.wait_for(calling, 20)
 

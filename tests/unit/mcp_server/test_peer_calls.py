@@ -150,7 +150,7 @@ async def test_a_peer_is_stopped_with_its_parent(tmp_path: Path) -> None:
         calling.cancel()
         with pytest.raises(asyncio.CancelledError):
             await calling
-        await eventually(lambda: not len(host.gateway.running), what="no running call")
+        await eventually(lambda: not host.gateway.calls.started, what="no running call")
         await peer.until(lambda one: one.disposed == one.opened)
         assert host.metric("send_message_total", agent="peer", outcome="error") == 1
         assert len(host.gateway.answers) == 0

@@ -14,6 +14,7 @@ from starlette.requests import Request
 
 from pallas_gateway.health.verdict import Verdict
 from pallas_gateway.hosting.hosted_agent import HostedAgent
+from pallas_gateway.hosting.parts import ProcessParts
 from pallas_gateway.identity.caller import ANONYMOUS, CALLER_KEY
 from pallas_gateway.mcp_server import endpoint, stateless_call
 from pallas_gateway.mcp_server.agent_server import AgentServer, ServerInfo
@@ -220,7 +221,11 @@ async def serving(agent: MemoryAgent, *, health_fails: bool = False) -> AsyncIte
     async with ready(agent, heartbeat_seconds=60) as one, TaskOwner() as serving:
         server_info = ServerInfo("1", (), ("send_message", "{agent}"))
         server = AgentServer(
-            one.agent, server_info=server_info, running=one.running, check_health=check, only_reads=lambda _: True
+            one.agent,
+            server_info=server_info,
+            sessions=ProcessParts().sessions,
+            check_health=check,
+            only_reads=lambda _: True,
         )
         serving.spawn(server.endpoint.run(), name="server")
         yield server

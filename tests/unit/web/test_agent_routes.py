@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from starlette.requests import Request
 
-from pallas_gateway.hosting.running_calls import RunningCalls
+from pallas_gateway.hosting.calls import Calls
 from pallas_gateway.urls import ALL_AGENTS
 from pallas_gateway.web.access import RequestedEndpoint
 from pallas_gateway.web.agent_routes import serve
@@ -39,7 +39,7 @@ GATEWAY = cast(
         agents={"echo": SimpleNamespace()},
         configuration=SimpleNamespace(deployment=SimpleNamespace(gateway=SimpleNamespace(max_body_bytes=10_000))),
         authenticator=None,
-        running=RunningCalls(),
+        calls=Calls(),
         draining=False,
     ),
 )

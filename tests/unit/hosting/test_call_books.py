@@ -8,7 +8,7 @@ import pytest
 
 from pallas_gateway.calls.call import Call, Message, Reply, Spent, TurnUsage, Usage
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
-from pallas_gateway.hosting.accounting import OTHERS, log_reply, log_unanswered, tools_used
+from pallas_gateway.hosting.call_books import OTHERS, log_reply, log_unanswered, tools_used
 from pallas_gateway.hosting.running_call import LONGEST_TOOL, MOST_TOOLS
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.secret import Secret
@@ -108,7 +108,7 @@ async def test_a_cancelled_call_says_who_ended_it_and_what_it_had_used(
     async with ready(memory) as one:
         work = one.begin(a_call("wait"))
         await gate.wait_for_entered()
-        one.running.draining = draining
+        one.calls.draining = draining
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work

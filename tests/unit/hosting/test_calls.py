@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pallas_gateway.calls.call import Call, Reply
-from pallas_gateway.errors import CallFailedError
-from pallas_gateway.hosting import call_registry
-from pallas_gateway.hosting.running_call import LONGEST_TOOL, MOST_TOOLS
+from pallas_gateway.calls.permit import CallEnd
+from pallas_gateway.errors import CallFailedError, CallRefusedError
+from pallas_gateway.hosting import calls as calls_module
+from pallas_gateway.hosting.calls import Calls
+from pallas_gateway.hosting.running_call import LONGEST_TOOL, MOST_TOOLS, RunningCall
 from pallas_gateway.identity.caller import Caller
 from tests.support.hosted import Hosting, ready
 from tests.support.memory_runtime import TURN, MemoryAgent, a_call, fail, repeat
@@ -43,7 +45,7 @@ class Course:
         self.begun = 0
 
     async def take(self, step: Step, which: int) -> None:
-        calls = self.hosting.running.calls
+        calls = self.hosting.calls
         listed = calls.running()
         one = listed[which % len(listed)] if listed else None
         account = calls.find(one.id) if one else None
@@ -84,8 +86,8 @@ def test_no_course_of_calls_leaves_one_in_the_list(steps: Sequence[tuple[Step, i
             for step, which in steps:
                 await course.take(step, which)
             results = await course.finish()
-            calls = hosting.running.calls
-            assert (len(calls), calls.running(), len(hosting.running)) == (0, [], 0)
+            calls = hosting.calls
+            assert (len(calls), calls.running(), hosting.calls.started) == (0, [], 0)
             started = [one for one in results if not isinstance(one, asyncio.CancelledError)]
             assert len(started) <= len(calls.recent()) <= course.begun
             for result, reason in [(one, one.reason) for one in results if isinstance(one, CallFailedError)]:
@@ -98,7 +100,7 @@ async def test_a_refused_call_was_not_started_and_is_not_kept() -> None:
     async with ready(MemoryAgent(), calls=0) as hosting:
         with suppress(Exception):
             await hosting.answer(a_call())
-        assert (hosting.running.calls.recent(), len(hosting.running.calls)) == ([], 0)
+        assert (hosting.calls.recent(), len(hosting.calls)) == ([], 0)
 
 
 async def test_the_list_reads_a_running_call_and_keeps_a_small_record_of_it() -> None:
@@ -110,8 +112,8 @@ async def test_the_list_reads_a_running_call_and_keeps_a_small_record_of_it() ->
         call = replace(a_call("x" * 100_000), caller=caller)
         work = hosting.begin(call)
         await gate.wait_for_entered()
-        [running] = hosting.running.calls.running()
-        account = hosting.running.calls.find(call.call_id)
+        [running] = hosting.calls.running()
+        account = hosting.calls.find(call.call_id)
         assert account is not None
         account.cancel("key:ops")
         account.cancel("key:other")
@@ -121,7 +123,7 @@ async def test_the_list_reads_a_running_call_and_keeps_a_small_record_of_it() ->
         del raised
     assert (running.step, running.tokens, running.end) == (2, 10, None)
     assert (running.caller, running.owner) == ("key:ci", "key:ci")
-    [kept] = hosting.running.calls.recent()
+    [kept] = hosting.calls.recent()
     assert kept.end is not None
     assert (kept.step, kept.tokens, kept.end.outcome, kept.end.reason) == (2, 10, "error", "cancelled")
     assert (len(kept.end.tools), kept.end.tools_left_out) == (MOST_TOOLS, 5)
@@ -137,9 +139,53 @@ async def test_the_list_reads_a_running_call_and_keeps_a_small_record_of_it() ->
 
 
 async def test_only_the_latest_ended_calls_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(call_registry, "MOST_ENDED", 3)
+    monkeypatch.setattr(calls_module, "MOST_ENDED", 3)
     async with ready(MemoryAgent()) as hosting:
         calls = [a_call() for _ in range(5)]
         for call in calls:
             await hosting.answer(call)
-        assert [one.id for one in hosting.running.calls.recent()] == [call.call_id for call in reversed(calls[2:])]
+        assert [one.id for one in hosting.calls.recent()] == [call.call_id for call in reversed(calls[2:])]
+
+
+def test_a_call_is_counted_for_as_long_as_it_runs_also_when_it_fails() -> None:
+    calls = Calls()
+    with suppress(ValueError), calls.one_more(), calls.one_more():
+        assert calls.started == 2
+        raise ValueError
+    assert calls.started == 0
+
+
+async def test_a_listener_that_fails_changes_no_answer_and_keeps_no_other_from_its_news(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def breaks(call: RunningCall, end: CallEnd) -> None:
+        raise ValueError("broken")
+
+    told: list[str] = []
+    async with ready(MemoryAgent()) as hosting:
+        hosting.calls.listeners = (breaks, lambda _, end: told.append(end.reason))
+        assert (await hosting.answer(a_call())).failure is None
+    assert told == ["endTurn"]
+    assert [record.message for record in caplog.records if record.levelname == "ERROR"] == ["end of a call not noted"]
+
+
+async def test_what_gates_have_taken_is_given_back_in_reverse_order_also_if_a_later_one_refuses() -> None:
+    order: list[str] = []
+
+    class Takes:
+        def __init__(self, name: str, refuses: bool = False) -> None:
+            self.name, self.refuses = name, refuses
+
+        async def admit(self, call: RunningCall) -> None:
+            if self.refuses:
+                raise CallRefusedError("no", reason="limited")
+            order.append(self.name)
+            call.closers.append(lambda _, end: order.append(f"{self.name}: {end.reason}"))
+
+    async with ready(MemoryAgent()) as hosting:
+        hosting.calls.gates = (Takes("a"), Takes("b"))
+        await hosting.answer(a_call())
+        hosting.calls.gates = (Takes("c"), Takes("d", refuses=True))
+        with pytest.raises(CallRefusedError):
+            await hosting.answer(a_call())
+    assert order == ["a", "b", "b: endTurn", "a: endTurn", "c", "c: limited"]

@@ -1,0 +1,165 @@
+"""The calls of this process: each from its begin to its end, and the latest ones that have ended.
+
+What admits calls, and what keeps books of them, does not stand in the story of a call. A *gate* may refuse a call that
+begins. It gives back what it has taken by a *closer* of the call (`RunningCall.closers`). *Listeners* are told of each
+end, and cannot delay or change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from contextlib import contextmanager
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
+
+from pallas_gateway.errors import AgentUnavailableError, CallFailedError, CallRefusedError
+from pallas_gateway.questions.asking import WaitingCount
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pallas_gateway.calls.permit import CallEnd, Outcome
+    from pallas_gateway.hosting.listed_calls import ListedCall
+    from pallas_gateway.hosting.running_call import RunningCall
+
+    type Listener = Callable[[RunningCall, CallEnd], object]
+
+MOST_ENDED = 1000
+"""Ended calls that are kept for lists."""
+_log = logging.getLogger("pallas.calls")
+
+
+class Gate(Protocol):
+    """Decides on each call before it waits for a slot."""
+
+    async def admit(self, call: RunningCall) -> None:
+        """Admit a call; what is taken for it is given back by one of its `closers`.
+
+        Raises:
+            CallRefusedError: it is not admitted.
+        """
+
+
+class Calls:
+    """The calls of this process; see the module.
+
+    A call is here from its begin, also while it waits in a queue. A call that was refused was not started, and is not
+    kept.
+
+    Attributes:
+        gates: admit each call, in this order.
+        listeners: are told of the end of each call, in this order.
+        waiting: the number of calls that wait for an answer.
+        draining: no new calls are accepted.
+        started: the number of calls with an instance.
+    """
+
+    def __init__(self) -> None:
+        self.gates: Sequence[Gate] = ()
+        self.listeners: Sequence[Listener] = ()
+        self.waiting = WaitingCount()
+        self.draining = False
+        self.started = 0
+        self._latest_end, self._begin_of_drain = -inf, inf
+        self._at_drain: list[Callable[[], object]] = []
+        self._running: dict[str, RunningCall] = {}
+        self._ended: deque[ListedCall] = deque(maxlen=MOST_ENDED)
+
+    # A call
+
+    @contextmanager
+    def living(self, call: RunningCall) -> Iterator[None]:
+        """The life of a call, which sets its reply in the block or raises.
+
+        Raises:
+            CallFailedError: `cancelled`, in place of the cancellation by a request to end the call.
+        """
+        self._running[call.call.call_id] = call
+        outcome: Outcome = "error"
+        reason = "internal_error"
+        try:
+            yield
+            if (reply := call.reply) is not None:
+                outcome, reason = ("ok", reply.stop_reason) if reply.failure is None else ("error", reply.failure)
+        except (CallRefusedError, AgentUnavailableError) as refusal:
+            outcome, reason, call.refusal = "refused", refusal.reason, str(refusal)
+            raise
+        except asyncio.CancelledError as cancelled:
+            reason = "stopped" if self.draining and call.ended_by is None else "cancelled"
+            if call.ended_by is None:
+                raise
+            cancelled.__traceback__ = None  # its frames refer to the task, which keeps the error: a reference cycle
+            raise CallFailedError(f"The call was ended by {call.ended_by}.", reason=reason) from None
+        finally:
+            self._end(call, call.end(outcome, reason))
+
+    def _end(self, call: RunningCall, end: CallEnd) -> None:
+        if self._running.get(call.call.call_id) is call:
+            del self._running[call.call.call_id]
+        for tell in (*self.listeners, *reversed(call.closers)):
+            try:
+                tell(call, end)
+            except Exception:  # noqa: BLE001  what keeps books must not take an answer away
+                # A mistake of the gateway's own, which changes nothing for the caller.
+                _log.exception("end of a call not noted")
+        if call.outcome is not None:
+            self._ended.append(call.listed())
+
+    @contextmanager
+    def one_more(self) -> Iterator[None]:
+        """Count a call with an instance for as long as the block runs."""
+        self.started += 1
+        try:
+            yield
+        finally:
+            self.started -= 1
+            self._latest_end = monotonic()
+
+    # Lists
+
+    def __len__(self) -> int:
+        """Return the number of calls, those in queues included."""
+        return len(self._running)
+
+    def running(self) -> list[ListedCall]:
+        """Return the running calls, the oldest first."""
+        return [call.listed() for call in self._running.values()]
+
+    def recent(self) -> list[ListedCall]:
+        """Return the ended calls that are kept, the latest first."""
+        return [*reversed(self._ended)]
+
+    def find(self, call_id: str) -> RunningCall | None:
+        """Return a running call; None if there is none of this id."""
+        return self._running.get(call_id)
+
+    # A drain
+
+    def drain(self) -> None:
+        """Begin to drain: calls that wait for their clients end, and their clients continue them in another process."""
+        self.draining = True
+        self._begin_of_drain = monotonic()
+        for end in [*self._at_drain]:
+            end()
+
+    def have_ended(self, seconds: float) -> bool:
+        """Return True if a call has ended during the drain, or in these seconds before it."""
+        return self._latest_end >= self._begin_of_drain - seconds
+
+    def when_draining(self, end: Callable[[], object]) -> None:
+        """Call `end` when a drain begins."""
+        self._at_drain.append(end)
+
+    @contextmanager
+    def ended_by_drain(self, end: Callable[[], object]) -> Iterator[None]:
+        """Call `end` if a drain begins while the block runs, or has begun before."""
+        if self.draining:
+            end()
+        self._at_drain.append(end)
+        try:
+            yield
+        finally:
+            self._at_drain.remove(end)

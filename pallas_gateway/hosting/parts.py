@@ -1,0 +1,41 @@
+"""What a gateway gets from its process: alone, or one of several workers of which a parent keeps the books."""
+
+from __future__ import annotations
+
+from dataclasses import InitVar, dataclass, field
+from typing import TYPE_CHECKING
+
+from pallas_gateway.hosting.calls import Calls
+from pallas_gateway.hosting.sessions import Sessions
+from pallas_gateway.ledger.own_ledger import OwnLedger
+from pallas_gateway.ledger.usage import UsageTable
+from pallas_gateway.questions.elsewhere import Elsewhere
+
+if TYPE_CHECKING:
+    from pallas_gateway.ledger.protocol import Ledger
+    from pallas_gateway.ledger.usage import UsageSource
+
+
+@dataclass
+class ProcessParts:
+    """The parts of a gateway that depend on its process; by default those of a process that is alone.
+
+    Attributes:
+        elsewhere: the other processes of the gateway, and the name and number of this one.
+        ledger: admits calls by the limits, and writes the audit log.
+        usage: of agents by callers, over all processes.
+        state_key: seals states unless the configuration has keys; None for a random one.
+        sessions: of MCP clients.
+        calls: of this process.
+    """
+
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
+    ledger: Ledger = field(default_factory=OwnLedger)
+    usage: UsageSource = field(default_factory=UsageTable)
+    state_key: InitVar[bytes | None] = None
+    sessions: Sessions = field(init=False)
+    calls: Calls = field(init=False, default_factory=Calls)
+
+    def __post_init__(self, state_key: bytes | None) -> None:
+        """Make the parts that need others."""
+        self.sessions = Sessions(state_key, self.elsewhere)
