@@ -99,7 +99,7 @@ class Calls:
     def _end(self, call: RunningCall, end: CallEnd) -> None:
         if self._running.get(call.call.call_id) is call:
             del self._running[call.call.call_id]
-        for tell in (*self.listeners, *reversed(call.closers)):
+        for tell in (*reversed(call.closers), *self.listeners):
             try:
                 tell(call, end)
             except Exception:  # noqa: BLE001  what keeps books must not take an answer away

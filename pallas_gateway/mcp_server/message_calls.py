@@ -54,8 +54,8 @@ async def _reply(sessions: Sessions, request: ToolRequest, call: RunningCall, ev
     Raises:
         CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
     """
-    work = call.begin()
-    request.on_begun(lambda: call.agent.calls.ended_by_drain(work.cancel))
+    work, calls = call.begin(), call.agent.calls
+    request.on_begun(lambda: calls.ended_by_drain(work.cancel))  # without the call, which refers to its asker
     with sessions.cancellations.listening(request.key, call.call, work.cancel):
         try:
             await request.notifications(call.agent, events).send_until(work)

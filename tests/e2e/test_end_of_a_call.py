@@ -86,7 +86,7 @@ async def play(world: World, row: Row, end: str) -> None:
     is_ok, reason = end == "answered", (OF_TOOLS if row.door == "by hand" else {}).get(end, REASONS[end])
 
     asked_to = ["end_call accepted"] if end == "ended" else []
-    account = ["logged", f"call_end {'ok' if is_ok else 'error'}", "counted"]
+    account = [f"call_end {'ok' if is_ok else 'error'}", "logged", "counted"]
     reply = [one for one in story.told if one not in MEANWHILE]
     assert story.account == [row.begins, *asked_to, *account, *reply], which
     assert bool(reply) == (read is not None), which
