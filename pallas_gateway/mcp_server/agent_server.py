@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.health.verdict import Verdict
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.hosting.sessions import Sessions
+    from pallas_gateway.hosting.parts import Sessions
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.mcp_server.tool_requests import MessageResult
 

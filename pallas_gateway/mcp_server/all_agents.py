@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolRequestParams, CallToolResult, PaginatedRequestParams, Tool
 
     from pallas_gateway.config.model.deployment import Deployment
-    from pallas_gateway.hosting.sessions import Sessions
+    from pallas_gateway.hosting.parts import Sessions
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.mcp_server.tool_requests import MessageResult

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pallas_gateway.events.events import Event, EventSink
     from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.hosting.sessions import Sessions
+    from pallas_gateway.hosting.parts import Sessions
     from pallas_gateway.hosting.waiting_calls import Checkpoint, WaitingCalls
     from pallas_gateway.mcp_server.rounds import Round
     from pallas_gateway.mcp_server.tool_requests import MessageResult, ToolRequest

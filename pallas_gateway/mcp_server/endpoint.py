@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import Send
 
-    from pallas_gateway.hosting.sessions import Sessions
+    from pallas_gateway.hosting.parts import Sessions
     from pallas_gateway.mcp_server.envelope import McpRequest
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.types import Message
 
     from pallas_gateway.calls.cancellation import Cancellations
-    from pallas_gateway.hosting.sessions import Sessions
+    from pallas_gateway.hosting.parts import Sessions
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.questions.client_answers import KeyOf
 

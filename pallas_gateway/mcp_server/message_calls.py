@@ -14,7 +14,7 @@ from pallas_gateway.mcp_server.tool_requests import parsed
 if TYPE_CHECKING:
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.hosting.sessions import Sessions
+    from pallas_gateway.hosting.parts import Sessions
     from pallas_gateway.mcp_server.tool_requests import MessageResult, ToolRequest
 
 
