@@ -124,7 +124,7 @@ class AgentServer:
         if name == GET_HEALTH:
             verdict = await self.health()
             return health_result(verdict.document(datetime.now(UTC)))
-        known = ", ".join(self._schemas)
+        known = ", ".join(tool.name for tool in self._tools)
         raise MCPError(INVALID_PARAMS, f"Unknown tool {quoted(name)}. Tools are: {known}.")
 
     async def health(self) -> Verdict:
@@ -138,7 +138,6 @@ class AgentServer:
         self._tools = _listing(tool, others)
         self._tools_that_only_read = _listing(declared_to_only_read(tool), others)
         self.tools_for_peers = _listing(self.message_tool_for_peers(first), others)
-        self._schemas = {tool.name: tool.input_schema for tool in self._tools}
 
     def _server(self, server_info: ServerInfo) -> Server[Any]:
         settings = self._agent.settings
@@ -150,7 +149,6 @@ class AgentServer:
             if settings.description
             else None,
             icons=list(server_info.icons) or None,
-            get_tool_input_schema=self._schemas.get,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_prompts=self._list_prompts,

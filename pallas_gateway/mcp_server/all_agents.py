@@ -21,7 +21,7 @@ from pallas_gateway.mcp_server.endpoint import McpEndpoint
 from pallas_gateway.mcp_server.envelope import caller_of, listen_to_the_initialize_era
 from pallas_gateway.mcp_server.rounds import sealing
 from pallas_gateway.mcp_server.tool_requests import ToolRequest
-from pallas_gateway.mcp_server.tools import HEALTH_SCHEMA, health_result, health_tool, in_brief
+from pallas_gateway.mcp_server.tools import health_result, health_tool, in_brief
 from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.urls import ALL_AGENTS
 
@@ -63,7 +63,6 @@ class AllAgentsServer:
             deployment.name,
             version=deployment.version,
             description=f"The agents of {deployment.name}, each as a tool.",
-            get_tool_input_schema=self._schema_of,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
@@ -111,12 +110,6 @@ class AllAgentsServer:
         shown = grants.viewed(self._servers())
         verdicts = await asyncio.gather(*(server.health() for server in shown.values()))
         return health_result(document_of_all(dict(zip(shown, verdicts, strict=True)), datetime.now(UTC)))
-
-    def _schema_of(self, tool: str) -> Mapping[str, Any] | None:
-        if tool == GET_HEALTH:
-            return HEALTH_SCHEMA
-        server = self._servers().get(agent_of(tool, self._servers()) or "")
-        return server.message_tool(tool).input_schema if server else None
 
 
 def tool_of(agent: str) -> str:

@@ -1,4 +1,4 @@
-"""Streamable HTTP of an MCP server, without sessions, answered by `stateless_call` or by the SDK."""
+"""Streamable HTTP of an MCP server, without sessions, answered by `exchange` or by the SDK."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, ErrorData, JSONRPCError
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallRefusedError
-from pallas_gateway.mcp_server import stateless_call
+from pallas_gateway.mcp_server import exchange
 from pallas_gateway.mcp_server.envelope import LONGEST_ANSWER, key_of_answers
 from pallas_gateway.mcp_server.rounds import ENDED_WITH_PROCESS
 from pallas_gateway.questions.client_answers import process_of
@@ -91,46 +91,43 @@ class McpEndpoint:
         self._manager.app = server  # read for each request; without sessions nothing else holds it
 
     async def handle(self, request: McpRequest, send: Send) -> None:
-        """Answer one request: calls and answers of the initialize era here, all others by the SDK.
+        """Answer one request: calls and answers to questions here, all others by the SDK.
 
         A request for a call of another process of the gateway is answered by that one.
         """
+        answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
         with self._requests.one_more():
             await self._opened.wait()
-            answer = request.client_answer
-            process, id_ = request.continued if answer is None else (process_of(str(answer["id"])), None)
-            if answer is not None and len(request.body) > LONGEST_ANSWER:
-                process = None  # refused here
+            self._answering.add(answering)
             try:
-                if await self._sessions.elsewhere.answered_by(
-                    process, request.http, request.body, send, if_cut=partial(_cut, id_)
-                ):
-                    return
-            except CallRefusedError as error:
-                headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-                busy = _not_taken(HTTPStatus.SERVICE_UNAVAILABLE, str(error), id_, headers)
-                await busy(request.http.scope, request.receive, send)
-                return
-            if answer is not None:
-                await self._take_answer(request, answer)(request.http.scope, request.receive, send)
-            elif not await self._answer_call(request, send):
-                await self._manager.handle_request(request.http.scope, request.receive, send)
+                await self._answer(request, send)
+            finally:
+                self._answering.discard(answering)
 
-    async def _answer_call(self, request: McpRequest, send: Send) -> bool:
-        """Answer a call of the initialize era; return False for other requests."""
-        answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
-        self._answering.add(answering)
+    async def _answer(self, request: McpRequest, send: Send) -> None:
+        began = perf_counter()
+        answer = request.client_answer
+        call = exchange.tool_call(request) if answer is None else None
+        await give_way(began)
+        process, id_ = (call.process, call.message.id) if call is not None else (None, None)
+        if answer is not None and len(request.body) <= LONGEST_ANSWER:  # a longer one is refused here
+            process = process_of(str(answer["id"]))
+        http = request.http
         try:
-            began = perf_counter()
-            call = request.call if stateless_call.may_be_call(request.http) else None
-            await give_way(began)
-            if call is None:
-                return False
+            if await self._sessions.elsewhere.answered_by(process, http, request.body, send, if_cut=partial(_cut, id_)):
+                return
+        except CallRefusedError as error:
+            headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+            busy = _not_taken(HTTPStatus.SERVICE_UNAVAILABLE, str(error), id_, headers)
+            await busy(http.scope, request.receive, send)
+            return
+        if answer is not None:
+            await self._take_answer(request, answer)(http.scope, request.receive, send)
+        elif call is not None:
             app, ping_seconds = self._manager.app, self.ping_seconds
-            await stateless_call.answer(app, call, request.http, send, self._expect, ping_seconds=ping_seconds)
-        finally:
-            self._answering.discard(answering)
-        return True
+            await exchange.answer(app, call, http, send, self._expect, ping_seconds=ping_seconds)
+        else:
+            await self._manager.handle_request(http.scope, request.receive, send)
 
     def _take_answer(self, request: McpRequest, answer: Mapping[str, Any]) -> Response:
         """Pass a client's answer to the call of this process that waits for it."""
@@ -152,7 +149,7 @@ class McpEndpoint:
 def _cut(id_: str | int | None) -> bytes:
     """Return the last event of a stream whose process has ended."""
     error = ErrorData(code=INTERNAL_ERROR, message=ENDED_WITH_PROCESS, data={"reason": "call_again"})
-    return stateless_call.event(JSONRPCError(jsonrpc="2.0", id=id_, error=error))
+    return exchange.event(JSONRPCError(jsonrpc="2.0", id=id_, error=error), is_modern=True)
 
 
 def _not_taken(

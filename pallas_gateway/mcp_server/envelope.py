@@ -42,6 +42,7 @@ LONGEST_ANSWER = QuestionLimits().answer_characters
 UNREADABLE = ""
 """In place of a tool's name that cannot be read."""
 _LONGEST_SEARCHED = 64 * 1024
+_TOO_DEEP = object()
 _NOBODY = Caller(grants=NOTHING)
 _log = logging.getLogger("pallas.agent_server")
 
@@ -95,26 +96,16 @@ class McpRequest:
         return message if "result" in message or "error" in message else None
 
     @property
-    def continued(self) -> tuple[str | None, str | int | None]:
-        """The process of the call that a request of 2026-07-28 continues, and the id of the request."""
-        if b'"requestState"' not in self.body or self.http.headers.get(VERSION_HEADER) not in MODERN_PROTOCOL_VERSIONS:
-            return None, None
-        try:
-            envelope = self._lenient_envelope
-        except RecursionError:
-            return None, None
-        params = envelope.get("params") if isinstance(envelope, dict) else None
-        state = params.get("requestState") if isinstance(params, dict) else None
-        process, dot, _ = state.partition(".") if isinstance(state, str) else ("", "", "")
-        return (process, envelope.get("id")) if dot else (None, None)
-
-    @property
     def call(self) -> JSONRPCRequest | None:
-        """A well-formed `tools/call`; None for any other body."""
-        if not self._has_method("tools/call"):
+        """A well-formed `tools/call`, as the SDK reads one of this protocol version; None for any other body."""
+        is_modern = self.http.headers.get(VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS
+        if not is_modern and not self._has_method("tools/call"):
             return None
+        envelope = self._lenient_envelope if is_modern else self._envelope
         try:
-            return JSONRPCRequest.model_validate(self._envelope, by_name=False)
+            return (
+                JSONRPCRequest.model_validate(envelope, by_name=False) if _method_of(envelope) == "tools/call" else None
+            )
         except ValueError:
             return None
 
@@ -126,9 +117,8 @@ class McpRequest:
         """
         if self.has_too_many_values:
             return UNREADABLE
-        try:
-            envelope = self._lenient_envelope
-        except RecursionError:
+        envelope = self._lenient_envelope
+        if envelope is _TOO_DEEP:
             return UNREADABLE  # the SDK parses it on another stack, where the same depth may be within the limit
         if _method_of(envelope) != "tools/call":
             return None
@@ -156,6 +146,8 @@ class McpRequest:
             return self._envelope
         try:
             return json.loads(self.body)
+        except RecursionError:
+            return _TOO_DEEP
         except ValueError:
             return None
 

@@ -37,7 +37,7 @@ sys.exit(main())
 """
 
 MISFITS = """\
-required: pallas_gateway.mcp_server.stateless_call: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'
+required: pallas_gateway.mcp_server.exchange: ImportError: cannot import name 'serve_one' from 'mcp.server.runner'
 required: pallas_gateway.repairs.fast_agent.save_history: fast_agent.agents.llm_decorator.CONTROL_MESSAGE_SAVE_HISTORY \
 is missing or has changed
 required: pallas_gateway.repairs.openai.websocket_per_call: ResponsesLLM._default_transport_setting \

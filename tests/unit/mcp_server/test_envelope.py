@@ -10,17 +10,19 @@ import pytest
 from starlette.requests import Request
 
 from pallas_gateway.mcp_server.envelope import McpRequest
+from tests.support.clients import MODERN_VERSION
 
 CALL = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "send_message", "arguments": {}}}
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
 
 
-def a_request(content: Any) -> McpRequest:
+def a_request(content: Any, version: str = "2025-11-25") -> McpRequest:
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return McpRequest(Request({"type": "http", "headers": []}), body)
+    return McpRequest(Request({"type": "http", "headers": [(b"mcp-protocol-version", version.encode())]}), body)
 
 
-def test_the_envelope_is_parsed_once_however_often_it_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("version", ["2025-11-25", MODERN_VERSION])
+def test_the_envelope_is_parsed_once_however_often_it_is_asked(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[bytes] = []
 
     def parse(body: bytes) -> Any:
@@ -28,7 +30,7 @@ def test_the_envelope_is_parsed_once_however_often_it_is_asked(monkeypatch: pyte
         return json.loads(body)
 
     monkeypatch.setattr(pydantic_core, "from_json", parse)
-    request = a_request(CALL)
+    request = a_request(CALL, version)
     assert (request.initializes, request.calls_agent, request.tool) == (False, True, "send_message")
     assert request.call is not None
     assert (request.call.id, request.call.method) == (1, "tools/call")
