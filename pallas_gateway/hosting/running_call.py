@@ -15,10 +15,11 @@ from pallas_gateway.ledger.usage import UsageKey, Used
 from pallas_gateway.questions.asking import CANNOT_ASK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 
     from pallas_gateway.calls.call import Call, Reply, ToolUse, TurnUsage
     from pallas_gateway.calls.permit import Outcome, Permit
+    from pallas_gateway.calls.questions import Answer, Mode, Question
     from pallas_gateway.events.events import Event, EventSink
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.questions.asking import Asker, Questions
@@ -50,7 +51,8 @@ class RunningCall:
         call: what is asked; the call's id is in it.
         sink: receives the events of the call.
         options: the events that the client asks for.
-        asker: puts questions to the client.
+        modes: of questions that the client supports.
+        client_may_leave: see `Asker`.
         task: runs the call; None before `begin` and after the end.
         questions: of the call; None before its admission and after the end.
         permit: of the ledger, for an admitted call.
@@ -83,15 +85,25 @@ class RunningCall:
         self.closers: list[Callable[[RunningCall, CallEnd], object]] = []
         self.ended_by: str | None = None
         self.outcome: CallOutcome | None = None
+        self.modes: Collection[Mode] = asker.modes
+        self.client_may_leave = asker.client_may_leave
         self._asker = asker
         self._began, self._began_at = monotonic(), time()
         self._seconds: float | None = None
         self._instance: Instance | None = None
         self._tools: Sequence[ToolUse] = ()
 
+    # Its questions
+
     @property
     def asker(self) -> Asker:
-        return self._asker
+        """The asker of the call: itself if its client can be asked, unless the call that makes this one asks for it."""
+        return self._asker if self.call.is_nested or not self.modes else self
+
+    async def put(self, question: Question) -> Answer:
+        """Return the client's answer; the call ends if a drain begins before."""
+        with self.agent.calls.ended_by_drain(self.cut):
+            return await self._asker.put(question)
 
     # Its life
 
@@ -119,6 +131,11 @@ class RunningCall:
         if work.cancelled():
             raise cut_off(stopping=self.agent.calls.draining)
         return work.result()
+
+    def cut(self) -> None:
+        """End the call because its client has left, or the gateway is stopping."""
+        if self.task is not None:
+            self.task.cancel()
 
     def cancel(self, by: str) -> None:
         """End the call for the caller of this name; a call that is ended already keeps the first name."""

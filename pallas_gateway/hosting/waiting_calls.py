@@ -37,7 +37,6 @@ class WaitingCall(RunningCall):
     """A call whose client may have no request at present; it is the `Asker` of itself.
 
     Attributes:
-        modes: of questions that the client supports.
         events: those that the client has not been sent yet.
         ticket: of the state with which the client returns.
         is_in_state: the latest state has the place from where another process can resume the call.
@@ -45,12 +44,10 @@ class WaitingCall(RunningCall):
         asked: is done when a question is open.
     """
 
-    client_may_leave = True
-
     def __init__(self, agent: HostedAgent, call: Call, modes: Collection[Mode]) -> None:
         self.events = EventQueue(StreamOptions())
         super().__init__(agent, call, self.events, self.events.options)
-        self.modes = modes
+        self.modes, self.client_may_leave = modes, True
         self.ticket = ""
         self.is_in_state = False
         self.work: asyncio.Task[Reply] | None = None
@@ -60,11 +57,7 @@ class WaitingCall(RunningCall):
 
     # the asker
 
-    @property
     @override
-    def asker(self) -> WaitingCall:
-        return self
-
     async def put(self, question: Question) -> Answer:
         """Return the answer that the client gives with a later request."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

@@ -54,8 +54,7 @@ async def _reply(sessions: Sessions, request: ToolRequest, call: RunningCall, ev
     Raises:
         CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
     """
-    work, calls = call.begin(), call.agent.calls
-    request.on_begun(lambda: calls.ended_by_drain(work.cancel))  # without the call, which refers to its asker
+    work = call.begin()
     with sessions.cancellations.listening(request.key, call.call, work.cancel):
         try:
             await request.notifications(call.agent, events).send_until(work)

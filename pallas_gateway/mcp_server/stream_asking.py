@@ -6,7 +6,6 @@ The session id holds the modes of questions that the client supports, so the gat
 from __future__ import annotations
 
 import secrets
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +20,7 @@ from pallas_gateway.calls.questions import ORIGIN_META_KEY, Answer
 from pallas_gateway.mcp_server.envelope import SESSION_HEADER, headers_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Collection, Mapping
 
     from pallas_gateway.calls.questions import Mode, Outcome, Question
     from pallas_gateway.mcp_server.envelope import Context
@@ -76,18 +74,9 @@ class StreamAsker:
         may_ask = context.session.can_send_request
         self.modes: Collection[Mode] = modes_of_session(session, context.protocol_version) if may_ask else ()
         self._context = context
-        self._while_asking: Callable[[], AbstractContextManager[None]] = nullcontext
-
-    def while_asking(self, block: Callable[[], AbstractContextManager[None]]) -> None:
-        """Enter `block()` while a question is open."""
-        self._while_asking = block
 
     async def put(self, question: Question) -> Answer:
         """Return the client's answer; a form whose answers do not fit its schema is sent again."""
-        with self._while_asking():
-            return await self._fitting_answer(question)
-
-    async def _fitting_answer(self, question: Question) -> Answer:
         why = None
         for _ in range(MOST_ATTEMPTS):
             hint = f" (The answer did not fit: {why}.)" if why is not None else ""

@@ -18,7 +18,7 @@ from pallas_gateway.questions.asking import CANNOT_ASK
 from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult
@@ -48,7 +48,6 @@ class ToolRequest:
         sender: sends the notifications.
         options: the notifications to send.
         asker: puts questions to the caller.
-        on_begun: takes what has to be entered while a question is open.
         key: by which another request of the client can cancel this one; None if it cannot.
         round: its part of a call that asks its client.
         parent: the call that makes the request; None for a client.
@@ -60,7 +59,6 @@ class ToolRequest:
     sender: NotificationSender
     options: StreamOptions
     asker: Asker = CANNOT_ASK
-    on_begun: Callable[[Callable[[], AbstractContextManager[None]]], object] = lambda _: None
     key: RequestKey | None = None
     round: Round = FIRST_ROUND
     parent: Parent | None = None
@@ -69,14 +67,12 @@ class ToolRequest:
     @classmethod
     def over_http(cls, context: Context, params: CallToolRequestParams, endpoint: str, levels: LogLevels) -> Self:
         """Return the request that came in at `endpoint`."""
-        asker = StreamAsker(context)
         return cls(
             caller_of(context),
             headers_of(context),
             ClientNotifications(context),
             stream_options_of(context, levels),
-            asker,
-            asker.while_asking,
+            StreamAsker(context),
             key_of(context, endpoint, context.request_id),
             Round.of(context, params),
             nesting=nesting.stated((context.meta or {}).get(nesting.META_KEY)),

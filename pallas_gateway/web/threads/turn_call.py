@@ -33,14 +33,11 @@ class TurnCall(RunningCall):
         can_be_resumed: another process can continue the call from where it waited last.
     """
 
-    modes = MODES
-    client_may_leave = False
-
     def __init__(self, call: Call, lease: Lease, run: TurnRun) -> None:
         options = StreamOptions(deltas=run.is_streamed, text_seconds=LIVE_SECONDS)
         super().__init__(run.agent, call, run.shown, options)
+        self.modes = MODES
         self.is_over = self.can_be_resumed = False
-        self._work: asyncio.Task[Reply] | None = None
         self._lease = lease
         self._run = run
         self._open: dict[str, asyncio.Future[Answer]] = {}
@@ -53,11 +50,6 @@ class TurnCall(RunningCall):
     async def __aexit__(self, *_: object) -> None:
         await self._writes.__aexit__()
 
-    @property
-    @override
-    def asker(self) -> TurnCall:
-        return self
-
     async def work(self) -> Reply:
         """Return the reply.
 
@@ -67,14 +59,14 @@ class TurnCall(RunningCall):
         if self.agent.calls.draining:  # the drain may have begun while the call waited for its turn
             raise cut_off(stopping=True)
         async with self:
-            work = self._work = self.begin()
+            work = self.begin()
             try:
-                with self.agent.calls.ended_by_drain(self.end_if_waiting):
-                    await asyncio.wait({work})
+                await asyncio.wait({work})
             finally:
                 self.give_up()
         return self.result_of(work)
 
+    @override
     async def put(self, question: Question) -> Answer:
         """Return the answer that a client gives, at this or another process."""
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -85,9 +77,8 @@ class TurnCall(RunningCall):
                 return UNASKABLE
             if not answer.done():
                 self._run.shown.ask(question)
-            if self.agent.calls.draining:
-                self.end_if_waiting()
-            return await answer
+            with self.agent.calls.ended_by_drain(lambda: None if answer.done() else self.give_up()):
+                return await answer
         finally:
             del self._open[question.id]
             if not self.is_over:
@@ -111,17 +102,10 @@ class TurnCall(RunningCall):
             if not self.is_over:  # else the open questions end with the turn, or stay for another process
                 await self._run.services.threads.questions.close_one(self._lease, question_id, self._waits())
 
-    def end_if_waiting(self) -> None:
-        """End a call that waits for its caller, because the gateway is stopping."""
-        if self._run.shown.questions and self._work is not None:
-            self.give_up()
-
     def give_up(self) -> None:
         """End the call, if it runs."""
-        if self._work is not None:
-            self.is_over = True
-            self._work.cancel()
-            self._work = None  # a cancelled task has the frames of the call, which refer to it
+        self.is_over = True
+        self.cut()
 
     def _waits(self) -> Waits | None:
         """Return where the call waits for answers to the open questions; None if it cannot be resumed from there."""
