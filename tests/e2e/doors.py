@@ -331,6 +331,16 @@ DOORS: dict[str, Callable[..., Awaitable[Sent]]] = {
 }
 
 
+async def prepared(world: World, door: str, agent: str, message: Any, **more: Any) -> Sent:
+    """Return the last request of a call, after those before it have ended; the story begins with it."""
+    world.story.begin()
+    sent = await DOORS[door](world, agent, message, **more)
+    if door.startswith(("continued", "answers")):
+        await eventually(lambda: world.story.spans, what="the end of the request that has asked")
+    world.story.begin()
+    return sent
+
+
 async def held(world: World, door: str, sent: Sent) -> asyncio.Task[httpx.Response]:
     """Send a request; return once its call is held at the model or the tool."""
     gate = world.tools.gate if door == "by hand" else world.gate

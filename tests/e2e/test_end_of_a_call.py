@@ -6,7 +6,7 @@ import asyncio
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.e2e.doors import DOORS, MEANWHILE, Read, held, world
+from tests.e2e.doors import DOORS, MEANWHILE, Read, held, prepared, world
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,8 +76,7 @@ async def test_a_call_is_written_and_counted_before_its_reply_at_every_door(
 
 async def play(world: World, row: Row, end: str) -> None:
     story, which = world.story, (row.door, end)
-    sent, before = await DOORS[row.door](world, "solo", end), await world.usage()
-    story.begin()
+    before, sent = await world.usage(), await prepared(world, row.door, "solo", end)
     read = await read_by(world, row.door, end, sent)
     if read is not None:
         assert await world.calls() == [], which

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.e2e.doors import DOORS, FULL, Read, held, world
+from tests.e2e.doors import DOORS, FULL, Read, held, prepared, world
 from tests.support.guarded import static_key
 from tests.support.waiting import eventually
 
@@ -86,9 +86,10 @@ API = {**dict.fromkeys(MCP, "mcp"), **dict.fromkeys(OPENAI, "openai"), **dict.fr
 async def test_a_refused_call_is_written_and_counted_as_such_at_every_door(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert {door for row in TABLE for door in row.doors} == {*DOORS}
     auth = {"tokens": [static_key(*grants, key=name, name=name) for name, grants in GRANTS.items()]}
     async with world(tmp_path, monkeypatch, at_once=["limited"], bearer="anna", auth=auth) as gateway:
-        full = [await held(gateway, "chat", await DOORS["chat"](gateway, name, "held")) for name in FULL]
+        full = [await held(gateway, "chat", await prepared(gateway, "chat", name, "held")) for name in FULL]
         for row in TABLE:
             for door in row.doors:
                 await play(gateway, row, door)
@@ -100,8 +101,7 @@ async def play(world: World, row: Row, door: str) -> None:
     story, which = world.story, (door, row.request)
     given = {"agent": "solo", "message": "hi", "bearer": None, **row.request}
     agent, message, bearer = (given.pop(name) for name in ("agent", "message", "bearer"))
-    sent, before = await DOORS[door](world, agent, message, **given), await world.usage()
-    story.begin()
+    before, sent = await world.usage(), await prepared(world, door, agent, message, **given)
     response = await sent.post(world, bearer)
     read, after = Read(response), await world.usage()
     reply = "complete" if read.status == 200 else "error"
