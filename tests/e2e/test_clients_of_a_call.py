@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tests.e2e.doors import ADA, Read, Sent, World, may_ask, world
     from tests.support.threads_api import Stream
 
-ENDED_OK = ["logged", "call_end ok", "counted"]
-ENDED_BADLY = ["logged", "call_end error", "counted"]
+ENDED_OK = ["call_end ok", "logged", "counted"]
+ENDED_BADLY = ["call_end error", "logged", "counted"]
 
 
 async def test_a_call_in_the_background_goes_on_without_clients_and_ends_once(

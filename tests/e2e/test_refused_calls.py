@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tests.e2e.doors import World
 
 GRANTS = {"anna": ["run:agents"], "viewer": ["view:agents"]}
-COUNTED = ["refusal counted", "refusal logged"]
+COUNTED = ["refusal counted", "counted"]
 STEPS = {
-    "refused": [*COUNTED, "call refused", "counted"],
-    "no grant": [*COUNTED, "call refused", "counted"],
-    "by a rule": ["call refused", *COUNTED, "counted"],
-    "busy": ["call allowed", *COUNTED, "call_end refused", "counted"],
+    "refused": ["refusal logged", "call refused", *COUNTED],
+    "no grant": ["refusal logged", "call refused", *COUNTED],
+    "by a rule": ["call refused", "refusal logged", *COUNTED],
+    "busy": ["call allowed", "call_end refused", "refusal logged", *COUNTED],
     "span": [],
     "nothing": [],
 }
