@@ -32,7 +32,7 @@ from pallas_gateway.web.threads.chat import Chat
 from pallas_gateway.web.threads.given_answers import GivenAnswers
 from pallas_gateway.web.threads.responses import TurnResponse, last_events_of_abandoned
 from pallas_gateway.web.threads.stored_turn import turn_in
-from pallas_gateway.web.threads.turn_run import Services
+from pallas_gateway.web.threads.turn_call import Services
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
