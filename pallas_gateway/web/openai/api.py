@@ -22,7 +22,7 @@ from pallas_gateway.web.host_check import HostCheck
 from pallas_gateway.web.openai import answers, errors, requests
 from pallas_gateway.web.openai.chat import ChatCompletion
 from pallas_gateway.web.openai.errors import RETRY_AFTER, ApiError, BadRequestError, InOpenAiForm
-from pallas_gateway.web.streams import while_connected
+from pallas_gateway.web.streams import ServerSentEvents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -117,14 +117,12 @@ class OpenAiApi:
         if isinstance(agent := self._agent(caller, scope, model), Response):
             return agent
         silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
-        chat = ChatCompletion(document, (scope, receive, send), silence_seconds)
+        events = ServerSentEvents(receive, send, silence_seconds=silence_seconds)
         ids = {"conversation_id": requests.conversation_of(document), "call_id": scope[_ID_KEY]}
 
-        async def work() -> None:
+        async with events.watched():
             with requested(agent, caller, headers, api="openai", **ids) as request:
-                await chat.respond(request)
-
-        await while_connected(receive, work(), self._gateway.answers)
+                await ChatCompletion(document, (scope, receive, send), events).respond(request)
         return None
 
     def _agent(self, caller: Caller, scope: Scope, model: str) -> HostedAgent | Response:

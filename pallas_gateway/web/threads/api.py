@@ -26,7 +26,7 @@ from pallas_gateway.web.api.models import parsed
 from pallas_gateway.web.api.operations import operation
 from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.json_pieces import JsonInPieces
-from pallas_gateway.web.streams import ServerSentEvents, while_connected
+from pallas_gateway.web.streams import ServerSentEvents
 from pallas_gateway.web.threads import answers, models, requests
 from pallas_gateway.web.threads.chat import Chat
 from pallas_gateway.web.threads.given_answers import GivenAnswers
@@ -302,9 +302,10 @@ class ThreadsApi(Api):
         silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
 
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-            stream = ServerSentEvents(send, silence_seconds=silence_seconds) if events else None
-            response = TurnResponse((scope, receive, send), stream, **options)
-            await while_connected(receive, work(response), self._gateway.answers)
+            stream = ServerSentEvents(receive, send, silence_seconds=silence_seconds)
+            response = TurnResponse((scope, receive, send), stream if events else None, **options)
+            async with stream.watched():
+                await work(response)
 
         return respond
 
