@@ -105,27 +105,25 @@ class ToolCall:
     @property
     def process(self) -> str | None:
         """The process of the call that this request continues, as its client states it; None for a new call."""
-        state = (self.message.params or {}).get("requestState") if self.is_modern else None
-        process, dot, _ = state.partition(".") if isinstance(state, str) else ("", "", "")
-        return process if dot else None
+        state = (self.message.params or {}).get("requestState")
+        return state.partition(".")[0] if self.is_modern and isinstance(state, str) and "." in state else None
 
 
 def tool_call(request: McpRequest) -> ToolCall | None:
     """Return the call of a request; None for a request that the SDK has to answer or refuse."""
     http, headers = request.http, request.http.headers
-    version = headers.get(VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
-    if http.method != "POST" or not all(check_accept_headers(http)):
-        return None
-    media_type = headers.get("content-type", "")
-    if version in HANDSHAKE_PROTOCOL_VERSIONS:
+    version, media_type = headers.get(VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION), headers.get("content-type", "")
+    if is_older := version in HANDSHAKE_PROTOCOL_VERSIONS:
         is_json = media_type.partition(";")[0].strip() == "application/json"
-        message = request.call if is_json else None
-        return ToolCall(message, InboundModernRoute(version, None, None)) if message is not None else None
-    if not media_type.lower().startswith("application/json") or (message := request.call) is None:
+    else:
+        is_json = media_type.lower().startswith("application/json")
+    if http.method != "POST" or not is_json or not all(check_accept_headers(http)) or (message := request.call) is None:
         return None
+    if is_older:
+        return ToolCall(message, InboundModernRoute(version, None, None))
     if find_duplicated_routing_header(headers.items()) is not None:
         return None
-    # The SDK would look for headers of arguments now. No tool of the gateway has any.
+    # The SDK would look for headers of arguments now; no tool of the gateway has any.
     route = classify_inbound_request({"method": message.method, "params": message.params}, headers=headers)
     return ToolCall(message, route) if isinstance(route, InboundModernRoute) else None
 
@@ -169,7 +167,7 @@ async def answer(  # noqa: PLR0913  the server, and what one request is made of
             last = JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
         finally:
             context.is_open = False
-        await client.end(last, watching)
+        await client.end(last)
     except asyncio.CancelledError:
         if not client.has_left:
             raise
@@ -208,18 +206,16 @@ class _Client:
         """Send a message before the last one."""
         await self._send_on_stream(event(message, is_modern=self._is_modern))
 
-    async def end(self, message: JSONRPCResponse | JSONRPCError, watching: asyncio.Task[None]) -> None:
-        """Send the last message, after which no comment may come."""
-        async with self._sending:
-            watching.cancel()
+    async def end(self, message: JSONRPCResponse | JSONRPCError) -> None:
+        """Send the last message."""
+        async with self._sending:  # no comment comes between its parts
             if self._has_begun:
                 body = event(message, is_modern=self._is_modern)
                 await self._send({"type": "http.response.body", "body": body, "more_body": False})
                 return
-        status = ERROR_CODE_HTTP_STATUS.get(message.error.code, 200) if isinstance(message, JSONRPCError) else 200
-        await Response(_ascii(message), status, media_type="application/json")(
-            {"type": "http"}, self._receive, self._send
-        )
+            status = ERROR_CODE_HTTP_STATUS.get(message.error.code, 200) if isinstance(message, JSONRPCError) else 200
+            response = Response(_ascii(message), status, media_type="application/json")
+            await response({"type": "http"}, self._receive, self._send)
 
     async def watch(self, answering: asyncio.Task[Any]) -> None:
         """Cancel `answering` when the client disconnects or cannot be watched."""
