@@ -57,17 +57,28 @@ class LongResponse:
         if self._silence is not None:
             self._silence.reschedule(self._end_of_silence())
 
+    async def begin(self) -> None:
+        """Begin the stream, unless it has begun."""
+        if not self.has_begun:
+            self.has_begun = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": [*self._headers.items()]})
+
     async def write(self, body: bytes) -> None:
         """Send a part of the stream, which begins it."""
         async with self._sending:
             await self._write(body)
 
-    async def end(self, body: bytes = b"") -> None:
-        """Send the last part of the stream, after which no comment comes."""
+    async def is_stream(self) -> bool:
+        """Return whether the stream has begun, at the end of the response: no comment comes from now on."""
         async with self._sending:
             self._has_ended = True
-            await self._begin()
-            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        return self.has_begun
+
+    async def end(self, body: bytes = b"") -> None:
+        """Send the last part of the stream."""
+        if not await self.is_stream():
+            await self.begin()
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
@@ -94,8 +105,7 @@ class LongResponse:
         except OSError:
             pass  # by the ASGI specification, this is a closed connection, too
         except Exception as failure:  # noqa: BLE001  a call must not continue without this watch
-            # The call ends.
-            _log.error("client can be watched no longer", exc_info=failure)
+            _log.error("client of a call can be watched no longer, the call ends", exc_info=failure)
         self.has_left = True
         answering.cancel()
 
@@ -115,12 +125,7 @@ class LongResponse:
     def _end_of_silence(self) -> float | None:
         return self._last + self._silence_seconds if self._is_kept_alive else None
 
-    async def _begin(self) -> None:
-        if not self.has_begun:
-            self.has_begun = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": [*self._headers.items()]})
-
     async def _write(self, body: bytes) -> None:
-        await self._begin()
+        await self.begin()
         self._last = asyncio.get_running_loop().time()
         await self._send({"type": "http.response.body", "body": body, "more_body": True})

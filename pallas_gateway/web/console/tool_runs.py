@@ -93,7 +93,7 @@ class ToolRunsApi(Api):
         response = Response(status_code=_CLIENT_LEFT)
         async with ServerSentEvents(request.receive, send).watched():
             response = await _response(agent, caller, request.headers, asked, body)
-        return response
+        return response  # noqa: RET504  the block is left early if the client leaves
 
     def _path(self, request: Request) -> tuple[str, str]:
         """Return the agent's name, and the server and the tool as they are asked for."""

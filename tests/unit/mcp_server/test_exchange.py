@@ -235,7 +235,7 @@ async def test_client_that_can_be_watched_no_longer_counts_as_one_that_left(
     assert all(message["more_body"] for message in http.sent[1:])
     assert agent.answering.cancelled == [HELLO["arguments"]["message"]]  # type: ignore[index]
     failures = [record for record in caplog.records if record.exc_info]
-    assert [(record.name, record.message) for record in failures] == [("pallas.agent_server", text) for text in said]
+    assert [(record.name, record.message) for record in failures] == [("pallas.responses", text) for text in said]
     assert [record.exc_info[1] for record in failures if record.exc_info] == [trouble for _ in said]
 
 
@@ -310,16 +310,16 @@ async def test_no_comment_comes_into_the_last_message_or_after_it(*, has_begun: 
     http.slow = f"http.response.{'body' if has_begun else 'start'}", Gate()
 
     async def end() -> None:
-        await client.end(JSONRPCResponse(jsonrpc="2.0", id=1, result={}))
-        watching.cancel()
+        async with client.watched():
+            await client.end_with(JSONRPCResponse(jsonrpc="2.0", id=1, result={}))
 
     ending = asyncio.create_task(end())
     await http.slow[1].wait_for_entered()
-    watching = asyncio.create_task(client.watch(ending))
+    client.keep_alive()
     for _ in range(20):
         await asyncio.sleep(0)
     http.slow[1].open()
-    await asyncio.wait({ending, watching})
+    await ending
 
     assert [message["type"] for message in http.sent] == ["http.response.start", "http.response.body"]
     assert http.sent[1]["body"].endswith(b"}\r\n\r\n" if has_begun else b"}")

@@ -313,7 +313,7 @@ async def test_a_client_that_cannot_be_watched_has_left(caplog: pytest.LogCaptur
 
     async with ServerSentEvents(receive, Wire().send).watched():
         await asyncio.Event().wait()
-    assert [record.message for record in caplog.records] == ["client can be watched no longer"]
+    assert [record.message for record in caplog.records] == ["client of a call can be watched no longer, the call ends"]
 
 
 async def test_a_silent_stream_is_kept_alive_and_one_that_speaks_is_not() -> None:
