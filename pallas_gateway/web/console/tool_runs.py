@@ -28,7 +28,7 @@ from pallas_gateway.questions.approvals import ApprovalRequiredError
 from pallas_gateway.telemetry.redaction import cleaned_data
 from pallas_gateway.urls import AGENT_DETAILS
 from pallas_gateway.web import refusals
-from pallas_gateway.web.access import caller_of, refusal
+from pallas_gateway.web.access import agent_for, caller_of
 from pallas_gateway.web.api import requests
 from pallas_gateway.web.api.base import Api
 from pallas_gateway.web.api.errors import ApiError, not_allowed, response_to
@@ -78,9 +78,7 @@ class ToolRunsApi(Api):
         name, asked = self._path(request)
         scope = request.scope
         caller = scope[CALLER_KEY] = await caller_of(self._gateway, scope)
-        if (refused := refusal(self._gateway, scope, name, Action.RUN, shown=None)) is not None:
-            return refused
-        if (agent := self._gateway.agents.get(name)) is None:
+        if (agent := agent_for(self._gateway, scope, name, Action.RUN, shown=None)) is None:
             return refusals.absent(self._gateway, scope, name)
         settings = self._gateway.configuration.deployment.gateway
         if not settings.console_run_tools:

@@ -65,6 +65,8 @@ class OpenAiApi:
             response = await self._respond(scope, receive, send)
         except TokenError as error:
             response = refusals.of_token(self._gateway, error, scope)
+        except refusals.RefusedError as error:
+            response = error.response
         except BadRequestError as error:
             response = errors.of_refusal(error).response()
         except ApiError as error:
@@ -114,8 +116,9 @@ class OpenAiApi:
         if has_too_many_values(body):
             raise errors.too_large(TOO_MANY_VALUES)
         document, model = requests.document_of(body)
-        if isinstance(agent := self._agent(caller, scope, model), Response):
-            return agent
+        scope = {**scope, CALLER_KEY: caller}
+        if (agent := access.agent_for(self._gateway, scope, model, Action.RUN, shown=None)) is None:
+            raise errors.no_such_model(model)
         silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
         events = ServerSentEvents(receive, send, silence_seconds=silence_seconds)
         ids = {"conversation_id": requests.conversation_of(document), "call_id": scope[_ID_KEY]}
@@ -124,14 +127,3 @@ class OpenAiApi:
             with requested(agent, caller, headers, api="openai", **ids) as request:
                 await ChatCompletion(document, (scope, receive, send), events).respond(request)
         return None
-
-    def _agent(self, caller: Caller, scope: Scope, model: str) -> HostedAgent | Response:
-        """Return the agent that a caller may run, or the refusal."""
-        refused = access.refusal(self._gateway, {**scope, CALLER_KEY: caller}, model, Action.RUN, shown=None)
-        if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
-            return refused
-        if refused is None and model not in self._gateway.agents and self._gateway.lacks_stored_agents:
-            return refusals.absent(self._gateway, scope, model)
-        if refused is not None or model not in self._gateway.agents:
-            raise errors.no_such_model(model)
-        return self._gateway.agents[model]

@@ -315,12 +315,7 @@ class ThreadsApi(Api):
         return caller, self._agent_for(request, caller, name, Action.RUN if runs else Action.VIEW)
 
     def _agent_for(self, request: Request, caller: Caller, name: str, action: Action) -> HostedAgent:
-        scope = {**request.scope, CALLER_KEY: caller}
-        refused = access.refusal(self._gateway, scope, name, action, shown=name)
-        if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
-            raise refusals.RefusedError(refused)
-        if refused is None and name not in self._gateway.agents and self._gateway.lacks_stored_agents:
-            raise refusals.RefusedError(refusals.absent(self._gateway, scope, name))
-        if refused is not None or name not in self._gateway.agents:
+        agent = access.agent_for(self._gateway, {**request.scope, CALLER_KEY: caller}, name, action, shown=name)
+        if agent is None:
             raise ApiError(refusals.no_agent(name), reason="not_found")
-        return self._gateway.agents[name]
+        return agent
