@@ -84,15 +84,12 @@ async def test_heartbeats_come_while_a_call_waits(waits_for: str, version: str, 
 async def test_heartbeats_come_while_a_call_waits_for_its_turn(tmp_path: Path) -> None:
     gate = Gate()
     one_at_a_time = {**BEAT, "max_in_flight": 1, "queue_seconds": 30}
-    async with (
-        stage(tmp_path, lambda _: hang(gate), gateway=one_at_a_time) as staged,
-        calling(staged.url("solo")),
-        calling(staged.url("solo")) as (_, queued),
-    ):
-        await gate.wait_for_entered()
-        await until_beaten(queued, 3)
-        gate.open()
-        watched = Watched(await queued.reply())
+    async with stage(tmp_path, lambda _: hang(gate), gateway=one_at_a_time) as staged, calling(staged.url("solo")):
+        await gate.wait_for_entered()  # else the second call could take the slot
+        async with calling(staged.url("solo")) as (_, queued):
+            await until_beaten(queued, 3)
+            gate.open()
+            watched = Watched(await queued.reply())
 
     assert len(beats(watched.progress[:3], "solo")) == 3
 
