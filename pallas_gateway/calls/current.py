@@ -46,7 +46,7 @@ class LlmTurn:
 
 
 @dataclass(frozen=True, slots=True)
-class RunningCall:
+class AgentCall:
     """The running call; outside of calls, its defaults.
 
     Methods are weak references: tasks and timers may keep a context longer than its call lasts, and must not keep a
@@ -73,7 +73,7 @@ class Unshared[T](list[T]):
     """Values that only one instance of an agent has: what takes them may keep them uncopied."""
 
 
-running_call: ContextVar[RunningCall] = ContextVar("pallas_running_call", default=RunningCall())  # noqa: B039  frozen
+running_call: ContextVar[AgentCall] = ContextVar("pallas_running_call", default=AgentCall())  # noqa: B039  frozen
 
 
 def current_turn() -> LlmTurn:
@@ -82,7 +82,7 @@ def current_turn() -> LlmTurn:
 
 
 @contextmanager
-def calling(call: RunningCall) -> Iterator[None]:
+def calling(call: AgentCall) -> Iterator[None]:
     """Make `call` the current one for the block."""
     token = running_call.set(call)
     try:

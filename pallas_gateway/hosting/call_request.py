@@ -172,7 +172,7 @@ def requested(  # noqa: PLR0913  what a request says of its call
             try:
                 yield request
             finally:
-                if request.has_outcome:
+                if request.has_outcome and span.is_recording():
                     traces.record_result(span, request.facts(), failed=request.has_failed)
 
 

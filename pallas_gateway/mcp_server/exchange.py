@@ -7,13 +7,12 @@ bytes as the SDK's transports, which answer all requests that are not well-forme
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp import MCPError
@@ -43,9 +42,11 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from starlette.responses import Response
 
 from pallas_gateway.changes.change import Fault
+from pallas_gateway.long_responses import LongResponse
 from pallas_gateway.mcp_server.envelope import SESSION_HEADER, VERSION_HEADER
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
@@ -79,12 +80,12 @@ the SDK's transports.
         test="tests/unit/mcp_server/test_exchange.py",
     ),
 )
-_HEADERS = [
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"connection", b"keep-alive"),
-    (b"content-type", b"text/event-stream"),
-    (b"x-accel-buffering", b"no"),
-]
+_HEADERS = {
+    b"cache-control": b"no-cache, no-transform",
+    b"connection": b"keep-alive",
+    b"content-type": b"text/event-stream",
+    b"x-accel-buffering": b"no",
+}
 _TRANSPORT = TransportContext(kind="streamable-http", can_send_request=False)
 _NOTHING: dict[str, Any] = {}
 _log = logging.getLogger("pallas.agent_server")
@@ -105,27 +106,25 @@ class ToolCall:
     @property
     def process(self) -> str | None:
         """The process of the call that this request continues, as its client states it; None for a new call."""
-        state = (self.message.params or {}).get("requestState") if self.is_modern else None
-        process, dot, _ = state.partition(".") if isinstance(state, str) else ("", "", "")
-        return process if dot else None
+        state = (self.message.params or {}).get("requestState")
+        return state.partition(".")[0] if self.is_modern and isinstance(state, str) and "." in state else None
 
 
 def tool_call(request: McpRequest) -> ToolCall | None:
     """Return the call of a request; None for a request that the SDK has to answer or refuse."""
     http, headers = request.http, request.http.headers
-    version = headers.get(VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION)
-    if http.method != "POST" or not all(check_accept_headers(http)):
-        return None
-    media_type = headers.get("content-type", "")
-    if version in HANDSHAKE_PROTOCOL_VERSIONS:
+    version, media_type = headers.get(VERSION_HEADER, DEFAULT_NEGOTIATED_VERSION), headers.get("content-type", "")
+    if is_older := version in HANDSHAKE_PROTOCOL_VERSIONS:
         is_json = media_type.partition(";")[0].strip() == "application/json"
-        message = request.call if is_json else None
-        return ToolCall(message, InboundModernRoute(version, None, None)) if message is not None else None
-    if not media_type.lower().startswith("application/json") or (message := request.call) is None:
+    else:
+        is_json = media_type.lower().startswith("application/json")
+    if http.method != "POST" or not is_json or not all(check_accept_headers(http)) or (message := request.call) is None:
         return None
+    if is_older:
+        return ToolCall(message, InboundModernRoute(version, None, None))
     if find_duplicated_routing_header(headers.items()) is not None:
         return None
-    # The SDK would look for headers of arguments now. No tool of the gateway has any.
+    # The SDK would look for headers of arguments now; no tool of the gateway has any.
     route = classify_inbound_request({"method": message.method, "params": message.params}, headers=headers)
     return ToolCall(message, route) if isinstance(route, InboundModernRoute) else None
 
@@ -153,12 +152,11 @@ async def answer(  # noqa: PLR0913  the server, and what one request is made of
     client = _Client(request.receive, send, ping_seconds, is_modern=call.is_modern)
     context = _Context(call, request, client, expect)
     connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
-    answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
     if not call.is_modern:
         await client.begin()
-    watching = asyncio.create_task(client.watch(answering), name="client of a call")
+    client.keep_alive()
     last: JSONRPCResponse | JSONRPCError
-    try:
+    async with client.watched():
         try:
             result = await serve_one(
                 server, context, message.method, message.params, connection=connection, lifespan_state=_NOTHING
@@ -169,13 +167,7 @@ async def answer(  # noqa: PLR0913  the server, and what one request is made of
             last = JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
         finally:
             context.is_open = False
-        await client.end(last, watching)
-    except asyncio.CancelledError:
-        if not client.has_left:
-            raise
-        answering.uncancel()
-    finally:
-        watching.cancel()
+        await client.end_with(last)
 
 
 def _error(failure: Exception) -> ErrorData:
@@ -186,72 +178,34 @@ def _error(failure: Exception) -> ErrorData:
     return ErrorData(code=0, message=str(failure))
 
 
-class _Client:
-    """The client of a call: what it is sent, and `watch`, which notices its disconnect and ends a silence."""
+class _Client(LongResponse):
+    """The client of a call, and the response to it."""
 
     def __init__(self, receive: Receive, send: Send, ping_seconds: float, *, is_modern: bool) -> None:
-        self.has_left = False
         self._is_modern = is_modern
-        self._ping_seconds = ping_seconds
-        self._receive = receive
-        self._send = send
-        self._sending = asyncio.Lock()  # the call and the watch send
-        self._has_begun = False
-
-    async def begin(self) -> None:
-        """Begin the event stream, unless it has begun."""
-        if not self._has_begun:
-            self._has_begun = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        comment = _ping if is_modern else _dated_ping
+        super().__init__(receive, send, headers=_HEADERS, silence_seconds=ping_seconds, comment=comment)
 
     async def send(self, message: Message) -> None:
         """Send a message before the last one."""
-        await self._send_on_stream(event(message, is_modern=self._is_modern))
+        await self.write(event(message, is_modern=self._is_modern))
 
-    async def end(self, message: JSONRPCResponse | JSONRPCError, watching: asyncio.Task[None]) -> None:
-        """Send the last message, after which no comment may come."""
-        async with self._sending:
-            watching.cancel()
-            if self._has_begun:
-                body = event(message, is_modern=self._is_modern)
-                await self._send({"type": "http.response.body", "body": body, "more_body": False})
-                return
+    async def end_with(self, message: JSONRPCResponse | JSONRPCError) -> None:
+        """Send the last message."""
+        if await self.is_stream():
+            await self.end(event(message, is_modern=self._is_modern))
+            return
         status = ERROR_CODE_HTTP_STATUS.get(message.error.code, 200) if isinstance(message, JSONRPCError) else 200
-        await Response(_ascii(message), status, media_type="application/json")(
-            {"type": "http"}, self._receive, self._send
-        )
+        response = Response(_ascii(message), status, media_type="application/json")
+        await response({"type": "http"}, self._receive, self._send)
 
-    async def watch(self, answering: asyncio.Task[Any]) -> None:
-        """Cancel `answering` when the client disconnects or cannot be watched."""
-        try:
-            while not await self._leaves_within(self._ping_seconds):
-                comment = b": ping" if self._is_modern else f": ping - {datetime.now(UTC)}".encode()
-                await self._send_on_stream(comment + b"\r\n\r\n")
-        except asyncio.CancelledError:
-            return  # the call has ended; an exception with a traceback would be a reference cycle of the task
-        except OSError:
-            pass  # by the ASGI specification, this is a closed connection, too
-        except Exception as failure:  # noqa: BLE001  a call must not continue without this watch
-            _log.error("client of a call can be watched no longer, the call ends", exc_info=failure)
-        self.has_left = True
-        answering.cancel()
 
-    async def _send_on_stream(self, body: bytes) -> None:
-        async with self._sending:
-            await self.begin()
-            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+def _ping() -> bytes:
+    return b": ping\r\n\r\n"
 
-    async def _leaves_within(self, seconds: float) -> bool:
-        silence = asyncio.timeout(seconds)
-        try:
-            async with silence:
-                while (await self._receive())["type"] != "http.disconnect":
-                    pass
-        except TimeoutError:
-            if not silence.expired():  # a timeout of the socket
-                raise
-            return False
-        return True
+
+def _dated_ping() -> bytes:
+    return f": ping - {datetime.now(UTC)}\r\n\r\n".encode()
 
 
 class _Context:

@@ -70,9 +70,7 @@ class StreamAsker:
 
     def __init__(self, context: Context) -> None:
         session = headers_of(context).get(SESSION_HEADER)
-        # False where the SDK answers the request: then a question cannot be sent.
-        may_ask = context.session.can_send_request
-        self.modes: Collection[Mode] = modes_of_session(session, context.protocol_version) if may_ask else ()
+        self.modes: Collection[Mode] = modes_of_session(session, context.protocol_version)
         self._context = context
 
     async def put(self, question: Question) -> Answer:

@@ -72,7 +72,7 @@ class ToolRequest:
             headers_of(context),
             ClientNotifications(context),
             stream_options_of(context, levels),
-            StreamAsker(context),
+            StreamAsker(context) if context.session.can_send_request else CANNOT_ASK,
             key_of(context, endpoint, context.request_id),
             Round.of(context, params),
             nesting=nesting.stated((context.meta or {}).get(nesting.META_KEY)),

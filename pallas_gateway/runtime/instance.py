@@ -220,11 +220,13 @@ class FastAgentInstance:
         return getattr(self._agents[self._served], "llm", None) is None
 
     def keep_journal(self, questions: Questions, checkpoint: str | None) -> Journal | None:
-        """Return the journal of the call that this instance answers; None for one that cannot be resumed.
+        """Return the journal of the call; None for one that never waits for its caller, or cannot be resumed.
 
         Raises:
             CallRefusedError: `call_again`, because the call cannot go on from this checkpoint.
         """
+        if not questions.modes and checkpoint is None:
+            return None
         if len(self._agents) == 1 and not self._is_workflow:
             self._journal = Journal(self._agents[self._served], questions, self._meter.spending, checkpoint)
         elif checkpoint is not None:

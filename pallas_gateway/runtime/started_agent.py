@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
 from pallas_gateway.calls import nesting
-from pallas_gateway.calls.current import RunningCall, calling
+from pallas_gateway.calls.current import AgentCall, calling
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.config.loading.tool_policies import policies
@@ -150,7 +150,7 @@ class StartedAgent:
 
     def model_named(self, spec: str) -> ModelFacts:
         """One of the models that callers may choose."""
-        with entered(self._outside_calls), calling(RunningCall(self._spec.name)):
+        with entered(self._outside_calls), calling(AgentCall(self._spec.name)):
             return facts_of(spec)
 
     @property
@@ -236,7 +236,7 @@ class StartedAgent:
             known = {*self._servers, *self._downstreams, *self._spec.file_agents}
             refuse_unenforceable(agents, self._spec, known)
             await registry().settled()
-            with entered(self._outside_calls), calling(RunningCall(self._spec.name)):
+            with entered(self._outside_calls), calling(AgentCall(self._spec.name)):
                 self._model = model_facts(session.agent_app, self._served, self._spec.model_capabilities)
             self._models_used = models_used(session.agent_app)
             self._local_tools_only_read = await local_tools_only_read(agents)
@@ -307,7 +307,7 @@ class StartedAgent:
             served=self._served,
             turns=meter,
         )
-        running = RunningCall(
+        running = AgentCall(
             self._spec.name,
             llm_limits=limits.llm,
             on_llm_repeat=WeakMethod(observer.note_repeat),
@@ -337,7 +337,7 @@ class StartedAgent:
         return replace(downstream, program_state=partial(self._programs.state, name), list_again=list_again)
 
     async def _create(self, session_id: str) -> HarnessSession:
-        with entered(self._outside_calls), calling(RunningCall(self._spec.name)):
+        with entered(self._outside_calls), calling(AgentCall(self._spec.name)):
             return await self._harness.sessions.create(session_id)
 
     async def _dispose(self, instance: FastAgentInstance) -> None:

@@ -97,19 +97,15 @@ def call(
     return _span(f"invoke_agent {agent}", attributes, kind=SpanKind.SERVER, parent=parent, links=links)
 
 
-def record_result(span: Span, facts: Mapping[str, Any] | None, *, failed: bool) -> None:
+def record_result(span: Span, facts: Mapping[str, Any], *, failed: bool) -> None:
     """Record the outcome of a call on its span.
 
     Args:
-        span: the span of `call`.
-        facts: `_meta["pallas/call"]` of its result, None for a request that was refused before it became a call.
+        span: the span of `call`, which is recorded.
+        facts: `_meta["pallas/call"]` of its result.
         failed: the caller got an error; its `stop_reason` is then the reason.
     """
-    if not span.is_recording():
-        return
     span.set_attribute("pallas.outcome", "error" if failed else "ok")
-    if facts is None:
-        return
     ids = {"gen_ai.conversation.id": facts["conversation_id"], "pallas.call_id": facts["call_id"]}
     span.set_attributes({name: value for name, value in ids.items() if value is not None})
     span.set_attribute("pallas.stop_reason", facts["stop_reason"])

@@ -6,6 +6,7 @@ Without `gateway.auth` every caller has all grants, and only the request's token
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from starlette.datastructures import Headers
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +173,20 @@ def refusal(gateway: Gateway, scope: Scope, agent: str | None, action: Action, *
             gateway.refuse_call(agent, caller)
             return refusals.insufficient(gateway, f"{RUN_AGENTS}:{agent}", shown)
     return None
+
+
+def agent_for(gateway: Gateway, scope: Scope, name: str, action: Action, *, shown: str | None) -> HostedAgent | None:
+    """Return the agent that the caller of a scope may use; None if it knows of no such agent.
+
+    Raises:
+        RefusedError: 401, 403, or 503 while the agents of the database are not known.
+    """
+    refused = refusal(gateway, scope, name, action, shown=shown)
+    if refused is None and name not in gateway.agents:
+        refused = refusals.absent(gateway, scope, name)
+    if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
+        raise refusals.RefusedError(refused)
+    return gateway.agents[name] if refused is None else None
 
 
 async def viewer_of(gateway: Gateway, scope: Scope) -> Grants:

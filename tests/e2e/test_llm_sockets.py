@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import TYPE_CHECKING
 
-from pallas_gateway.calls.current import RunningCall, calling
+from pallas_gateway.calls.current import AgentCall, calling
 from pallas_gateway.fast_paths import kept_anthropic_clients
 from pallas_gateway.limits import LlmLimits
 from tests.support.clients import MODERN_VERSION, raw_client
@@ -126,7 +126,7 @@ async def test_an_open_socket_does_not_remember_whose_call_opened_it(tmp_path: P
 
 
 async def test_anthropics_sockets_are_closed_when_nobody_has_used_them_for_a_while() -> None:
-    current = RunningCall(llm_limits=LlmLimits(keep_alive_seconds=0.1))
+    current = AgentCall(llm_limits=LlmLimits(keep_alive_seconds=0.1))
     async with polyglot_llm() as llm, kept_anthropic_clients.aio_client() as client:
         with calling(current):
             await client.get(f"{llm.base_url}/v1/models")

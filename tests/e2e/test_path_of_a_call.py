@@ -33,9 +33,6 @@ BESIDE_THE_PATH = {
     ("mcp_server/notifications", "send_payload"): "one notification of `_send_all`",
     ("mcp_server/exchange", "notify"): "one notification of `_send_all`",
     ("mcp_server/exchange", "send"): "one notification of `_send_all`",
-    ("mcp_server/exchange", "_send_on_stream"): "one notification of `_send_all`",
-    ("mcp_server/exchange", "watch"): "watches the client",
-    ("mcp_server/exchange", "_leaves_within"): "watches the client",
     ("web/bodies", "late_send"): "a closure of `AnswerAfterBody`",
     ("web/bodies", "receive"): "a closure of `AnswerAfterBody`",
 }

@@ -14,7 +14,7 @@ from openai._base_client import BaseClient
 from openai._models import construct_type
 from openai.types.chat import ChatCompletionChunk
 
-from pallas_gateway.calls.current import LlmTurn, RunningCall, calling
+from pallas_gateway.calls.current import AgentCall, LlmTurn, calling
 from tests.support.loaded_providers import load
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ CHANGES = [
 @pytest.fixture
 def client() -> Iterator[AsyncOpenAI]:
     load(Provider.OPENAI)
-    with calling(RunningCall(turn=LlmTurn())):
+    with calling(AgentCall(turn=LlmTurn())):
         yield AsyncOpenAI(api_key="not-a-key")
 
 

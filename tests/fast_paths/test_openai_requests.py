@@ -11,7 +11,7 @@ from openai._base_client import BaseClient
 from openai._models import FinalRequestOptions
 from openai._utils import is_given
 
-from pallas_gateway.calls.current import LlmTurn, RunningCall, calling
+from pallas_gateway.calls.current import AgentCall, LlmTurn, calling
 from pallas_gateway.fast_paths._plain_messages import PlainMessages
 from pallas_gateway.fast_paths._request_templates import KEPT_TEMPLATES
 from tests.support.loaded_providers import load
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 THEIRS: Any = BaseClient._build_request
 
 
-OF_A_TURN = RunningCall(turn=LlmTurn())
+OF_A_TURN = AgentCall(turn=LlmTurn())
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ class ForUsers(AsyncOpenAI):
         return {**super().default_headers, "X-User": self.user}
 
 
-@pytest.mark.parametrize("call", [RunningCall(), OF_A_TURN], ids=["in a tool", "in a turn"])
-def test_each_request_of_an_agents_own_client_has_the_headers_of_its_time(call: RunningCall) -> None:
+@pytest.mark.parametrize("call", [AgentCall(), OF_A_TURN], ids=["in a tool", "in a turn"])
+def test_each_request_of_an_agents_own_client_has_the_headers_of_its_time(call: AgentCall) -> None:
     load(Provider.OPENAI)
     client = ForUsers(api_key="key-1", base_url="http://llm.invalid/v1")
     seen = []

@@ -15,7 +15,7 @@ from fast_agent.llm.provider_types import Provider
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pallas_gateway.calls.current import LlmTurn, RunningCall, calling
+from pallas_gateway.calls.current import AgentCall, LlmTurn, calling
 from pallas_gateway.fast_paths.paced_reads import LARGE_BYTES, PacedReader
 from tests.support.loaded_providers import load
 
@@ -39,7 +39,7 @@ class Pace:
 @contextmanager
 def in_a_call(seconds: float) -> Iterator[Pace]:
     pace = Pace(seconds)
-    with calling(RunningCall(turn=LlmTurn(reading_pause=pace.pause))):
+    with calling(AgentCall(turn=LlmTurn(reading_pause=pace.pause))):
         yield pace
 
 
@@ -90,7 +90,7 @@ async def test_a_pause_ends_by_time() -> None:
 @pytest.mark.parametrize("seconds", [0.0, None])
 async def test_without_a_pause_each_piece_is_read_as_it_comes(seconds: float | None) -> None:
     body = a_body()
-    scope = in_a_call(seconds) if seconds is not None else calling(RunningCall())
+    scope = in_a_call(seconds) if seconds is not None else calling(AgentCall())
     with scope:
         reads = PacedReader(body).iter_chunked(SIZE)
         for piece in (b"a", b"b", b"c"):

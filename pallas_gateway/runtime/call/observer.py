@@ -45,7 +45,7 @@ from pallas_gateway.runtime.call.tool_events import ToolEvents, explain_result, 
 from pallas_gateway.runtime.call.turn_meter import was_asked
 from pallas_gateway.runtime.call.turn_spans import TurnSpans
 from pallas_gateway.runtime.scope import current_scope
-from pallas_gateway.telemetry.traces import CallSpans
+from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -98,8 +98,8 @@ class Observer:
         self._speaking: dict[Any, _Loop] = {}  # the current loop of each LLM
         self._times_of: dict[str, tuple[float, float]] = {}
         self._tool_events: list[ToolEvents] = []
-        self._spans = CallSpans()
-        self._turns = TurnSpans(self._spans)
+        self._spans = traces.CallSpans() if traces.are_on() else None
+        self._turns = TurnSpans(self._spans) if self._spans is not None else None
         self.iterations = 0
         self.halted: list[str] = []
         self.stopped: Reason | None = None
@@ -169,7 +169,8 @@ class Observer:
 
     def end_spans(self, reason: str = "cancelled") -> None:
         """End the spans that are still open, with this reason."""
-        self._spans.end_all(reason)
+        if self._spans is not None:
+            self._spans.end_all(reason)
 
     def _hooks(self) -> ToolRunnerHooks:
         return ToolRunnerHooks(
@@ -189,7 +190,7 @@ class Observer:
         loop.iteration += 1
         self.iterations += 1
         answer_in_last_turn(runner)
-        if loop.halted is None:  # otherwise the model is not asked
+        if self._turns is not None and loop.halted is None:  # otherwise the model is not asked
             self._turns.begin(runner, agent=loop.emitter.agent)
         self._step(loop, "llm")
         if self._options.deltas:
@@ -197,7 +198,8 @@ class Observer:
 
     async def _after_llm_call(self, runner: ToolRunner, message: PromptMessageExtended) -> None:
         loop = self._loop_of(runner)
-        self._turns.end(runner, message)
+        if self._turns is not None:
+            self._turns.end(runner, message)
         if loop.halted is not None:
             # fast-agent made this message from the last tool results instead of asking the model again.
             reason, outcome = loop.halted

@@ -51,7 +51,7 @@ class _Running:
 class ToolEvents(NoOpToolExecutionHandler):
     """Reports downstream tool calls as progress; approval and display are fast-agent's."""
 
-    def __init__(self, sink: EventSink, times_of: dict[str, tuple[float, float]], spans: CallSpans) -> None:
+    def __init__(self, sink: EventSink, times_of: dict[str, tuple[float, float]], spans: CallSpans | None) -> None:
         self._sink = sink
         self._spans = spans
         self._times_of = times_of  # when a tool call began, and its seconds
@@ -70,7 +70,8 @@ class ToolEvents(NoOpToolExecutionHandler):
         downstream = scope.presented.downstreams.get(server_name) if scope.presented is not None else None
         is_peer = downstream is not None and downstream.peer is not None
         self._running[id_] = _Running(call, is_peer, monotonic())
-        self._spans.begin_tool(id_, server=server_name, tool=tool_name)
+        if self._spans is not None:
+            self._spans.begin_tool(id_, server=server_name, tool=tool_name)
         self._sink.put(ToolStarted(server_name, tool_name))
         return id_
 
@@ -140,7 +141,8 @@ class ToolEvents(NoOpToolExecutionHandler):
     ) -> None:
         """Report the end of a tool call."""
         del content, error
-        self._spans.end_tool(tool_call_id, ok=success)
+        if self._spans is not None:
+            self._spans.end_tool(tool_call_id, ok=success)
         running = self._end(tool_call_id, ok=success)
         self._has_changed.set()
         if running is not None:

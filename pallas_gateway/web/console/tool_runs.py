@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,13 @@ from pallas_gateway.questions.approvals import ApprovalRequiredError
 from pallas_gateway.telemetry.redaction import cleaned_data
 from pallas_gateway.urls import AGENT_DETAILS
 from pallas_gateway.web import refusals
-from pallas_gateway.web.access import caller_of, refusal
+from pallas_gateway.web.access import agent_for, caller_of
 from pallas_gateway.web.api import requests
 from pallas_gateway.web.api.base import Api
 from pallas_gateway.web.api.errors import ApiError, not_allowed, response_to
 from pallas_gateway.web.api.models import Model, parsed
 from pallas_gateway.web.console.names import agent_named
-from pallas_gateway.web.streams import while_connected
+from pallas_gateway.web.streams import ServerSentEvents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,15 +72,13 @@ class ToolRunsApi(Api):
     """The ASGI app of this endpoint."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.respond(self._answer, scope, receive, send)
+        await self.respond(partial(self._answer, send), scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _answer(self, send: Send, request: Request) -> Response:
         name, asked = self._path(request)
         scope = request.scope
         caller = scope[CALLER_KEY] = await caller_of(self._gateway, scope)
-        if (refused := refusal(self._gateway, scope, name, Action.RUN, shown=None)) is not None:
-            return refused
-        if (agent := self._gateway.agents.get(name)) is None:
+        if (agent := agent_for(self._gateway, scope, name, Action.RUN, shown=None)) is None:
             return refusals.absent(self._gateway, scope, name)
         settings = self._gateway.configuration.deployment.gateway
         if not settings.console_run_tools:
@@ -89,9 +88,10 @@ class ToolRunsApi(Api):
         if self._gateway.calls.draining:
             raise ApiError(STOPPING, reason="stopping")
         body = requests.json_object(await self.read(request))
-        work = _response(agent, caller, request.headers, asked, body)
-        response = await while_connected(request.receive, work, self._gateway.answers)
-        return response or Response(status_code=_CLIENT_LEFT)
+        response = Response(status_code=_CLIENT_LEFT)
+        async with ServerSentEvents(request.receive, send).watched():
+            response = await _response(agent, caller, request.headers, asked, body)
+        return response  # noqa: RET504  the block is left early if the client leaves
 
     def _path(self, request: Request) -> tuple[str, str]:
         """Return the agent's name, and the server and the tool as they are asked for."""

@@ -22,7 +22,7 @@ from pallas_gateway.web.host_check import HostCheck
 from pallas_gateway.web.openai import answers, errors, requests
 from pallas_gateway.web.openai.chat import ChatCompletion
 from pallas_gateway.web.openai.errors import RETRY_AFTER, ApiError, BadRequestError, InOpenAiForm
-from pallas_gateway.web.streams import while_connected
+from pallas_gateway.web.streams import ServerSentEvents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,6 +65,8 @@ class OpenAiApi:
             response = await self._respond(scope, receive, send)
         except TokenError as error:
             response = refusals.of_token(self._gateway, error, scope)
+        except refusals.RefusedError as error:
+            response = error.response
         except BadRequestError as error:
             response = errors.of_refusal(error).response()
         except ApiError as error:
@@ -114,26 +116,14 @@ class OpenAiApi:
         if has_too_many_values(body):
             raise errors.too_large(TOO_MANY_VALUES)
         document, model = requests.document_of(body)
-        if isinstance(agent := self._agent(caller, scope, model), Response):
-            return agent
+        scope = {**scope, CALLER_KEY: caller}
+        if (agent := access.agent_for(self._gateway, scope, model, Action.RUN, shown=None)) is None:
+            raise errors.no_such_model(model)
         silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
-        chat = ChatCompletion(document, (scope, receive, send), silence_seconds)
+        events = ServerSentEvents(receive, send, silence_seconds=silence_seconds)
         ids = {"conversation_id": requests.conversation_of(document), "call_id": scope[_ID_KEY]}
 
-        async def work() -> None:
+        async with events.watched():
             with requested(agent, caller, headers, api="openai", **ids) as request:
-                await chat.respond(request)
-
-        await while_connected(receive, work(), self._gateway.answers)
+                await ChatCompletion(document, (scope, receive, send), events).respond(request)
         return None
-
-    def _agent(self, caller: Caller, scope: Scope, model: str) -> HostedAgent | Response:
-        """Return the agent that a caller may run, or the refusal."""
-        refused = access.refusal(self._gateway, {**scope, CALLER_KEY: caller}, model, Action.RUN, shown=None)
-        if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
-            return refused
-        if refused is None and model not in self._gateway.agents and self._gateway.lacks_stored_agents:
-            return refusals.absent(self._gateway, scope, model)
-        if refused is not None or model not in self._gateway.agents:
-            raise errors.no_such_model(model)
-        return self._gateway.agents[model]

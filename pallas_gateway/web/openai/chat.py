@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import time
@@ -19,7 +18,6 @@ from pallas_gateway.hosting.running_call import RunningCall
 from pallas_gateway.web.openai.answers import Answers
 from pallas_gateway.web.openai.errors import ApiError, of_failure, of_refusal
 from pallas_gateway.web.openai.requests import chat_request
-from pallas_gateway.web.streams import ServerSentEvents
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.web.streams import ServerSentEvents
 
 
 @dataclass(slots=True)
@@ -36,12 +35,12 @@ class ChatCompletion:
     Attributes:
         document: the request's body, not validated.
         http: scope, receive and send of the request.
-        silence_seconds: longest silence of a stream.
+        events: the response if it is a stream.
     """
 
     document: dict[str, Any]
     http: tuple[Scope, Receive, Send]
-    silence_seconds: float
+    events: ServerSentEvents
     _texts: list[str] = field(default_factory=list)
     _stream: _StreamedAnswer | None = None
     _wants_json: bool = False
@@ -59,8 +58,7 @@ class ChatCompletion:
         request = chat_request(self.document, agent.settings, max_entries=agent.max_history_entries)
         self._wants_json, self._ignored = request.wants_json, request.ignored
         if request.stream:
-            events = ServerSentEvents(self.http[2], silence_seconds=self.silence_seconds)
-            self._stream = _StreamedAnswer(events, self._answers(asked, with_usage=request.include_usage))
+            self._stream = _StreamedAnswer(self.events, self._answers(asked, with_usage=request.include_usage))
         return replace(asked, message=request.message, history=request.history, parameters=request.parameters)
 
     async def _reply(self, call: RunningCall) -> Reply:
@@ -76,16 +74,17 @@ class ChatCompletion:
         work = call.begin()
         work.add_done_callback(lambda _: events.close())
         try:
-            async with self._stream.stream.kept_alive() if self._stream else nullcontext():
-                async for event in events.events():
-                    if isinstance(event, TextDelta) and not self._wants_json:
-                        await self._add(event.text)
-                rest, reply = said.ending(call.result_of(work))
-                if self._wants_json:
-                    rest = text_of(reply) if reply.failure is None else ""
-                if rest:
-                    await self._add(rest)
-                return reply
+            if self._stream is not None:
+                self.events.keep_alive()
+            async for event in events.events():
+                if isinstance(event, TextDelta) and not self._wants_json:
+                    await self._add(event.text)
+            rest, reply = said.ending(call.result_of(work))
+            if self._wants_json:
+                rest = text_of(reply) if reply.failure is None else ""
+            if rest:
+                await self._add(rest)
+            return reply
         finally:
             work.cancel()  # the client has left
 
@@ -96,7 +95,7 @@ class ChatCompletion:
             outcome = of_failure(outcome.reason, str(outcome))
         elif isinstance(outcome, GatewayError):
             outcome = of_refusal(outcome)
-        if self._stream is not None and (self._stream.stream.has_begun or not isinstance(outcome, ApiError)):
+        if self._stream is not None and (self.events.has_begun or not isinstance(outcome, ApiError)):
             await self._stream.end(outcome)
         elif isinstance(outcome, ApiError):
             await outcome.response()(*self.http)
@@ -118,7 +117,7 @@ class _StreamedAnswer:
     """Sends one answer as chunks."""
 
     def __init__(self, stream: ServerSentEvents, answers: Answers) -> None:
-        self.stream = stream
+        self._stream = stream
         self._answers = answers
         self._has_begun = False
 
@@ -135,8 +134,8 @@ class _StreamedAnswer:
             await self._begin()
             for chunk in self._answers.last(outcome):
                 await self._send(chunk)
-        await self.stream.data("[DONE]")
-        await self.stream.end()
+        await self._stream.data("[DONE]")
+        await self._stream.end()
 
     async def _begin(self) -> None:
         if not self._has_begun:
@@ -144,4 +143,4 @@ class _StreamedAnswer:
             await self._send(self._answers.first())
 
     async def _send(self, document: dict[str, Any]) -> None:
-        await self.stream.data(json.dumps(document, separators=(",", ":")))
+        await self._stream.data(json.dumps(document, separators=(",", ":")))

@@ -26,13 +26,13 @@ from pallas_gateway.web.api.models import parsed
 from pallas_gateway.web.api.operations import operation
 from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.json_pieces import JsonInPieces
-from pallas_gateway.web.streams import ServerSentEvents, while_connected
+from pallas_gateway.web.streams import ServerSentEvents
 from pallas_gateway.web.threads import answers, models, requests
 from pallas_gateway.web.threads.chat import Chat
 from pallas_gateway.web.threads.given_answers import GivenAnswers
 from pallas_gateway.web.threads.responses import TurnResponse, last_events_of_abandoned
 from pallas_gateway.web.threads.stored_turn import turn_in
-from pallas_gateway.web.threads.turn_run import Services
+from pallas_gateway.web.threads.turn_call import Services
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -302,9 +302,10 @@ class ThreadsApi(Api):
         silence_seconds = self._gateway.configuration.deployment.gateway.heartbeat_seconds
 
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
-            stream = ServerSentEvents(send, silence_seconds=silence_seconds) if events else None
-            response = TurnResponse((scope, receive, send), stream, **options)
-            await while_connected(receive, work(response), self._gateway.answers)
+            stream = ServerSentEvents(receive, send, silence_seconds=silence_seconds)
+            response = TurnResponse((scope, receive, send), stream if events else None, **options)
+            async with stream.watched():
+                await work(response)
 
         return respond
 
@@ -314,12 +315,7 @@ class ThreadsApi(Api):
         return caller, self._agent_for(request, caller, name, Action.RUN if runs else Action.VIEW)
 
     def _agent_for(self, request: Request, caller: Caller, name: str, action: Action) -> HostedAgent:
-        scope = {**request.scope, CALLER_KEY: caller}
-        refused = access.refusal(self._gateway, scope, name, action, shown=name)
-        if refused is not None and refused.status_code != HTTPStatus.NOT_FOUND:
-            raise refusals.RefusedError(refused)
-        if refused is None and name not in self._gateway.agents and self._gateway.lacks_stored_agents:
-            raise refusals.RefusedError(refusals.absent(self._gateway, scope, name))
-        if refused is not None or name not in self._gateway.agents:
+        agent = access.agent_for(self._gateway, {**request.scope, CALLER_KEY: caller}, name, action, shown=name)
+        if agent is None:
             raise ApiError(refusals.no_agent(name), reason="not_found")
-        return self._gateway.agents[name]
+        return agent

@@ -12,7 +12,7 @@ from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.threads import requests
 from pallas_gateway.web.threads.live_turn import LiveTurn, ShownTurn
 from pallas_gateway.web.threads.models import ChatRequest
-from pallas_gateway.web.threads.turn_run import TurnRun
+from pallas_gateway.web.threads.turn_call import TurnCall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.threads.records import ThreadRecord
     from pallas_gateway.web.threads.responses import TurnResponse
-    from pallas_gateway.web.threads.turn_run import Services
+    from pallas_gateway.web.threads.turn_call import Services
 
 
 @dataclass(slots=True)
@@ -97,8 +97,16 @@ class Chat:
             )
         switches = {"in_background": asked.background, "as_assistant": asked.assistant_stream}
         self._turn = turn = LiveTurn(thread_id, is_first=self._new is not None, **switches)
-        run = TurnRun(self.agent, self.services, turn, events is not None, asked.params, asked.messages)
-        self.services.live.begin(turn, run.run(call, opened))
+        running = TurnCall(
+            self.agent,
+            call,
+            self.services,
+            turn,
+            is_streamed=events is not None,
+            params=asked.params,
+            messages=asked.messages,
+        )
+        self.services.live.begin(turn, running.run(opened))
         return await (turn.reply() if events is None else turn.stream(events))
 
     async def _thread(self, thread_id: str | None, caller: Caller) -> ThreadRecord | NewThread:

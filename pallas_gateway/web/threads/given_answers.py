@@ -9,7 +9,7 @@ from pallas_gateway.threads.records import QuestionNotOpenError
 from pallas_gateway.web.api.errors import ApiError
 from pallas_gateway.web.threads.live_turn import LiveTurn, ShownTurn
 from pallas_gateway.web.threads.stored_turn import StoredTurn, TurnLeftError, turn_in
-from pallas_gateway.web.threads.turn_run import TurnRun
+from pallas_gateway.web.threads.turn_call import TurnCall
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pallas_gateway.threads.records import ThreadRecord
     from pallas_gateway.web.threads import models
     from pallas_gateway.web.threads.responses import TurnResponse
-    from pallas_gateway.web.threads.turn_run import Services
+    from pallas_gateway.web.threads.turn_call import Services
 
 
 @dataclass(slots=True)
@@ -96,10 +96,10 @@ class GivenAnswers:
         switches = {"in_background": self.body.background, "as_assistant": self.body.assistant_stream}
         turn = LiveTurn(self.thread.id, is_first=False, **switches)
         is_streamed = self.response.events is not None
-        run = TurnRun(self.agent, self.services, turn, is_streamed, given=self.given)
+        running = TurnCall(self.agent, call, self.services, turn, is_streamed=is_streamed, given=self.given)
         room = self.services.threads.room_for(self.agent.context_window(None))
-        opened = self.services.threads.turns.resumed_turn(self.thread.id, number, run.resume, room=room)
-        self.services.live.begin(turn, run.run(call, opened))
+        opened = self.services.threads.turns.resumed_turn(self.thread.id, number, running.resume, room=room)
+        self.services.live.begin(turn, running.run(opened))
         return turn
 
 

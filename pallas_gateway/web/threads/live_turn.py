@@ -190,7 +190,8 @@ class LiveTurn(ShownTurn):
             queue.close()
         async with self._client():
             try:
-                async with events.kept_alive(), aclosing(queue.events()) as unread:
+                events.keep_alive()
+                async with aclosing(queue.events()) as unread:
                     async for event in unread:
                         for document in self._documents(event):
                             await events.data(answers.line(document))

@@ -41,13 +41,13 @@ class StoredTurn(ShownTurn):
     async def stream(self, events: ServerSentEvents) -> Reply:
         """Send the open questions and those that are asked from here on; return the reply."""
         await events.data(answers.line({"type": "thread", **self.about()}))
-        async with events.kept_alive():
-            shown: Collection[str] = ()
-            while (turn := await self._next(shown)).asks:
-                for question in turn.asks:
-                    if question.id not in shown:
-                        await events.data(answers.line({"type": "question", **answers.question(question)}))
-                shown = set(self.questions)
+        events.keep_alive()
+        shown: Collection[str] = ()
+        while (turn := await self._next(shown)).asks:
+            for question in turn.asks:
+                if question.id not in shown:
+                    await events.data(answers.line({"type": "question", **answers.question(question)}))
+            shown = set(self.questions)
         return _reply_of(turn.outcome)
 
     async def _next(self, shown: Collection[str]) -> TurnRecord:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from mcp import MCPError
 from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types import (
     INVALID_PARAMS,
@@ -23,6 +24,7 @@ from mcp_types import (
     ElicitRequestFormParams,
     ElicitResult,
     InputRequiredResult,
+    JSONRPCResponse,
     ProgressNotification,
     ProgressNotificationParams,
     TextContent,
@@ -198,6 +200,7 @@ async def test_client_that_leaves_cancels_its_call_and_hears_no_more(call: Sent)
         await answering
         await eventually(lambda: agent.disposed == 1, what="the instance gone")
 
+    assert not answering.cancelling()
     assert [message["type"] for message in http.sent] == (["http.response.start"] if call is OLDER else [])
     assert agent.answering.cancelled == [HELLO["arguments"]["message"]]  # type: ignore[index]
 
@@ -232,7 +235,7 @@ async def test_client_that_can_be_watched_no_longer_counts_as_one_that_left(
     assert all(message["more_body"] for message in http.sent[1:])
     assert agent.answering.cancelled == [HELLO["arguments"]["message"]]  # type: ignore[index]
     failures = [record for record in caplog.records if record.exc_info]
-    assert [(record.name, record.message) for record in failures] == [("pallas.agent_server", text) for text in said]
+    assert [(record.name, record.message) for record in failures] == [("pallas.responses", text) for text in said]
     assert [record.exc_info[1] for record in failures if record.exc_info] == [trouble for _ in said]
 
 
@@ -292,8 +295,71 @@ async def test_answer_comes_after_the_comment_that_is_being_sent(waits_in: str) 
         http.slow[1].open()
         await answering
 
-    assert [message["type"] for message in http.sent] == ["http.response.start", *["http.response.body"] * 2]
-    assert [message["body"][:7] for message in http.sent[1:]] == [b": ping\r", b"event: "]
+    begin, *comments, last = http.sent
+    assert begin["type"] == "http.response.start"
+    assert {message["body"] for message in comments} == {b": ping\r\n\r\n"}
+    assert last["body"].startswith(b"event: ")
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_no_comment_comes_into_the_last_message_or_after_it(*, has_begun: bool) -> None:
+    http = Http(modern(), ROUTING)
+    client = exchange._Client(http._receive, http._send, 0, is_modern=True)
+    if has_begun:
+        await client.begin()
+    http.slow = f"http.response.{'body' if has_begun else 'start'}", Gate()
+
+    async def end() -> None:
+        async with client.watched():
+            await client.end_with(JSONRPCResponse(jsonrpc="2.0", id=1, result={}))
+
+    ending = asyncio.create_task(end())
+    await http.slow[1].wait_for_entered()
+    client.keep_alive()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    http.slow[1].open()
+    await ending
+
+    assert [message["type"] for message in http.sent] == ["http.response.start", "http.response.body"]
+    assert http.sent[1]["body"].endswith(b"}\r\n\r\n" if has_begun else b"}")
+
+
+@pytest.mark.parametrize(
+    ("state", "is_modern", "process"),
+    [("a.b.c", True, "a"), (".b", True, ""), ("forged", True, None), (3, True, None), ("a.b", False, None)],
+)
+def test_a_call_names_the_process_of_the_call_that_it_continues(
+    state: object, process: str | None, *, is_modern: bool
+) -> None:
+    params = {**PLAIN, "requestState": state}
+    call = exchange.tool_call(
+        (Http(modern(params), ROUTING) if is_modern else Http({**CALL, "params": params}, {})).request
+    )
+    assert call is not None
+    assert call.process == process
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ({**CALL, "params": {**PLAIN, "arguments": {"message": "reply"}}}, {"mcp-session-id": "session.f"}),
+        (modern({**PLAIN, "arguments": {"message": "reply"}}), ROUTING),
+    ],
+    ids=["initialize", MODERN_VERSION],
+)
+async def test_nothing_is_sent_after_the_answer(call: Sent) -> None:
+    http = Http(*call)
+    async with serving_script() as endpoint:
+        await http.answered_by(endpoint)
+    sent = len(http.sent)
+    context = CONTEXTS.pop()
+    await context.session.send_notification(PROGRESS, context.request_id)
+    with pytest.raises(NoBackChannelError):
+        await context.session.send_request(
+            QUESTION, ElicitResult, metadata=ServerMessageMetadata(related_request_id=context.request_id)
+        )
+    assert len(http.sent) == sent
 
 
 @ERAS
@@ -347,6 +413,9 @@ async def test_failure_of_a_handler_is_said_and_logged(
 QUESTION = ElicitRequest(
     params=ElicitRequestFormParams(message="Who?", requested_schema={"type": "object", "properties": {}})
 )
+PROGRESS = ProgressNotification(params=ProgressNotificationParams(progress_token="p", progress=1))
+CONTEXTS: list[Any] = []
+"""Of the calls of the scripted tool."""
 ADA = {"action": "accept", "content": {"name": "Ada"}}
 
 
@@ -359,6 +428,7 @@ ENDS: dict[str, Any] = {
     "capability": MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "Cannot be asked"),
     "fail": LookupError("nobody foresaw this"),
     "ask back": None,
+    "tell the client": None,
     "malformed": {"content": 3},
     "of another type": {"resultType": "io.other/claimed", "more": None, "text": "\ud83d"},
     "ask": InputRequiredResult(input_requests={"who": QUESTION}, request_state="place \u20ac"),
@@ -368,13 +438,16 @@ ENDS: dict[str, Any] = {
 
 async def scripted(context: Any, params: CallToolRequestParams) -> Any:
     """A tool whose message says how it ends; a call with a state returns the state and its answers."""
+    CONTEXTS.append(context)
     if params.request_state is not None:
         given = Round.of(context, params)
         return CallToolResult(content=[TextContent(type="text", text=f"{given.state} {given.answers}")])
     deed = str((params.arguments or {})["message"])
     if deed.startswith("notify"):
-        progress = ProgressNotificationParams(progress_token="p", progress=1)
-        await context.session.send_notification(ProgressNotification(params=progress), context.request_id)
+        await context.session.send_notification(PROGRESS, context.request_id)
+    if deed == "tell the client":
+        told = f"{context.session.client_params} {context.session.client_capabilities} {context.meta}"
+        return CallToolResult(content=[TextContent(type="text", text=told)])
     if deed == "ask back":
         metadata = ServerMessageMetadata(related_request_id=context.request_id)
         await context.session.send_request(QUESTION, ElicitResult, metadata=metadata)
@@ -398,7 +471,7 @@ async def serving_script() -> AsyncIterator[McpEndpoint]:
 def deed(message: str, **more: Any) -> dict[str, Any]:
     """A call of the scripted tool by a client that can be asked."""
     params = {**PLAIN, "arguments": {"message": message}, **more}
-    return modern(params, {**PAIR, CAPABILITIES: {"elicitation": {"form": {}}}})
+    return modern(params, {**PAIR, INFO: {"name": "c", "version": "1"}, CAPABILITIES: {"elicitation": {"form": {}}}})
 
 
 SEALED = re.compile(rb'"requestState":"[^"]+"')
@@ -407,9 +480,10 @@ SEALED = re.compile(rb'"requestState":"[^"]+"')
 @pytest.mark.parametrize("what", ENDS)
 async def test_each_end_of_a_tool_is_said_as_the_sdk_does(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serving_script() as endpoint:
-        status, headers, body = await Http(deed(what), ROUTING).answered_by(endpoint)
+        call = deed(what), {**ROUTING, "mcp-session-id": "session.f"}
+        status, headers, body = await Http(*call).answered_by(endpoint)
         monkeypatch.setattr(exchange, "tool_call", lambda _: None)
-        theirs = await Http(deed(what), ROUTING).answered_by(endpoint)
+        theirs = await Http(*call).answered_by(endpoint)
 
     assert (status, headers, SEALED.sub(b"", body)) == (*theirs[:2], SEALED.sub(b"", theirs[2]))
     assert len(SEALED.findall(body)) == (what == "ask")

@@ -20,13 +20,12 @@ from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.events.events import Emitter, ToolCall, TurnEnded
 from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.identity.caller import ANONYMOUS
-from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry import traces
 from pallas_gateway.web.openai import answers
 from pallas_gateway.web.openai.chat import ChatCompletion
 from pallas_gateway.web.openai.errors import ApiError, BadRequestError, InOpenAiForm
 from pallas_gateway.web.openai.requests import chat_request
-from pallas_gateway.web.streams import ServerSentEvents, while_connected
+from pallas_gateway.web.streams import ServerSentEvents
 from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, say
 from tests.support.waiting import Gate
@@ -210,7 +209,7 @@ async def chatted(memory: MemoryAgent, **changes: Any) -> Wire:
     """What the client of one request gets."""
     wire = Wire()
     async with ready(memory) as one:
-        chat = ChatCompletion({**HI, **changes}, (dict(SCOPE), wire.receive, wire.send), 3600)
+        chat = ChatCompletion({**HI, **changes}, (dict(SCOPE), wire.receive, wire.send), quiet(wire))
         with requested(one.agent, ANONYMOUS, {}) as request:
             await chat.respond(request)
     return wire
@@ -260,7 +259,7 @@ async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps
     headers = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
     document = {"messages": messages, "metadata": {"conversation_id": "c-1"}}
     async with ready(MemoryAgent()) as one:
-        chat = ChatCompletion(document, (dict(SCOPE), wire.receive, wire.send), 3600)
+        chat = ChatCompletion(document, (dict(SCOPE), wire.receive, wire.send), quiet(wire))
         with (
             traces.using(provider.get_tracer("tests")),
             requested(one.agent, ANONYMOUS, headers, conversation_id="c-1", call_id="request-1") as request,
@@ -276,53 +275,59 @@ async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps
 # Connections
 
 
-async def test_work_is_cancelled_when_the_client_leaves_and_has_ended_then() -> None:
+async def test_a_block_is_cancelled_when_the_client_leaves_and_left_without_an_error() -> None:
     wire, gate = Wire(), Gate()
-    answering = asyncio.create_task(while_connected(wire.receive, gate.enter("work"), TaskOwner()))
+
+    async def respond() -> str:
+        async with quiet(wire).watched():
+            await gate.enter("work")
+        return "left"
+
+    answering = asyncio.create_task(respond())
     await gate.wait_for_entered()
     wire.left.set()
-    await asyncio.wait_for(answering, 20)
+    assert (await asyncio.wait_for(answering, 20), answering.cancelling()) == ("left", 0)
     assert gate.cancelled == ["work"]
 
 
-async def test_what_goes_wrong_with_the_work_is_raised() -> None:
-    async def break_down() -> None:
+async def test_a_block_that_others_cancel_is_cancelled_and_one_that_fails_fails() -> None:
+    gate = Gate()
+
+    async def respond() -> None:
+        async with quiet(Wire()).watched():
+            await gate.enter("work")
+
+    answering = asyncio.create_task(respond())
+    await gate.wait_for_entered()
+    answering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answering
+    with pytest.raises(ValueError, match="broken"):
+        async with quiet(Wire()).watched():
+            raise ValueError("broken")
+
+
+async def test_a_client_that_cannot_be_watched_has_left(caplog: pytest.LogCaptureFixture) -> None:
+    async def receive() -> dict[str, Any]:
         raise ValueError("broken")
 
-    with pytest.raises(ValueError, match="broken"):
-        await while_connected(Wire().receive, break_down(), TaskOwner())
-
-
-async def test_work_that_is_slow_to_clean_up_goes_on_at_its_owner(caplog: pytest.LogCaptureFixture) -> None:
-    wire, gate, cleaning = Wire(), Gate(), Gate()
-
-    async def work() -> None:
-        try:
-            await gate.enter()
-        finally:
-            await cleaning.enter()
-            raise ValueError("not cleaned up")
-
-    async with TaskOwner() as tasks:
-        answering = asyncio.create_task(while_connected(wire.receive, work(), tasks, clean_up_seconds=0.01))
-        await gate.wait_for_entered()
-        wire.left.set()
-        await asyncio.wait_for(answering, 20)
-        assert (cleaning.waiting, len(tasks)) == (1, 1)
-        cleaning.open()
-    assert len(tasks) == 0
-    assert [(record.message, vars(record)["task"]) for record in caplog.records] == [
-        ("background task failed", "answer")
-    ]
+    async with ServerSentEvents(receive, Wire().send).watched():
+        await asyncio.Event().wait()
+    assert [record.message for record in caplog.records] == ["client of a call can be watched no longer, the call ends"]
 
 
 async def test_a_silent_stream_is_kept_alive_and_one_that_speaks_is_not() -> None:
     wire = Wire()
-    stream = ServerSentEvents(wire.send, silence_seconds=3600, headers={"X-More": "yes"})
-    async with stream.kept_alive():
+    stream = quiet(wire)
+    async with stream.watched():
+        stream.keep_alive()
         assert not stream.has_begun
         await stream.data("1")
     await stream.end()
     assert wire.body == b"data: 1\n\n"
-    assert wire.headers["x-more"] == "yes"
     assert wire.sent[-1]["more_body"] is False
+
+
+def quiet(wire: Wire) -> ServerSentEvents:
+    """A response that is never kept alive."""
+    return ServerSentEvents(wire.receive, wire.send, silence_seconds=3600)
