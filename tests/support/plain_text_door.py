@@ -9,8 +9,10 @@ import asyncio
 import re
 from contextlib import suppress
 from dataclasses import replace
+from math import inf
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas_gateway.calls.call import Call, Message, Reply
@@ -25,12 +27,13 @@ from pallas_gateway.hosting.hosted_agent import HostedAgent
 from pallas_gateway.hosting.waiting_calls import WaitingCall
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
+from pallas_gateway.long_responses import LongResponse
 from pallas_gateway.web import access, bodies, refusals
 from pallas_gateway.web.api.base import Api
 from pallas_gateway.web.api.errors import ApiError, not_allowed, response_to
-from pallas_gateway.web.streams import while_connected
 
 PATH = re.compile(r"/text/([^/]+)(?:/([0-9a-f]+\.[0-9a-f]+-[0-9]+))?")
+HEADERS = {b"content-type": b"text/plain; charset=utf-8", b"cache-control": b"no-store"}
 ASKS = Reply((), "input_required")  # in place of the reply of a call that waits for its next request
 
 
@@ -43,20 +46,6 @@ class TextCall(WaitingCall):
         self.sink, self.options = AnswerSink(self.said, self.events), self.events.options
 
 
-class TextResponse:
-    """A response that begins with its first text, so that until then an error has its own status."""
-
-    def __init__(self, send: Send) -> None:
-        self.send, self.has_begun = send, False
-
-    async def write(self, text: str, *, more: bool = True) -> None:
-        if not self.has_begun:
-            self.has_begun = True
-            headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"cache-control", b"no-store")]
-            await self.send({"type": "http.response.start", "status": 200, "headers": headers})
-        await self.send({"type": "http.response.body", "body": text.encode("utf-8", "replace"), "more_body": more})
-
-
 class TextDoor(Api):
     """The ASGI app of this door. Refusals have the form of `/api/v1`."""
 
@@ -67,9 +56,7 @@ class TextDoor(Api):
         """Return what answers a request: a refusal, or a call."""
         gateway, [(name, id_)] = self._gateway, PATH.findall(http.scope["path"])
         http.scope[CALLER_KEY] = await access.caller_of(gateway, http.scope)
-        if (refused := access.refusal(gateway, http.scope, name, Action.RUN, shown=None)) is not None:
-            return refused
-        if (agent := gateway.agents.get(name)) is None:
+        if (agent := access.agent_for(gateway, http.scope, name, Action.RUN, shown=None)) is None:
             return refusals.absent(gateway, http.scope, name)
         if http.method != "POST":
             return not_allowed(["POST"])
@@ -79,12 +66,16 @@ class TextDoor(Api):
             raise ApiError("The body is too large.", reason="body_too_large")
         text = body.decode(errors="replace").strip()
 
-        async def called(_: Scope, receive: Receive, send: Send) -> None:
-            await while_connected(receive, self._answer(http, agent, text, id_, TextResponse(send)), gateway.answers)
+        async def called(scope: Scope, receive: Receive, send: Send) -> None:
+            out, response = LongResponse(receive, send, headers=HEADERS, silence_seconds=inf, comment=bytes), None
+            async with out.watched():
+                response = await self._call(http, agent, text, id_, out)
+            if response is not None:
+                await response(scope, receive, send)
 
         return called
 
-    async def _answer(self, http: Request, agent: HostedAgent, text: str, id_: str, out: TextResponse) -> None:
+    async def _call(self, http: Request, agent: HostedAgent, text: str, id_: str, out: LongResponse) -> Response | None:
         """Decode a request, follow its call, encode the outcome."""
         caller, calls = http.scope[CALLER_KEY], self._gateway.sessions.waiting_calls
         asking = await self._continued(id_, agent.name, caller.account, text) if id_ else None
@@ -99,14 +90,17 @@ class TextDoor(Api):
                 decoded = await request.decoded(decode)
                 call = asking or TextCall(agent, decoded)
                 request.ended(await follow(call, out))
+            outcome, last = request.outcome, ""
             if request.reply is ASKS:
                 _, call_id, ticket, _ = calls.detach(call).split(".", 3)
                 [question, *_] = call.open.values()
-                await out.write(f"\n? /text/{agent.name}/{call_id}.{ticket} {question.message}", more=False)
-            elif isinstance(error := request.outcome, GatewayError) and not out.has_begun:
-                await response_to(error)(http.scope, http.receive, out.send)
-            else:
-                await out.write(f"\n! {error}" if request.has_failed else "", more=False)
+                last = f"\n? /text/{agent.name}/{call_id}.{ticket} {question.message}"
+            elif isinstance(outcome, GatewayError):
+                if not out.has_begun:
+                    return response_to(outcome)
+                last = f"\n! {outcome}"
+            await out.end(last.encode("utf-8", "replace"))
+            return None
 
     async def _continued(self, id_: str, agent: str, account: str, text: str) -> TextCall:
         """Answer the first question of a call that waits, and return the call."""
@@ -124,7 +118,7 @@ class TextDoor(Api):
         raise ApiError("No call waits here for an answer.", reason="not_found")
 
 
-async def follow(call: TextCall, out: TextResponse) -> Reply:
+async def follow(call: TextCall, out: LongResponse) -> Reply:
     """Send the text as it comes; return the reply, or `ASKS` at a question. The call ends if the client leaves."""
     call.attach(call.options)
     work = call.work = call.work or call.begin()
@@ -133,7 +127,7 @@ async def follow(call: TextCall, out: TextResponse) -> Reply:
     try:
         while not until.done() or len(call.events):
             if isinstance(event := call.events.next(), TextDelta):
-                await out.write(event.text)
+                await out.write(event.text.encode("utf-8", "replace"))
             else:
                 await call.events.wait()
     except BaseException:
@@ -146,5 +140,5 @@ async def follow(call: TextCall, out: TextResponse) -> Reply:
     await asyncio.wait({work})
     rest, reply = call.said.ending(call.result_of(work))
     if rest:
-        await out.write(rest)
+        await out.write(rest.encode("utf-8", "replace"))
     return reply
