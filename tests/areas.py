@@ -23,6 +23,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "hosting": (
         *("e2e/test_main_job.py", "e2e/test_lives.py", "e2e/test_peers.py", "e2e/test_load.py"),
         *("e2e/test_end_of_a_call.py", "e2e/test_refused_calls.py", "e2e/test_clients_of_a_call.py"),
+        "e2e/test_plain_text_door.py",
     ),
     "identity": ("e2e/test_identity.py", "e2e/test_issuer_keys.py", "e2e/test_protected_surface.py"),
     "ledger": ("e2e/test_limits.py", "e2e/test_budgets.py", "threads/test_stored_counters.py"),
