@@ -77,7 +77,7 @@ class Calls:
         Raises:
             CallFailedError: `cancelled`, in place of the cancellation by a request to end the call.
         """
-        self._running[call.call.call_id] = call
+        self._running.setdefault(call.call.call_id, call)  # a refused request may name a call that runs
         outcome: Outcome = "error"
         reason = "internal_error"
         try:

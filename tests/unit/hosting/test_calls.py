@@ -189,3 +189,13 @@ async def test_what_gates_have_taken_is_given_back_in_reverse_order_also_if_a_la
         with pytest.raises(CallRefusedError):
             await hosting.answer(a_call())
     assert order == ["a", "b", "b: endTurn", "a: endTurn", "c", "c: limited"]
+
+
+async def test_a_refused_request_that_names_a_running_call_leaves_that_call_in_the_list() -> None:
+    async with ready(MemoryAgent(answering=(gate := Gate()))) as hosting:
+        work = hosting.begin(call := a_call())
+        await gate.wait_for_entered()
+        hosting.agent.refuse(call, CallRefusedError("no", reason="bad_input"))
+        assert [one.id for one in hosting.calls.running()] == [call.call_id]
+        gate.open()
+        await work
