@@ -46,12 +46,15 @@ class LongResponse:
         self._silence_seconds = silence_seconds
         self._comment = comment
         self._sending = asyncio.Lock()  # messages and comments must not interleave
-        self._is_kept_alive = self._has_ended = False
+        self._is_kept_alive = False
+        self._watching: asyncio.Task[None] | None = None
         self._silence: asyncio.Timeout | None = None
         self._last = 0.0
 
     def keep_alive(self) -> None:
         """Send comments during silences from now on; the first of them may begin the stream."""
+        if self._is_kept_alive:
+            return
         self._is_kept_alive = True
         self._last = asyncio.get_running_loop().time()
         if self._silence is not None:
@@ -68,15 +71,19 @@ class LongResponse:
         async with self._sending:
             await self._write(body)
 
-    async def is_stream(self) -> bool:
-        """Return whether the stream has begun, at the end of the response: no comment comes from now on."""
+    async def unwatch(self) -> bool:
+        """Watch the client no longer, before the last part of the response; return whether a stream has begun.
+
+        No comment comes from now on. A connection that the server closes behind the last part is no disconnect.
+        """
         async with self._sending:
-            self._has_ended = True
+            if self._watching is not None:
+                self._watching.cancel()
         return self.has_begun
 
     async def end(self, body: bytes = b"") -> None:
         """Send the last part of the stream."""
-        if not await self.is_stream():
+        if not await self.unwatch():
             await self.begin()
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
@@ -84,21 +91,22 @@ class LongResponse:
     async def watched(self) -> AsyncIterator[None]:
         """Cancel the block when the client disconnects, or cannot be watched, and leave it then without an error."""
         answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
-        watching = asyncio.create_task(self._watch(answering), name="client of a response")
+        cancelled = answering.cancelling()
+        self._watching = asyncio.create_task(self._watch(answering), name="client of a response")
         try:
             yield
         except asyncio.CancelledError:
-            if not self.has_left:
+            if not self.has_left or answering.uncancel() > cancelled:  # others have cancelled it, too
                 raise
-            answering.uncancel()
         finally:
-            watching.cancel()
+            self._watching.cancel()
+            self._watching = None  # which refers to this response
 
     async def _watch(self, answering: asyncio.Task[Any]) -> None:
         try:
             while not await self._leaves_within_a_silence():
                 async with self._sending:
-                    if not self._has_ended and asyncio.get_running_loop().time() >= (self._end_of_silence() or 0):
+                    if asyncio.get_running_loop().time() >= self._last + self._silence_seconds:
                         await self._write(self._comment())
         except asyncio.CancelledError:
             return  # the response has ended; an exception with a traceback would be a reference cycle of the task

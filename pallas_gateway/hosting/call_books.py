@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mcp_types import TextContent
 
 from pallas_gateway.calls.call import Spent
+from pallas_gateway.calls.permit import NO_PERMIT
 from pallas_gateway.hosting.running_call import LONGEST_TOOL, MOST_TOOLS
 from pallas_gateway.ledger.protocol import REFUSED_BY_LEDGER, CallEntry, Decision
 
@@ -49,7 +50,7 @@ def books(metrics: Metrics, ledger: Ledger, usage: UsageSource) -> tuple[Listene
 
     def note_refusal(call: RunningCall, end: CallEnd) -> None:
         # A call that the ledger has admitted or refused is noted there.
-        if end.outcome == "refused" and not call.closers and end.reason not in REFUSED_BY_LEDGER:
+        if end.outcome == "refused" and call.permit is NO_PERMIT and end.reason not in REFUSED_BY_LEDGER:
             facts = {**CallEntry.of(call.call).facts, "reason": end.reason}
             ledger.note(Decision("call", "refused", facts))
 

@@ -120,10 +120,6 @@ class Calls:
 
     # Lists
 
-    def __len__(self) -> int:
-        """Return the number of calls, those in queues included."""
-        return len(self._running)
-
     def running(self) -> list[ListedCall]:
         """Return the running calls, the oldest first."""
         return [call.listed() for call in self._running.values()]

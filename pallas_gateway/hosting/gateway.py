@@ -84,7 +84,7 @@ class Gateway:
         self._runtime = runtime
         self._providers: tuple[LlmProvider, ...] = ()
         self._tasks_of_calls = TaskOwner()
-        self.answers = TaskOwner()  # separate, because calls end first and their answers are sent afterwards
+        self.answers = TaskOwner()  # of turns and nested calls: calls end first, and their ends are stored afterwards
         self._background = TaskOwner(close_seconds=3.5)
         self._http = http_client()
         self._preflight = Preflight(

@@ -43,8 +43,8 @@ UNREAD = Unread()
 class RunningCall:
     """One call of an agent.
 
-    It runs in a task of its own, because that of a request whose client has left is cancelled at each of its awaits.
-    This task is cancelled once, by `cancel`, so its clean-up can await.
+    It runs in a task of its own, which a request does not end: its client may come back, or leave the call to others,
+    and its clean-up can await although the client has left.
 
     Attributes:
         agent: answers.

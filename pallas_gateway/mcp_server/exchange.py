@@ -192,7 +192,7 @@ class _Client(LongResponse):
 
     async def end_with(self, message: JSONRPCResponse | JSONRPCError) -> None:
         """Send the last message."""
-        if await self.is_stream():
+        if await self.unwatch():
             await self.end(event(message, is_modern=self._is_modern))
             return
         status = ERROR_CODE_HTTP_STATUS.get(message.error.code, 200) if isinstance(message, JSONRPCError) else 200

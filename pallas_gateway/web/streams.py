@@ -20,7 +20,7 @@ class ServerSentEvents(LongResponse):
     """The response to one request; the first event makes it a stream."""
 
     def __init__(self, receive: Receive, send: Send, *, silence_seconds: float = 15.0) -> None:
-        """A comment is written after every `silence_seconds` without an event."""
+        """`silence_seconds` are those without an event, after which a comment is written; see `keep_alive`."""
         super().__init__(
             receive, send, headers=_HEADERS, silence_seconds=silence_seconds, comment=lambda: b": keep-alive\n\n"
         )

@@ -171,7 +171,7 @@ async def test_a_call_that_waits_in_a_queue_is_listed_and_ends_while_the_one_bef
     ):
         await gate.wait_for_entered(1)
         async with calling(staged.url("solo"), "second") as (_, second):
-            await eventually(lambda: len(staged.served.gateway.calls) == 2, what="a call in the queue")
+            await eventually(lambda: len(staged.served.gateway.calls.running()) == 2, what="a call in the queue")
             one, other = (await http.get(PATH)).json()["calls"]
             assert (one["step"], other["step"]) == (1, 0)
             assert (await http.delete(f"{PATH}/{other['id']}")).status_code == 204
@@ -195,7 +195,7 @@ async def test_an_ended_call_releases_everything_and_its_end_is_logged_with_a_na
             await call.reply()
         await staged.llm.wait_for_aborted(1)
         await until_idle(staged.served)
-        await eventually(lambda: not len(staged.served.gateway.calls), what="no call in the list")
+        await eventually(lambda: not len(staged.served.gateway.calls.running()), what="no call in the list")
         await assert_nothing_left(before)
     fields = [vars(record) for record in caplog.records if record.msg == "call ended"]
     assert {(one["agent"], one["reason"], one.get("ended_by")) for one in fields} == {
@@ -221,7 +221,7 @@ async def test_a_list_shows_how_far_a_call_is(tmp_path: Path) -> None:
             seen.append((await listed(http))["solo"])
             gate.let_through(1)
         await call.vanish()
-        await eventually(lambda: not len(staged.served.gateway.calls), what="the end of the call")
+        await eventually(lambda: not len(staged.served.gateway.calls.running()), what="the end of the call")
         ended = (await listed(http, "?recent=1"))["solo"]
     assert [(one["step"], one["tokens"]) for one in seen] == [(1, 0), (2, 15), (3, 30)]
     assert 0 < seen[0]["seconds"] < seen[1]["seconds"] < seen[2]["seconds"] < ended["seconds"]
@@ -239,7 +239,7 @@ async def test_ends_and_refused_ones_are_in_the_audit_log_with_caller_and_grant(
             assert (await status_of(served, "DELETE", f"{PATH}/{ids['bob peer']}", key))[0] == status
         for key, name in (("alice", "alice peer"), ("ender", "bob root")):
             assert (await status_of(served, "DELETE", f"{PATH}/{ids[name]}", key))[0] == 204
-        await eventually(lambda: not len(served.gateway.calls), what="the end of all calls")
+        await eventually(lambda: not len(served.gateway.calls.running()), what="the end of all calls")
     lines = [json.loads(line) for line in audit_log.read_text().splitlines()]
     ends = [line for line in lines if line["action"] == "end_call"]
     assert [(one["caller"], one["call_id"], one.get("grant")) for one in ends] == [
@@ -294,7 +294,7 @@ async def test_a_call_that_its_client_cancels_at_the_same_time_ends_once(tmp_pat
                 assert response.status_code in (204, 404)
             await until_idle(staged.served)
         recent = (await http.get(f"{PATH}?recent=9")).json()["calls"]
-        assert len(staged.served.gateway.calls) == 0
+        assert len(staged.served.gateway.calls.running()) == 0
     assert [one["stopReason"] for one in recent] == ["cancelled"] * 5
     assert len({one["id"] for one in recent}) == 5
 
@@ -359,10 +359,10 @@ async def test_who_lists_and_ends_which_calls(tmp_path: Path) -> None:
         recent = {key: (await status_of(served, "GET", f"{PATH}?recent=9", key))[0] for key in LISTED}
         refused = {key: await status_of(served, "DELETE", f"{PATH}/{ids['alice root']}", key) for key in ENDED_ALICES}
         unknown = {key: (await status_of(served, "DELETE", f"{PATH}/{'0' * 16}", key))[0] for key in LISTED}
-        assert len(served.gateway.calls) == 4  # none was ended
+        assert len(served.gateway.calls.running()) == 4  # none was ended
         assert (await status_of(served, "DELETE", f"{PATH}/{ids['alice peer']}", "alice"))[0] == 204
         assert (await status_of(served, "DELETE", f"{PATH}/{ids['bob root']}", "ender"))[0] == 204
-        await eventually(lambda: not len(served.gateway.calls), what="the end of all calls")
+        await eventually(lambda: not len(served.gateway.calls.running()), what="the end of all calls")
         after = await status_of(served, "GET", f"{PATH}?recent=9", "alice")
         assert served.metric("pallas_auth_refused_total", reason="insufficient_scope") == 1
 

@@ -333,7 +333,7 @@ class World:
         left = {
             "tasks": sorted(self._tasks() - self._at_rest[0]),
             "timers": self._timers()[len(self._at_rest[1]) :],
-            "calls": len(calls) + calls.started,
+            "calls": len(calls.running()) + calls.started,
             "instances": sum(agent.instances_live for agent in self.agents.values()),
             "cancellations": len(sessions.cancellations),
             "waiting calls": calls.waiting.count,

@@ -95,7 +95,8 @@ class ChatCompletion:
             outcome = of_failure(outcome.reason, str(outcome))
         elif isinstance(outcome, GatewayError):
             outcome = of_refusal(outcome)
-        if self._stream is not None and (self.events.has_begun or not isinstance(outcome, ApiError)):
+        has_begun = await self.events.unwatch()
+        if self._stream is not None and (has_begun or not isinstance(outcome, ApiError)):
             await self._stream.end(outcome)
         elif isinstance(outcome, ApiError):
             await outcome.response()(*self.http)

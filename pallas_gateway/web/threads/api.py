@@ -303,7 +303,7 @@ class ThreadsApi(Api):
 
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
             stream = ServerSentEvents(receive, send, silence_seconds=silence_seconds)
-            response = TurnResponse((scope, receive, send), stream if events else None, **options)
+            response = TurnResponse((scope, receive, send), stream, is_stream=events, **options)
             async with stream.watched():
                 await work(response)
 

@@ -102,12 +102,12 @@ class Chat:
             call,
             self.services,
             turn,
-            is_streamed=events is not None,
+            is_streamed=self.response.is_stream,
             params=asked.params,
             messages=asked.messages,
         )
         self.services.live.begin(turn, running.run(opened))
-        return await (turn.reply() if events is None else turn.stream(events))
+        return await (turn.stream(events) if self.response.is_stream else turn.reply())
 
     async def _thread(self, thread_id: str | None, caller: Caller) -> ThreadRecord | NewThread:
         if thread_id is None:

@@ -89,13 +89,13 @@ class GivenAnswers:
         turn, events = self._turn, self.response.events
         if turn is None:
             raise RuntimeError("the answers were not given")
-        return await (turn.reply() if events is None else turn.stream(events))
+        return await (turn.stream(events) if self.response.is_stream else turn.reply())
 
     def _resumed(self, call: Call, number: int) -> LiveTurn:
         """Continue a turn in this process after another process has left it."""
         switches = {"in_background": self.body.background, "as_assistant": self.body.assistant_stream}
         turn = LiveTurn(self.thread.id, is_first=False, **switches)
-        is_streamed = self.response.events is not None
+        is_streamed = self.response.is_stream
         running = TurnCall(self.agent, call, self.services, turn, is_streamed=is_streamed, given=self.given)
         room = self.services.threads.room_for(self.agent.context_window(None))
         opened = self.services.threads.turns.resumed_turn(self.thread.id, number, running.resume, room=room)

@@ -35,18 +35,21 @@ class TurnResponse:
 
     Attributes:
         http: scope, receive and send of the request.
-        events: the response if it is a stream.
+        events: the response if it is a stream; it watches the client in any case.
+        is_stream: the client accepts a stream.
         trace_url: returns the page of a call's trace; None for a response to another request than the call's own.
     """
 
     http: tuple[Scope, Receive, Send]
-    events: ServerSentEvents | None
+    events: ServerSentEvents
+    is_stream: bool
     trace_url: Callable[[Call], str | None] = lambda _: None
 
     async def end(self, request: CallRequest, turn: ShownTurn) -> None:
         """Send the response, or its end."""
         outcome, events = request.outcome, self.events
-        if events is not None and (events.has_begun or turn.number is not None or not request.has_failed):
+        has_begun = await events.unwatch()
+        if self.is_stream and (has_begun or turn.number is not None or not request.has_failed):
             await events.data(answers.line(self._last_event(request, turn)))
             await events.data(DONE)
             await events.end()

@@ -87,7 +87,7 @@ def test_no_course_of_calls_leaves_one_in_the_list(steps: Sequence[tuple[Step, i
                 await course.take(step, which)
             results = await course.finish()
             calls = hosting.calls
-            assert (len(calls), calls.running(), hosting.calls.started) == (0, [], 0)
+            assert (len(calls.running()), calls.running(), hosting.calls.started) == (0, [], 0)
             started = [one for one in results if not isinstance(one, asyncio.CancelledError)]
             assert len(started) <= len(calls.recent()) <= course.begun
             for result, reason in [(one, one.reason) for one in results if isinstance(one, CallFailedError)]:
@@ -100,7 +100,7 @@ async def test_a_refused_call_was_not_started_and_is_not_kept() -> None:
     async with ready(MemoryAgent(), calls=0) as hosting:
         with suppress(Exception):
             await hosting.answer(a_call())
-        assert (hosting.calls.recent(), len(hosting.calls)) == ([], 0)
+        assert (hosting.calls.recent(), len(hosting.calls.running())) == ([], 0)
 
 
 async def test_the_list_reads_a_running_call_and_keeps_a_small_record_of_it() -> None:

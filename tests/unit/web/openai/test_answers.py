@@ -331,3 +331,35 @@ async def test_a_silent_stream_is_kept_alive_and_one_that_speaks_is_not() -> Non
 def quiet(wire: Wire) -> ServerSentEvents:
     """A response that is never kept alive."""
     return ServerSentEvents(wire.receive, wire.send, silence_seconds=3600)
+
+
+async def test_a_response_that_ends_is_neither_watched_nor_commented_on(caplog: pytest.LogCaptureFixture) -> None:
+    wire = Wire()
+    stream = ServerSentEvents(wire.receive, wire.send, silence_seconds=0)
+    async with stream.watched():
+        stream.keep_alive()
+        assert not await stream.unwatch()
+        wire.left.set()  # as the server does that closes the connection behind the last part
+        for _ in range(20):
+            await asyncio.sleep(0)
+        await stream.end(b"all")
+    assert (wire.body, stream.has_left) == (b"all", False)
+
+
+async def test_a_block_that_others_cancel_while_its_client_leaves_is_cancelled() -> None:
+    wire, gate, cleaning = Wire(), Gate(), Gate()
+
+    async def respond() -> None:
+        async with quiet(wire).watched():
+            try:
+                await gate.enter()
+            finally:
+                await cleaning.enter()
+
+    answering = asyncio.create_task(respond())
+    await gate.wait_for_entered()
+    wire.left.set()
+    await cleaning.wait_for_entered()
+    answering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answering
