@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pallas_gateway.serving.http_connections.connection import Connection
 from tests.support.calling import ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import tool_params
@@ -36,6 +37,7 @@ POST = (
 )
 LARGE = "x" * 12_000_000
 """More than the buffers of both ends of a connection hold."""
+MODERN = "2026-07-28"
 STILL = 0.05
 STOP_SECONDS = 15  # a call gives up its client by itself after twice that
 
@@ -232,3 +234,51 @@ async def test_a_stopping_gateway_reads_no_body_of_a_caller_without_a_token(tmp_
                     assert await status_of(reader) == 401
             gate.open()
             assert (await call).text == "done"
+
+
+_CHAT: dict[str, object] = {"model": "solo", "messages": [{"role": "user", "content": "hi"}]}
+_META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
+_CALL = {"name": "send_message", "arguments": {"message": "hi"}}
+_ROUTING = f"MCP-Protocol-Version: {MODERN}\r\nMcp-Method: tools/call\r\nMcp-Name: send_message\r\n"
+DOORS: dict[str, tuple[str, str, dict[str, object]]] = {
+    "initialize": ("/agents/solo/mcp", "", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": _CALL}),
+    "2026-07-28": (
+        "/agents/solo/mcp",
+        _ROUTING,
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**_CALL, "_meta": _META}},
+    ),
+    "/v1": ("/v1/chat/completions", "", _CHAT),
+    "/v1 streamed": ("/v1/chat/completions", "", {**_CHAT, "stream": True}),
+}
+
+
+async def test_a_client_that_wants_no_further_request_gets_the_end_of_a_long_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server closes its side behind the last part, of which the client has not read the begin."""
+    run = Connection.run
+
+    async def with_little_room(self: Connection) -> None:
+        self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)
+        await run(self)
+
+    monkeypatch.setattr(Connection, "run", with_little_room)
+    answer = "0123456789" * 14_000
+    async with scripted_llm(lambda _: say(answer)) as llm:
+        project = write_project(tmp_path, {"solo": Agent()}, llm_url=llm.base_url, gateway={"openai_api": True})
+        async with running(project) as served:
+            for number, (path, headers, document) in enumerate(DOORS.values(), 1):
+                with socket.socket() as client:
+                    client.setblocking(False)
+                    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                    loop, body = asyncio.get_running_loop(), json.dumps(document).encode()
+                    await loop.sock_connect(client, (HOST, served.gateway.addresses.registry_port))
+                    head = POST.decode().replace("/agents/solo/mcp", path)
+                    head += f"{headers}Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+                    await loop.sock_sendall(client, head.encode() + body)
+                    await eventually(lambda: len(served.gateway.calls.recent()) == number, what="an ended call")  # noqa: B023
+                    read = bytearray()
+                    while part := await loop.sock_recv(client, 65_536):
+                        read += part
+                assert read.endswith((b"0\r\n\r\n", b"}")), (path, len(read))
+                assert len(read) > len(answer), path
