@@ -141,3 +141,27 @@ def answering(status: int) -> Any:
         await respond_json(send, status, {})
 
     return app
+
+
+class Wire:
+    """A connection: what was sent on it, and when its client leaves."""
+
+    def __init__(self) -> None:
+        """Nobody has left yet."""
+        self.sent: list[Message] = []
+        self.left = asyncio.Event()
+
+    async def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    async def receive(self) -> Message:
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.sent)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}

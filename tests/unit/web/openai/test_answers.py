@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from http import HTTPStatus
@@ -26,41 +25,15 @@ from pallas_gateway.web.openai.chat import ChatCompletion
 from pallas_gateway.web.openai.errors import ApiError, BadRequestError, InOpenAiForm
 from pallas_gateway.web.openai.requests import chat_request
 from pallas_gateway.web.streams import ServerSentEvents
+from tests.support.asgi import Wire
 from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, say
-from tests.support.waiting import Gate
 
 if TYPE_CHECKING:
-    from starlette.types import Message as AsgiMessage
-
     from pallas_gateway.events.events import EventSink
 
 SCOPE = {"type": "http", "headers": [], "method": "GET", "path": "/"}
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
-
-
-class Wire:
-    """A connection: what was sent on it, and when its client leaves."""
-
-    def __init__(self) -> None:
-        """Nobody has left yet."""
-        self.sent: list[AsgiMessage] = []
-        self.left = asyncio.Event()
-
-    async def send(self, message: AsgiMessage) -> None:
-        self.sent.append(message)
-
-    async def receive(self) -> AsgiMessage:
-        await self.left.wait()
-        return {"type": "http.disconnect"}
-
-    @property
-    def body(self) -> bytes:
-        return b"".join(message.get("body", b"") for message in self.sent)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
 
 
 # Errors
@@ -209,7 +182,9 @@ async def chatted(memory: MemoryAgent, **changes: Any) -> Wire:
     """What the client of one request gets."""
     wire = Wire()
     async with ready(memory) as one:
-        chat = ChatCompletion({**HI, **changes}, (dict(SCOPE), wire.receive, wire.send), quiet(wire))
+        chat = ChatCompletion(
+            {**HI, **changes}, (dict(SCOPE), wire.receive, wire.send), ServerSentEvents(wire.receive, wire.send)
+        )
         with requested(one.agent, ANONYMOUS, {}) as request:
             await chat.respond(request)
     return wire
@@ -259,7 +234,9 @@ async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps
     headers = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
     document = {"messages": messages, "metadata": {"conversation_id": "c-1"}}
     async with ready(MemoryAgent()) as one:
-        chat = ChatCompletion(document, (dict(SCOPE), wire.receive, wire.send), quiet(wire))
+        chat = ChatCompletion(
+            document, (dict(SCOPE), wire.receive, wire.send), ServerSentEvents(wire.receive, wire.send)
+        )
         with (
             traces.using(provider.get_tracer("tests")),
             requested(one.agent, ANONYMOUS, headers, conversation_id="c-1", call_id="request-1") as request,
@@ -270,96 +247,3 @@ async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps
     told = dict(span.attributes or {})
     assert told.items() >= {"pallas.call_id": "request-1", "gen_ai.conversation.id": "c-1", **expected}.items()
     assert "mcp.method.name" not in told
-
-
-# Connections
-
-
-async def test_a_block_is_cancelled_when_the_client_leaves_and_left_without_an_error() -> None:
-    wire, gate = Wire(), Gate()
-
-    async def respond() -> str:
-        async with quiet(wire).watched():
-            await gate.enter("work")
-        return "left"
-
-    answering = asyncio.create_task(respond())
-    await gate.wait_for_entered()
-    wire.left.set()
-    assert (await asyncio.wait_for(answering, 20), answering.cancelling()) == ("left", 0)
-    assert gate.cancelled == ["work"]
-
-
-async def test_a_block_that_others_cancel_is_cancelled_and_one_that_fails_fails() -> None:
-    gate = Gate()
-
-    async def respond() -> None:
-        async with quiet(Wire()).watched():
-            await gate.enter("work")
-
-    answering = asyncio.create_task(respond())
-    await gate.wait_for_entered()
-    answering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await answering
-    with pytest.raises(ValueError, match="broken"):
-        async with quiet(Wire()).watched():
-            raise ValueError("broken")
-
-
-async def test_a_client_that_cannot_be_watched_has_left(caplog: pytest.LogCaptureFixture) -> None:
-    async def receive() -> dict[str, Any]:
-        raise ValueError("broken")
-
-    async with ServerSentEvents(receive, Wire().send).watched():
-        await asyncio.Event().wait()
-    assert [record.message for record in caplog.records] == ["client of a call can be watched no longer, the call ends"]
-
-
-async def test_a_silent_stream_is_kept_alive_and_one_that_speaks_is_not() -> None:
-    wire = Wire()
-    stream = quiet(wire)
-    async with stream.watched():
-        stream.keep_alive()
-        assert not stream.has_begun
-        await stream.data("1")
-    await stream.end()
-    assert wire.body == b"data: 1\n\n"
-    assert wire.sent[-1]["more_body"] is False
-
-
-def quiet(wire: Wire) -> ServerSentEvents:
-    """A response that is never kept alive."""
-    return ServerSentEvents(wire.receive, wire.send, silence_seconds=3600)
-
-
-async def test_a_response_that_ends_is_neither_watched_nor_commented_on(caplog: pytest.LogCaptureFixture) -> None:
-    wire = Wire()
-    stream = ServerSentEvents(wire.receive, wire.send, silence_seconds=0)
-    async with stream.watched():
-        stream.keep_alive()
-        assert not await stream.unwatch()
-        wire.left.set()  # as the server does that closes the connection behind the last part
-        for _ in range(20):
-            await asyncio.sleep(0)
-        await stream.end(b"all")
-    assert (wire.body, stream.has_left) == (b"all", False)
-
-
-async def test_a_block_that_others_cancel_while_its_client_leaves_is_cancelled() -> None:
-    wire, gate, cleaning = Wire(), Gate(), Gate()
-
-    async def respond() -> None:
-        async with quiet(wire).watched():
-            try:
-                await gate.enter()
-            finally:
-                await cleaning.enter()
-
-    answering = asyncio.create_task(respond())
-    await gate.wait_for_entered()
-    wire.left.set()
-    await cleaning.wait_for_entered()
-    answering.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await answering
