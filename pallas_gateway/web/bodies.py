@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 
 from pallas_gateway.tasks import TaskOwner, give_way
+from pallas_gateway.web.refusals import draining
 
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
@@ -59,7 +60,7 @@ class AnswerAfterBody:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request; with 408 if its body is late."""
-        body, tasks, has_begun = _Body(receive, self._limits), TaskOwner(), False
+        body, tasks, has_begun, is_stopping = _Body(receive, self._limits), TaskOwner(), False, False
 
         async def late_send(message: Message) -> None:
             nonlocal has_begun
@@ -76,12 +77,13 @@ class AnswerAfterBody:
             await self._app(scope, body.receive, late_send)
         except ClientDisconnect:
             pass  # the request was not complete
+        except asyncio.CancelledError:
+            is_stopping = True
+            raise
         finally:
             await tasks.cancel_all()
-        if body.is_late and not has_begun:
-            why = {"error": "request_timeout", "error_description": "The body of the request did not arrive in time."}
-            refusal = JSONResponse(why, status_code=408, headers={"Cache-Control": "no-store"})
-            await refusal(scope, receive, send)
+            if not has_begun and (refusal := body.refusal(is_stopping=is_stopping)) is not None:
+                await refusal(scope, receive, send)
 
 
 class _Body:
@@ -109,6 +111,13 @@ class _Body:
         self._latest += len(message.get("body", b"")) / self._limits.bytes_per_second
         self.is_unread = message.get("more_body", False)
         return message
+
+    def refusal(self, *, is_stopping: bool) -> JSONResponse | None:
+        """Return the answer to a request whose body has not arrived; None to others."""
+        if is_stopping:
+            return draining() if self.is_unread else None
+        why = {"error": "request_timeout", "error_description": "The body of the request did not arrive in time."}
+        return JSONResponse(why, status_code=408, headers={"Cache-Control": "no-store"}) if self.is_late else None
 
     async def read_on(self) -> None:
         """Read and discard the rest."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from starlette.requests import ClientDisconnect
 
 from pallas_gateway.limits import BodyLimits
@@ -89,6 +90,26 @@ async def test_a_body_that_does_not_come_is_a_client_that_left_and_is_answered_w
 
     assert [message["type"] for message in received] == ["http.request", *["http.disconnect"] * 2]
     assert client.status == 408
+
+
+async def test_a_client_that_still_sends_when_the_gateway_stops_is_told_to_come_again() -> None:
+    never = asyncio.Event()
+
+    async def receive() -> Message:
+        await never.wait()
+        raise AssertionError
+
+    async def reading(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+
+    client = AsgiClient([])
+    answering = asyncio.create_task(guard(reading)(client.scope, receive, client.send))
+    await asyncio.sleep(0)
+    answering.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await answering
+    assert client.status == 503
+    assert dict(client.sent[0]["headers"])[b"retry-after"] == b"5"
 
 
 async def test_each_part_of_a_body_gives_the_rest_more_time() -> None:
