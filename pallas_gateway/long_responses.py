@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Send
 
+_EVENT_STREAM = {
+    b"content-type": b"text/event-stream; charset=utf-8",
+    b"cache-control": b"no-store, no-transform",
+    b"x-accel-buffering": b"no",  # nginx would buffer the stream
+}
 _log = logging.getLogger("pallas.responses")
 
 
@@ -137,3 +142,17 @@ class LongResponse:
         await self.begin()
         self._last = asyncio.get_running_loop().time()
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+class ServerSentEvents(LongResponse):
+    """The response to one request; the first event makes it a stream."""
+
+    def __init__(self, receive: Receive, send: Send, *, silence_seconds: float = 15.0) -> None:
+        """`silence_seconds` are those without an event, after which a comment is written; see `keep_alive`."""
+        super().__init__(
+            receive, send, headers=_EVENT_STREAM, silence_seconds=silence_seconds, comment=lambda: b": keep-alive\n\n"
+        )
+
+    async def data(self, text: str) -> None:
+        """Send one event; `text` is a single line, as JSON is."""
+        await self.write(f"data: {text}\n\n".encode())

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pallas_gateway.calls.permit import CallEnd, Outcome
-    from pallas_gateway.hosting.listed_calls import ListedCall
-    from pallas_gateway.hosting.running_call import RunningCall
+    from pallas_gateway.hosting.running_call import ListedCall, RunningCall
 
     type Listener = Callable[[RunningCall, CallEnd], object]
 

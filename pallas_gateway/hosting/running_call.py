@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import monotonic, time
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.permit import NO_PERMIT, CallEnd
 from pallas_gateway.events.queue import StreamOptions
-from pallas_gateway.hosting.listed_calls import CallOutcome, ListedCall, ToolTime
 from pallas_gateway.ledger.usage import UsageKey, Used
 from pallas_gateway.questions.asking import CANNOT_ASK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 
-    from pallas_gateway.calls.call import Call, Reply, ToolUse, TurnUsage
+    from pallas_gateway.calls.call import Api, Call, Reply, ToolUse, TurnUsage
     from pallas_gateway.calls.permit import Outcome, Permit
     from pallas_gateway.calls.questions import Answer, Mode, Question
     from pallas_gateway.events.events import Event, EventSink
@@ -28,6 +28,57 @@ if TYPE_CHECKING:
 MOST_TOOLS = 20
 """Tools of a call that are listed by their names; the others are counted together."""
 LONGEST_TOOL = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTime:
+    """A tool call: `start` is in seconds from the begin of its call; `ok` is None if it had not ended."""
+
+    name: str
+    start: float
+    seconds: float
+    ok: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """The end of a call: `reason` is its stop reason, or why it failed. `tools_left_out` counts later tools."""
+
+    outcome: Outcome
+    reason: str
+    tools: tuple[ToolTime, ...]
+    tools_left_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class ListedCall:
+    """A call as lists show it.
+
+    Attributes:
+        parent: the id of the call that made it.
+        caller: `key:NAME`, `token:NAME` or `anonymous`.
+        owner: identifies an authenticated caller; None for others.
+        began_at: seconds since the epoch.
+        step: LLM turns begun.
+        tokens: its own so far, of all kinds.
+        waiting: a question to its caller is open.
+        is_estimated: the provider sent no usage for a part of the tokens.
+        end: None while it runs.
+    """
+
+    id: str
+    parent: str | None
+    agent: str
+    caller: str
+    owner: str | None
+    api: Api
+    began_at: float
+    seconds: float
+    step: int
+    tokens: int
+    waiting: bool = False
+    is_estimated: bool = False
+    end: CallOutcome | None = None
 
 
 class Unread:

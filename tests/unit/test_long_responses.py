@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pallas_gateway.web.streams import ServerSentEvents
+from pallas_gateway.long_responses import ServerSentEvents
 from tests.support.asgi import Wire
 from tests.support.waiting import Gate, eventually
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from pallas_gateway.web import times
 
 if TYPE_CHECKING:
-    from pallas_gateway.hosting.listed_calls import ListedCall, ToolTime
+    from pallas_gateway.hosting.running_call import ListedCall, ToolTime
 
 type Json = dict[str, Any]
 

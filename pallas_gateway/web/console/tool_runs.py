@@ -24,6 +24,7 @@ from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.hosting.running_call import RunningCall
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
+from pallas_gateway.long_responses import ServerSentEvents
 from pallas_gateway.questions.approvals import ApprovalRequiredError
 from pallas_gateway.telemetry.redaction import cleaned_data
 from pallas_gateway.urls import AGENT_DETAILS
@@ -34,7 +35,6 @@ from pallas_gateway.web.api.base import Api
 from pallas_gateway.web.api.errors import ApiError, not_allowed, response_to
 from pallas_gateway.web.api.models import Model, parsed
 from pallas_gateway.web.console.names import agent_named
-from pallas_gateway.web.streams import ServerSentEvents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -17,12 +17,12 @@ from pallas_gateway.identity.caller import CALLER_KEY, Caller
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.errors import TokenError
 from pallas_gateway.json_size import TOO_MANY_VALUES, has_too_many_values
+from pallas_gateway.long_responses import ServerSentEvents
 from pallas_gateway.web import access, bodies, refusals
 from pallas_gateway.web.host_check import HostCheck
 from pallas_gateway.web.openai import answers, errors, requests
 from pallas_gateway.web.openai.chat import ChatCompletion
 from pallas_gateway.web.openai.errors import RETRY_AFTER, ApiError, BadRequestError, InOpenAiForm
-from pallas_gateway.web.streams import ServerSentEvents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.web.streams import ServerSentEvents
+    from pallas_gateway.long_responses import ServerSentEvents
 
 
 @dataclass(slots=True)

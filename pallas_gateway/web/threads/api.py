@@ -16,6 +16,7 @@ from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.ledger.protocol import CallEntry
+from pallas_gateway.long_responses import ServerSentEvents
 from pallas_gateway.questions.elsewhere import NOT_THERE_KEY
 from pallas_gateway.threads.records import ThreadNotFoundError
 from pallas_gateway.web import access, refusals
@@ -26,7 +27,6 @@ from pallas_gateway.web.api.models import parsed
 from pallas_gateway.web.api.operations import operation
 from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.json_pieces import JsonInPieces
-from pallas_gateway.web.streams import ServerSentEvents
 from pallas_gateway.web.threads import answers, models, requests
 from pallas_gateway.web.threads.chat import Chat
 from pallas_gateway.web.threads.given_answers import GivenAnswers

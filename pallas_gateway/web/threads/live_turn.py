@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.questions import Action, Question
     from pallas_gateway.events.events import Event
-    from pallas_gateway.web.streams import ServerSentEvents
+    from pallas_gateway.long_responses import ServerSentEvents
 
 _MAY_MISS = (*PROGRESS, TextDelta, TurnEnded, ToolsEnded, FromPeer)
 """Events that a client may miss: the last event of its stream has the whole answer."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.hosting.call_request import CallRequest
-    from pallas_gateway.web.streams import ServerSentEvents
+    from pallas_gateway.long_responses import ServerSentEvents
 
 
 DONE = "[DONE]"  # the last event of every stream

@@ -17,9 +17,9 @@ from pallas_gateway.web.threads.live_turn import INPUT_NEEDED, ShownTurn
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from pallas_gateway.long_responses import ServerSentEvents
     from pallas_gateway.threads.records import TurnOutcome, TurnRecord
     from pallas_gateway.threads.store import Store
-    from pallas_gateway.web.streams import ServerSentEvents
 
 
 class TurnLeftError(Exception):

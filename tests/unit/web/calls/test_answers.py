@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from pallas_gateway.hosting.listed_calls import CallOutcome, ListedCall, ToolTime
+from pallas_gateway.hosting.running_call import CallOutcome, ListedCall, ToolTime
 from pallas_gateway.web.api import openapi
 from pallas_gateway.web.api.app import operations
 from pallas_gateway.web.calls import answers

@@ -19,12 +19,12 @@ from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.events.events import Emitter, ToolCall, TurnEnded
 from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.identity.caller import ANONYMOUS
+from pallas_gateway.long_responses import ServerSentEvents
 from pallas_gateway.telemetry import traces
 from pallas_gateway.web.openai import answers
 from pallas_gateway.web.openai.chat import ChatCompletion
 from pallas_gateway.web.openai.errors import ApiError, BadRequestError, InOpenAiForm
 from pallas_gateway.web.openai.requests import chat_request
-from pallas_gateway.web.streams import ServerSentEvents
 from tests.support.asgi import Wire
 from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, say
