@@ -28,7 +28,7 @@ class LongResponse:
         send: sends the response.
         headers: of the stream.
         silence_seconds: silence of the stream after which the client is sent a comment.
-        comment: returns it.
+        comment: makes this comment.
 
     Attributes:
         has_begun: the stream has begun; until then another response may be sent.
@@ -77,9 +77,10 @@ class LongResponse:
             await self._write(body)
 
     async def unwatch(self) -> bool:
-        """Watch the client no longer, before the last part of the response; return whether a stream has begun.
+        """Stop watching the client, before the last part of the response; return whether a stream has begun.
 
-        No comment comes from now on. A connection that the server closes behind the last part is no disconnect.
+        No comment is sent afterwards. The server may close the connection after the last part: without this, that would
+        look like a client that has left, and the rest of the answer would be lost.
         """
         async with self._sending:
             if self._watching is not None:
@@ -94,7 +95,7 @@ class LongResponse:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Cancel the block when the client disconnects, or cannot be watched, and leave it then without an error."""
+        """Cancel the block when the client disconnects or cannot be watched; the block then ends without an error."""
         answering = cast("asyncio.Task[Any]", asyncio.current_task())  # an ASGI app runs in one
         cancelled = answering.cancelling()
         self._watching = asyncio.create_task(self._watch(answering), name="client of a response")

@@ -1,4 +1,4 @@
-"""The books of calls: limits and the audit log at the begin and the end, a log line, metrics and usage at the end."""
+"""The gate and the listeners of calls: limits and audit log, the log line, metrics, usage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def books(metrics: Metrics, ledger: Ledger, usage: UsageSource) -> tuple[Listene
         _count(call, end, metrics)
 
     def note_refusal(call: RunningCall, end: CallEnd) -> None:
-        # A call that the ledger has admitted or refused is noted there.
+        # The ledger itself notes the calls that it has admitted or refused.
         if end.outcome == "refused" and call.permit is NO_PERMIT and end.reason not in REFUSED_BY_LEDGER:
             facts = {**CallEntry.of(call.call).facts, "reason": end.reason}
             ledger.note(Decision("call", "refused", facts))

@@ -1,4 +1,4 @@
-"""The one way in for calls: every API decodes a request within a `CallRequest`, follows the call, and encodes its end.
+"""The one way in for calls: every API decodes a request within `requested`, runs the call, and encodes the outcome.
 
 In the block of a request, log records have the ids of its call, and everything is part of its span.
 """
@@ -67,7 +67,7 @@ class CallRequest:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Take an error of the block as the outcome, also one that nobody has foreseen."""
+        """Use an exception of the block as the outcome of the request, also an unexpected one."""
         try:
             yield
         except GatewayError as error:
@@ -99,7 +99,7 @@ class CallRequest:
         return self.call
 
     def ended(self, reply: Reply) -> None:
-        """Take the agent's reply as the outcome."""
+        """Use the agent's reply as the outcome of the request."""
         self._outcome = self.reply = reply
         if reply.failure is not None:
             sentence = text_of(reply).encode("utf-8", "replace").decode()  # models may say half a surrogate pair
@@ -139,7 +139,7 @@ def requested(  # noqa: PLR0913  what a request says of its call
     parent: Parent | None = None,
     nesting: int = 0,
 ) -> Iterator[CallRequest]:
-    """A request for an agent, whose body has not been checked, for the block.
+    """Make the `CallRequest` of a request whose body has not been checked; it is valid within the block.
 
     Args:
         agent: the requested agent.

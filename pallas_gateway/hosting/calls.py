@@ -1,8 +1,8 @@
-"""The calls of this process: each from its begin to its end, and the latest ones that have ended.
+"""The calls of this process: those that run, and the latest ones that have ended.
 
-What admits calls, and what keeps books of them, does not stand in the story of a call. A *gate* may refuse a call that
-begins. It gives back what it has taken by a *closer* of the call (`RunningCall.closers`). *Listeners* are told of each
-end, and cannot delay or change it.
+Limits, logs and metrics are not part of `HostedAgent.answer`; they are attached here. A *gate* may refuse a new call.
+If it has taken something for the call, such as a lease, it adds a *closer* to the call, which gives it back at the end.
+*Listeners* are called at the end of each call, and cannot change it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Gate(Protocol):
     """Decides on each call before it waits for a slot."""
 
     async def admit(self, call: RunningCall) -> None:
-        """Admit a call; what is taken for it is given back by one of its `closers`.
+        """Admit a call. What is taken for it must be given back by a function in `call.closers`.
 
         Raises:
             CallRefusedError: it is not admitted.
@@ -45,12 +45,12 @@ class Gate(Protocol):
 class Calls:
     """The calls of this process; see the module.
 
-    A call is here from its begin, also while it waits in a queue. A call that was refused was not started, and is not
+    A call is here from its start, also while it waits in a queue. A call that was refused was not started, and is not
     kept.
 
     Attributes:
-        gates: admit each call, in this order.
-        listeners: are told of the end of each call, in this order.
+        gates: called for each new call, in this order.
+        listeners: called at the end of each call, in this order.
         waiting: the number of calls that wait for an answer.
         draining: no new calls are accepted.
         started: the number of calls with an instance.
@@ -71,7 +71,7 @@ class Calls:
 
     @contextmanager
     def living(self, call: RunningCall) -> Iterator[None]:
-        """The life of a call, which sets its reply in the block or raises.
+        """List a call while the block runs, and note its end; the block sets `call.reply` or raises.
 
         Raises:
             CallFailedError: `cancelled`, in place of the cancellation by a request to end the call.
@@ -101,8 +101,8 @@ class Calls:
         for tell in (*reversed(call.closers), *self.listeners):
             try:
                 tell(call, end)
-            except Exception:  # noqa: BLE001  what keeps books must not take an answer away
-                # A mistake of the gateway's own, which changes nothing for the caller.
+            except Exception:  # noqa: BLE001  an error in a listener must not lose the answer
+                # A fault of the gateway; the caller gets its answer.
                 _log.exception("end of a call not noted")
         if call.outcome is not None:
             self._ended.append(call.listed())

@@ -84,7 +84,7 @@ class Gateway:
         self._runtime = runtime
         self._providers: tuple[LlmProvider, ...] = ()
         self._tasks_of_calls = TaskOwner()
-        self.answers = TaskOwner()  # of turns and nested calls: calls end first, and their ends are stored afterwards
+        self.turns_and_nested = TaskOwner()  # closed after the calls, whose ends they store and pass on
         self._background = TaskOwner(close_seconds=3.5)
         self._http = http_client()
         self._preflight = Preflight(
@@ -128,7 +128,7 @@ class Gateway:
         """The turns of threads whose calls run in this process; they outlive a reload."""
         from pallas_gateway.threads.live_turns import LiveTurns  # noqa: PLC0415  imported only where threads are on
 
-        return LiveTurns(self.answers)
+        return LiveTurns(self.turns_and_nested)
 
     def serve_by(self, servers: AgentServers) -> None:
         """Have `servers` serve the agents. Required before the gateway is opened."""
@@ -144,7 +144,7 @@ class Gateway:
             await opening.enter_async_context(self._http)
             if self.stored is not None:  # closed last, because the answers of ended calls are written
                 await opening.enter_async_context(self.stored)
-            await opening.enter_async_context(self.answers)
+            await opening.enter_async_context(self.turns_and_nested)
             await opening.enter_async_context(self._agent_set.servers)
             await opening.enter_async_context(self._background)
             await opening.enter_async_context(self._tasks_of_calls)

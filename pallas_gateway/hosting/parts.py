@@ -1,4 +1,4 @@
-"""What a gateway gets from its process: alone, or one of several workers of which a parent keeps the books."""
+"""The parts of a gateway that differ between a single process and one of several workers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Sessions:
 
 @dataclass
 class ProcessParts:
-    """The parts of a gateway that depend on its process; by default those of a process that is alone.
+    """The parts of a gateway that depend on its process; by default those of a single process.
 
     Attributes:
         elsewhere: the other processes of the gateway, and the name and number of this one.

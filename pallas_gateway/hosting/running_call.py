@@ -1,4 +1,4 @@
-"""One call of an agent from its begin to its end: its task, its client, and what it has used."""
+"""One call of an agent from its start to its end: its task, its client, and what it has used."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LONGEST_TOOL = 100
 
 @dataclass(frozen=True, slots=True)
 class ToolTime:
-    """A tool call: `start` is in seconds from the begin of its call; `ok` is None if it had not ended."""
+    """A tool call: `start` is in seconds from the start of its call; `ok` is None if it had not ended."""
 
     name: str
     start: float
@@ -94,8 +94,8 @@ UNREAD = Unread()
 class RunningCall:
     """One call of an agent.
 
-    It runs in a task of its own, which a request does not end: its client may come back, or leave the call to others,
-    and its clean-up can await although the client has left.
+    It runs in its own task, not in that of a request: the call can go on while its client has no request, and can clean
+    up after its client has left.
 
     Attributes:
         agent: answers.
@@ -110,7 +110,7 @@ class RunningCall:
         reply: what the agent has answered; None if the call was refused, has failed or was cut off.
         spent: what it has used so far.
         refusal: the sentence for the caller, if the call was refused.
-        closers: are called with the call and its end, the last one first.
+        closers: called at the end with the call and its end, the last one first.
         ended_by: the name of the caller that has ended the call by a request of its own.
         outcome: of a call that has ended and was not refused.
     """
@@ -152,7 +152,7 @@ class RunningCall:
         return self._asker if self.call.is_nested or not self.modes else self
 
     async def put(self, question: Question) -> Answer:
-        """Return the client's answer; the call ends if a drain begins before."""
+        """Return the client's answer; if a drain begins before it arrives, the call ends."""
         with self.agent.calls.ended_by_drain(self.cut):
             return await self._asker.put(question)
 

@@ -57,7 +57,7 @@ class PeerCalls:
             return cast("CallToolResult", await server.call_tool(tool, arguments, request))  # a request without rounds
 
         # In an empty context, because the context of the parent has its credentials, log fields and settings.
-        return await Context().run(self._gateway.answers.spawn, work(), name=f"nested call of {peer}")
+        return await Context().run(self._gateway.turns_and_nested.spawn, work(), name=f"nested call of {peer}")
 
     def _server(self, peer: str, grants: Grants) -> AgentServer | AllAgentsServer:
         if peer == ALL_AGENTS:

@@ -50,6 +50,6 @@ def working_on(
 
 
 def renamed(*, call_id: str, conversation_id: str | None) -> None:
-    """Write these ids in later records of the `working_on` block."""
+    """Use these ids in later records of the `working_on` block."""
     now = current_call.get()
     current_call.set(replace(now, ids={**now.ids, "call_id": call_id, "conversation_id": conversation_id}))

@@ -153,7 +153,7 @@ async def test_a_peer_is_stopped_with_its_parent(tmp_path: Path) -> None:
         await eventually(lambda: not host.gateway.calls.started, what="no running call")
         await peer.until(lambda one: one.disposed == one.opened)
         assert host.metric("send_message_total", agent="peer", outcome="error") == 1
-        assert len(host.gateway.answers) == 0
+        assert len(host.gateway.turns_and_nested) == 0
 
 
 async def test_a_peer_that_cannot_take_calls_says_why(tmp_path: Path) -> None:
