@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import marshal
 import re
 import select
-import struct
 from collections import Counter
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, override
@@ -23,6 +21,7 @@ from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.questions.elsewhere import FOR_ONE_KEY, TAKE_KEY, Elsewhere, NotThere, ProcessAnswer
 from pallas_gateway.serving.sockets import BACKLOG
 from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.workers.frames import packed, read
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -45,7 +44,6 @@ ASK_SECONDS = 2.0
 MOST_ASKED_BYTES = 16 * 1024 * 1024
 """Of one answer: some ten thousand calls."""
 _log = logging.getLogger("pallas.workers")
-_LENGTH = struct.Struct("!Q")
 _TAKEN = {"type": "pallas_gateway.taken"}
 _SCOPE = frozenset(
     {"type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers"}
@@ -184,7 +182,7 @@ class Forwarding(Elsewhere):
             await _write(writer, {**message, **plain})
 
         try:
-            if (asked := await _read(reader)) is not None and self.app is not None:
+            if (asked := await read(reader)) is not None and self.app is not None:
                 is_for_one = FOR_ONE_KEY in asked[0]
                 with _receiving(asked[1], reader) as receive, suppress(NotHereError, ConnectionError):
                     await self.app({**asked[0], TAKE_KEY: take}, receive, send)
@@ -241,7 +239,7 @@ class _Response:
 
     async def relay(self, reader: asyncio.StreamReader) -> None:
         """Send the response to the client, as far as it comes."""
-        while not self.is_whole and (message := await _read(reader)) is not None:
+        while not self.is_whole and (message := await read(reader)) is not None:
             if not self.is_taken:
                 self.is_taken = True
                 await self._on_taken()
@@ -261,10 +259,14 @@ class _Response:
 
 
 async def _collected(reader: asyncio.StreamReader) -> ProcessAnswer | None:
-    """Return a whole response; None if the connection ends before, or it is too large."""
+    """Return a whole response; None if the connection ends before.
+
+    Raises:
+        OSError: it is too large.
+    """
     start: Message = {}
     body = b""
-    while (message := await _read(reader, MOST_ASKED_BYTES - len(body))) is not None:
+    while (message := await read(reader, MOST_ASKED_BYTES - len(body))) is not None:
         start = message if "status" in message else start
         body += message.get("body", b"")
         if message is not start and not message.get("more_body"):
@@ -276,7 +278,7 @@ async def _collected(reader: asyncio.StreamReader) -> ProcessAnswer | None:
 def _receiving(body: bytes, reader: asyncio.StreamReader) -> Iterator[Receive]:
     """Yield the `receive` of a request: its body, then its disconnect at the end of the connection."""
     unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-    leaving = asyncio.create_task(_read(reader), name="end of a forwarded request")
+    leaving = asyncio.create_task(read(reader), name="end of a forwarded request")
 
     async def receive() -> Message:
         if not unread:
@@ -311,8 +313,7 @@ async def _write(writer: asyncio.StreamWriter, value: Any) -> None:
 def _put(writer: asyncio.StreamWriter, value: Any) -> None:
     if writer.transport.is_closing():  # uvloop raises a `RuntimeError` then
         raise ConnectionResetError
-    data = marshal.dumps(value)  # plain values, between processes of the same program
-    writer.write(_LENGTH.pack(len(data)) + data)
+    writer.write(packed(value))
 
 
 def _has_hung_up(writer: asyncio.StreamWriter) -> bool:
@@ -322,14 +323,3 @@ def _has_hung_up(writer: asyncio.StreamWriter) -> bool:
     hung_up = select.poll()
     hung_up.register(writer.get_extra_info("socket"), 0)
     return bool(hung_up.poll(0))
-
-
-async def _read(reader: asyncio.StreamReader, most_bytes: int | None = None) -> Any:
-    """Return the next value; None at the end of the connection, and for a value that is too large."""
-    try:
-        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        if most_bytes is not None and length > most_bytes:
-            return None
-        return marshal.loads(await reader.readexactly(length))  # noqa: S302  written by `_framed`
-    except (OSError, EOFError):
-        return None
