@@ -18,8 +18,8 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.serving import process
 from pallas_gateway.telemetry import logs, workers_metrics
 from pallas_gateway.telemetry.log_relay import LogPipe
+from pallas_gateway.workers.channel import frame_of_call
 from pallas_gateway.workers.start import read
-from pallas_gateway.workers.worker_messages import Failed, Ready, line_of
 
 if TYPE_CHECKING:
     from pallas_gateway.hosting.gateway import Gateway
@@ -37,7 +37,7 @@ def main() -> None:
             _run(start)
         except GatewayError as error:  # also from an import, before the channel is open
             to_parent.setblocking(True)
-            to_parent.sendall(line_of(Failed(str(error))))
+            to_parent.sendall(frame_of_call("parent", "failed", str(error)))
             sys.exit(error.exit_code)
 
 
@@ -69,8 +69,7 @@ async def _serve(start: Start) -> None:
     def on_ready(gateway: Gateway) -> None:
         process.set_aside_what_stays()
         gateway.metrics.worker_restarts.inc(start.restarts)
-        member.send(Ready(announcement(gateway)))
-        member.keep_reporting(gateway)
+        member.ready(gateway, announcement(gateway))
 
     async with (
         WorkerSide(start, stop, reloads.asked) as member,

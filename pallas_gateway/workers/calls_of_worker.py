@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import astuple, dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from pallas_gateway.workers.ledger_rows import (
     LIMITED,
     REFUSED,
     USED,
-    RowSender,
 )
 
 if TYPE_CHECKING:
@@ -29,12 +27,11 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.permit import Permit
     from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.tasks import TaskOwner
-    from pallas_gateway.workers.ledger_rows import LedgerRows, Row
+    from pallas_gateway.workers.ledger_rows import Row
 
 WORKER_ENDED = "worker_ended"
 """Reason of the end of calls whose worker ended before them."""
 _FAILED = [REFUSED, "The gateway could not decide on this call; try again later.", "internal_error"]
-_log = logging.getLogger("pallas.workers")
 
 
 @dataclass(slots=True)
@@ -52,31 +49,18 @@ class CallsOfWorker:
 
     Args:
         ledger: of the gateway.
-        send: sends answers to the worker.
+        send: sends the values of an answer to the worker.
         tasks: own what waits, such as for the disk.
     """
 
-    def __init__(self, ledger: Ledger, send: Callable[[LedgerRows], object], tasks: TaskOwner) -> None:
+    def __init__(self, ledger: Ledger, send: Callable[..., object], tasks: TaskOwner) -> None:
         self._ledger = ledger
-        self._answers = RowSender(send)
+        self._send = send
         self._tasks = tasks
         self._calls: dict[int, _AdmittedCall] = {}
 
-    def take(self, requests: LedgerRows) -> None:
-        """Take requests in their order. Those that wait for nothing are carried out at once, without a task switch."""
-        for row in requests.rows:
-            try:
-                self._take(*row)
-            except Exception:  # noqa: BLE001  of any kind: the rows after it are those of other calls
-                _log.exception("worker message failed", extra={"kind": row[:1]})
-
-    def close(self) -> None:
-        """End the calls that are left: the worker has ended."""
-        now = monotonic()
-        for number, call in [*self._calls.items()]:
-            self._end(number, "error", WORKER_ENDED, round(now - call.begun_at, 3), call.tokens)
-
-    def _take(self, kind: str, *values: Any) -> None:
+    def take(self, kind: str, *values: Any) -> None:
+        """Take a row. What waits for nothing is carried out at once, without a task switch."""
         if kind == BEGIN:
             self._run(self._begin(*values))
         elif kind == END:
@@ -87,6 +71,12 @@ class CallsOfWorker:
             self._run(self._used(*values))
         else:
             self._ledger.note(Decision(*values))
+
+    def close(self) -> None:
+        """End the calls that are left: the worker has ended."""
+        now = monotonic()
+        for number, call in [*self._calls.items()]:
+            self._end(number, "error", WORKER_ENDED, round(now - call.begun_at, 3), call.tokens)
 
     def _run(self, work: Any) -> None:
         self._tasks.spawn(work, name="request to the ledger", report=True, is_eager=True)
@@ -105,13 +95,13 @@ class CallsOfWorker:
             raise
         else:
             if call.end is None:
-                self._answers.add([number, ADMITTED, call.permit.is_charged])
+                self._send(number, ADMITTED, call.permit.is_charged)
             else:
                 call.permit.end(call.end)
 
     def _refuse(self, number: int, answer: Sequence[Any]) -> None:
         self._calls.pop(number, None)
-        self._answers.add([number, *answer])
+        self._send(number, *answer)
 
     async def _charge(self, number: int, admission: int, tokens: int) -> None:
         answer: Row = [number, CHARGED]
@@ -121,14 +111,14 @@ class CallsOfWorker:
                 if (excess := await call.permit.charge(tokens)) is not None:
                     answer += astuple(excess)
         finally:
-            self._answers.add(answer)
+            self._send(*answer)
 
     async def _used(self, number: int, *account: Any) -> None:
         answer: Row = [number, USED]
         try:
-            answer += [await self._ledger.used(*account)]
+            answer += [[tuple(one) for one in await self._ledger.used(*account)]]
         finally:
-            self._answers.add(answer)
+            self._send(*answer)
 
     def _end(self, admission: int, *end: Any) -> None:
         call = self._calls.pop(admission, None)

@@ -11,44 +11,26 @@ import signal
 from dataclasses import replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.ledger.usage import UsageTable
-from pallas_gateway.questions.used_states import UsedStates
+from pallas_gateway.questions.used_states import OwnStates
 from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges
 from pallas_gateway.workers.calls_of_worker import CallsOfWorker
 from pallas_gateway.workers.forwarding import socket_of
-from pallas_gateway.workers.ledger_rows import LedgerRows
 from pallas_gateway.workers.parent_ledger import digest_of
-from pallas_gateway.workers.usage_rows import UsageAsked, UsageChanges, answers_of, counted
-from pallas_gateway.workers.worker_messages import (
-    Alive,
-    Cancelled,
-    Close,
-    Closed,
-    GivenBack,
-    LedgerSettings,
-    LedgerState,
-    LevelSet,
-    NotReloaded,
-    Ready,
-    Stopped,
-    Used,
-    UsedBefore,
-)
+from pallas_gateway.workers.usage_of_worker import UsageOfWorkers
 from pallas_gateway.workers.worker_process import Ended, WorkerProcess, restart_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.workers.start import Plan
-    from pallas_gateway.workers.worker_messages import WorkerMessage
 
 STOP_SECONDS = 60.0
 """Time after the drain in which workers close their agents and end."""
@@ -108,8 +90,8 @@ class WorkerManager:
         self._hang_seconds = hang_seconds
         self._workers: dict[int, WorkerProcess] = {}
         self._ready: set[int] = set()
-        self._used_states = UsedStates()
-        self._usage = UsageTable()
+        self._states = OwnStates()
+        self._usage = UsageOfWorkers()
         self._uncounted_restarts = 0
         self._stop = asyncio.Event()
         self._failure: WorkersError | None = None
@@ -147,6 +129,11 @@ class WorkerManager:
         self._ledger.use(configuration.deployment.gateway)
 
     @property
+    def workers(self) -> Collection[WorkerProcess]:
+        """Those that run."""
+        return self._workers.values()
+
+    @property
     def summary(self) -> str:
         """The state of the workers in one line."""
         if self._stop.is_set():
@@ -168,7 +155,7 @@ class WorkerManager:
     def note_not_reloaded(self) -> None:
         """Have the running workers count a failed reload, and show its problems."""
         for worker in self._up():
-            worker.send(NotReloaded("\n".join(self.problems)))
+            worker.tell("worker", "not_reloaded", [*self.problems], False)
 
     def kill(self) -> None:
         for worker in self._workers.values():
@@ -227,77 +214,38 @@ class WorkerManager:
         self._workers[worker.number] = worker
         if self._stop.is_set():
             worker.signal(signal.SIGTERM)
-        calls = CallsOfWorker(self._ledger, worker.send, self._tasks)
-
+        calls = CallsOfWorker(self._ledger, partial(worker.tell, "ledger", "take"), self._tasks)
+        parent = _Parent(self, self._ledger, worker)
         try:
-            await worker.listen(partial(self._take, worker, calls))
+            await worker.listen({"parent": parent, "ledger": calls, "usage": self._usage, "states": self._states})
             calls.close()
             return await worker.ended(self._stop_seconds)
         finally:
             del self._workers[worker.number]
             forget_gauges(self._plan.start.folder, worker.number)
             socket_of(self._plan.start.folder, worker.name).unlink(missing_ok=True)
-            self._close_together()
+            self.close_together()
 
-    async def _send_usage(self, worker: WorkerProcess, asked: UsageAsked) -> None:
-        for answer in answers_of(asked.number, await self._usage.read(asked.account)):
-            worker.send(answer)
-            await asyncio.sleep(0)  # calls that wait for the ledger come first
-
-    def _note_ledger_settings(self, digest: str) -> None:
+    def note_ledger_settings(self, digest: str) -> None:
         if digest != digest_of(self.configuration.deployment.gateway):  # the worker has reloaded by itself
             _call_back(self.reread)
 
-    def _take(self, worker: WorkerProcess, calls: CallsOfWorker, message: WorkerMessage) -> None:
-        match message:
-            case LedgerRows():
-                calls.take(message)
-            case LedgerSettings(digest):
-                self._note_ledger_settings(digest)
-            case UsageChanges(day, rows):
-                self._usage.add_of_day(day, counted(rows))
-            case UsageAsked():
-                self._tasks.spawn(self._send_usage(worker, message), name="usage", report=True)
-            case Alive():
-                ratios, audit = self._ledger.ratios(), self._ledger.audit_state()
-                if ratios or audit is not None:
-                    worker.send(LedgerState({**ratios}, [*audit] if audit is not None else None))
-            case _:
-                self._take_of_worker(worker, message)
-
-    def _take_of_worker(self, worker: WorkerProcess, message: WorkerMessage) -> None:
-        match message:
-            case Ready(announcement):
-                self._note_ready(worker, announcement)
-            case Cancelled() | LevelSet():
-                self._tell_others(worker, message)
-            case Used(ticket, seconds):
-                worker.send(UsedBefore(ticket, before=not self._used_states.note(ticket, seconds)))
-            case GivenBack(ticket):
-                self._used_states.give_back(ticket)
-            case Stopped(had_calls):
-                if not self._stop.is_set():
-                    worker.send(Close(had_calls))  # only this one was stopped
-                self._close_together()
-            case Closed():
-                self._close_together()
-
-    def _tell_others(self, worker: WorkerProcess, message: WorkerMessage) -> None:
-        for other in self._workers.values():
-            if other is not worker:
-                other.send(message)
-
-    def _note_ready(self, worker: WorkerProcess, announcement: str) -> None:
+    def note_ready(self, worker: WorkerProcess, announcement: str) -> None:
         if worker.configuration is not self.configuration:  # it changed while the worker started
             worker.signal(signal.SIGHUP)
         elif self.problems:
-            worker.send(NotReloaded("\n".join(self.problems), was_before=True))
+            worker.tell("worker", "not_reloaded", [*self.problems], True)
         was_complete = self.was_complete
         self._ready.add(worker.number)
         if self.was_complete and not was_complete:
             _call_back(self._on_ready, announcement)
 
-    def _close_together(self) -> None:
+    def note_stopped(self, worker: WorkerProcess) -> None:
+        if not self._stop.is_set():
+            worker.tell("worker", "close", worker.had_calls)  # only this one was stopped
+        self.close_together()
+
+    def close_together(self) -> None:
         """Take the next step of closing once all workers have taken the last.
 
         A worker that has answered its calls refuses new ones while others still answer theirs. A shared socket that is
@@ -312,7 +260,7 @@ class WorkerManager:
             return
         had_calls = any(worker.had_calls for worker in self._workers.values())
         for worker in self._workers.values():
-            worker.send(Close(had_calls))
+            worker.tell("worker", "close", had_calls)
 
     async def _until_ended(self, keeping: Iterable[asyncio.Task[None]]) -> None:
         begun, late = self._clock(), set(keeping)
@@ -352,6 +300,53 @@ class WorkerManager:
                     _log.error("hanging worker killed", extra={"worker": worker.number, "pid": worker.pid})
                     worker.kill()
             await asyncio.sleep(seconds / 4)
+
+
+class _Parent:
+    """The methods that one worker calls of its parent."""
+
+    def __init__(self, manager: WorkerManager, ledger: Ledger, worker: WorkerProcess) -> None:
+        self._manager = manager
+        self._ledger = ledger
+        self._worker = worker
+
+    def ready(self, announcement: str) -> None:
+        """Every agent was tried; `announcement` is the text that `serve` prints."""
+        self._worker.was_ready = True
+        self._worker.heard_at = monotonic()
+        self._manager.note_ready(self._worker, announcement)
+
+    def alive(self, summary: str, drain_seconds: float) -> None:
+        """Every few seconds: its event loop responds. It gets the numbers of the ledger for its metrics."""
+        self._worker.heard_at = monotonic()
+        self._worker.summary, self._worker.drain_seconds = summary, drain_seconds
+        ratios, audit = self._ledger.ratios(), self._ledger.audit_state()
+        if ratios or audit is not None:
+            self._worker.tell("ledger", "state", dict(ratios), tuple(audit) if audit is not None else None)
+
+    def failed(self, why: str) -> None:
+        """It cannot serve, and ends."""
+        self._worker.why = why
+
+    def ledger_settings(self, digest: str) -> None:
+        """Its rules and audit log, as a hash, at its start and after a reload."""
+        self._manager.note_ledger_settings(digest)
+
+    def tell_others(self, method: str, values: Sequence[Any]) -> None:
+        """Call a method of all other workers."""
+        for other in self._manager.workers:
+            if other is not self._worker:
+                other.tell("worker", method, *values)
+
+    def stopped(self, had_calls: bool) -> None:
+        """Its calls have ended and its agents are closed; `had_calls` if some ended until then, or shortly before."""
+        self._worker.has_stopped, self._worker.had_calls = True, had_calls
+        self._manager.note_stopped(self._worker)
+
+    def closed(self) -> None:
+        """It accepts no more connections."""
+        self._worker.has_closed = True
+        self._manager.close_together()
 
 
 def _call_back[*T](callback: Callable[[*T], object], *arguments: *T) -> None:

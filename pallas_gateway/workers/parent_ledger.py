@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 from itertools import count
-from typing import TYPE_CHECKING, override
+from typing import TYPE_CHECKING, Any, override
 
 from pallas_gateway.calls.permit import NO_PERMIT, CallEnd, Excess, Permit
 from pallas_gateway.errors import AgentUnavailableError, CallLimitedError, CallRefusedError
@@ -19,20 +19,18 @@ from pallas_gateway.workers.ledger_rows import (
     END,
     LIMITED,
     REFUSED,
-    RowSender,
     row_of_decision,
     values_of_end,
     values_of_entry,
 )
-from pallas_gateway.workers.worker_messages import LedgerSettings, LedgerState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pallas_gateway.config.model.deployment import GatewaySettings
     from pallas_gateway.ledger.protocol import CallEntry, Decision
-    from pallas_gateway.workers.ledger_rows import LedgerRows, Row
-    from pallas_gateway.workers.worker_messages import WorkerMessage
+    from pallas_gateway.workers.channel import Channel
+    from pallas_gateway.workers.ledger_rows import Row
 
 ANSWER_SECONDS = 15.0
 """The parent itself waits for the disk, with `audit_sync: line` up to 5 s."""
@@ -50,15 +48,14 @@ class ParentLedger:
     """The `Ledger` of a worker. Without rules and without an audit log it sends nothing.
 
     Args:
-        send: sends a message to the parent; does nothing when the parent is gone.
+        channel: to the parent.
         answer_seconds: longest wait for an answer. A parent that hangs must not hold calls.
     """
 
-    def __init__(self, send: Callable[[WorkerMessage], object], answer_seconds: float = ANSWER_SECONDS) -> None:
-        self._send = send
+    def __init__(self, channel: Channel, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._channel = channel
         self._answer_seconds = answer_seconds
         self._is_silent = False
-        self._rows = RowSender(send)
         self._numbers = count(1)
         self._asked: dict[int, asyncio.Future[Row | None]] = {}
         self._is_used = self._is_over = False
@@ -73,7 +70,7 @@ class ParentLedger:
         self._has_rules = any(rule.enforce for rule in rules)
         self._is_audited = settings.audit_log is not None
         self._requires_audit = self._is_audited and settings.audit_required
-        self._send(LedgerSettings(digest_of(settings)))
+        self._channel.tell("parent", "ledger_settings", digest_of(settings))
 
     async def begin(self, entry: CallEntry) -> Permit:
         """Have the parent admit a call.
@@ -89,10 +86,10 @@ class ParentLedger:
         try:
             answer = await self._answer(number, [BEGIN, number, *values_of_entry(entry)])
         except asyncio.CancelledError:
-            self._rows.add([END, number, *values_of_end(CallEnd("error", "cancelled", 0.0))])
+            self._send([END, number, *values_of_end(CallEnd("error", "cancelled", 0.0))])
             raise
         if answer is None:
-            self._rows.add([END, number, *values_of_end(CallEnd("error", "cancelled", 0.0))])
+            self._send([END, number, *values_of_end(CallEnd("error", "cancelled", 0.0))])
             return self._without_parent(entry)
         kind, *values = answer
         if kind == LIMITED:
@@ -105,7 +102,7 @@ class ParentLedger:
 
     def note(self, decision: Decision) -> None:
         if self._is_used:
-            self._rows.add(row_of_decision(decision))
+            self._send(row_of_decision(decision))
 
     async def used(self, caller: str, account: str, agents: Sequence[str]) -> Sequence[UsedLimit]:
         """Ask the parent; return nothing if it is gone."""
@@ -128,22 +125,17 @@ class ParentLedger:
         return Excess(*answer[1:]) if answer is not None and len(answer) > 1 else None
 
     def end_call(self, admission: int, end: CallEnd) -> None:
-        self._rows.add([END, admission, *values_of_end(end)])
+        self._send([END, admission, *values_of_end(end)])
 
-    def take(self, message: LedgerRows | LedgerState) -> None:
-        """Take a report, or hand answers to the calls that wait for them and have not been cancelled."""
-        if isinstance(message, LedgerState):
-            self._ratios = message.ratios
-            self._audit = AuditState(*message.audit) if message.audit is not None else None
-            return
-        answer: Row
-        for number, *answer in message.rows:
-            if (asked := self._asked.get(number)) is not None and not asked.done():
-                asked.set_result(answer)
+    def take(self, number: int, *answer: Any) -> None:
+        """Hand an answer to the call that waits for it, if it has not been cancelled."""
+        if (asked := self._asked.get(number)) is not None and not asked.done():
+            asked.set_result([*answer])
 
-    def flush(self) -> None:
-        """Send what is not sent yet; this worker ends."""
-        self._rows.flush()
+    def state(self, ratios: Mapping[str, float], audit: tuple[Any, ...] | None) -> None:
+        """Take a report of the parent: the used share of each rule and the fields of an `AuditState`."""
+        self._ratios = ratios
+        self._audit = AuditState(*audit) if audit is not None else None
 
     def end(self) -> None:
         """Ask no more: the parent is gone."""
@@ -152,13 +144,16 @@ class ParentLedger:
             if not asked.done():
                 asked.set_result(None)
 
+    def _send(self, row: Row) -> None:
+        self._channel.tell("ledger", "take", *row)
+
     async def _answer(self, number: int, row: Row) -> Row | None:
         """Send a row and return its answer; None if the parent is gone, or hangs."""
         if self._is_over:
             return None
         asked: asyncio.Future[Row | None] = asyncio.get_running_loop().create_future()
         self._asked[number] = asked
-        self._rows.add(row)
+        self._send(row)
         try:
             async with asyncio.timeout(self._answer_seconds):
                 answer = await asked

@@ -1,4 +1,4 @@
-"""One worker as its parent sees it: a process, its messages, its log lines, and how it ended."""
+"""One worker as its parent sees it: a process, its channel, its log lines, and how it ended."""
 
 from __future__ import annotations
 
@@ -11,28 +11,18 @@ import subprocess
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Self, override
+from typing import TYPE_CHECKING, Any, Self, override
 
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.log_relay import write_lines
+from pallas_gateway.workers.channel import Channel
 from pallas_gateway.workers.start import written
-from pallas_gateway.workers.worker_messages import (
-    LONGEST_LINE,
-    Alive,
-    Closed,
-    Failed,
-    Ready,
-    Stopped,
-    WorkerSender,
-    receive,
-)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.workers.start import Start
-    from pallas_gateway.workers.worker_messages import WorkerMessage
 
 MOST_BACKLOG = 128 << 20
 """Bytes that may wait for a worker that does not read, before it is replaced."""
@@ -72,6 +62,16 @@ class WorkerProcess:
         command: the program to run, which reads its `Start` from stdin.
         environ: its environment.
         start: its `channel` and `log` are set here.
+
+    Attributes:
+        heard_at: when it has last responded, by `monotonic`.
+        summary: its state in one line.
+        drain_seconds: its drain time, which a reload may change.
+        was_ready: every agent was tried.
+        has_stopped: its calls have ended and its agents are closed; it refuses calls until it may close.
+        had_calls: some ended until it stopped, or shortly before.
+        has_closed: it accepts no more connections.
+        why: the reason of its end, if it is known.
     """
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], start: Start) -> None:
@@ -81,7 +81,7 @@ class WorkerProcess:
         self.summary = "starting"
         self.drain_seconds = start.configuration.deployment.gateway.drain_seconds
         self.was_ready = self.has_stopped = self.has_closed = self.had_calls = False
-        self._why: str | None = None
+        self.why: str | None = None
         self._command = command
         self._environ = environ
         self._start = start
@@ -105,7 +105,7 @@ class WorkerProcess:
             with os.fdopen(writing, "wb", 0):
                 start = replace(self._start, channel=theirs.fileno(), log=writing, process=self.name)
                 handed_over = written(start)
-                self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=LONGEST_LINE)
+                self._reader, self._writer = await asyncio.open_connection(sock=ours)
                 undo.callback(self._writer.close)
                 # Last, because it cannot be undone. The worker's stdout is stderr: only the parent prints results.
                 self._process = await asyncio.create_subprocess_exec(
@@ -116,7 +116,6 @@ class WorkerProcess:
                     pass_fds=start.descriptors,
                 )
             undo.pop_all()
-        self._sender = WorkerSender(self._writer, {"worker": self.number, "pid": self.pid})
         self._tasks.spawn(self._write_lines(reading), name="log lines of a worker", report=True)
         self._tasks.spawn(self._hand_over(handed_over), name="start of a worker", report=True)
         return self
@@ -130,18 +129,13 @@ class WorkerProcess:
         finally:
             self._writer.close()
 
-    async def listen(self, take: Callable[[WorkerMessage], object]) -> None:
-        """Take its messages until its channel has ended. If that ends by an error, the worker is killed."""
-
-        def note_and_take(message: WorkerMessage) -> None:
-            self.heard_at = monotonic()
-            self._note(message)
-            take(message)
-
+    async def listen(self, services: Mapping[str, object]) -> None:
+        """Carry out its calls until its channel has ended. If that ends by an error, the worker is killed."""
+        self._channel = Channel(self._reader, self._writer, services, self._kill_if_it_does_not_read)
         try:
-            await receive(self._reader, note_and_take)
+            await self._channel.listen()
         except Exception as error:  # noqa: BLE001  of any kind; it is logged with the end of the worker
-            self._why = f"its channel failed: {error}"
+            self.why = f"its channel failed: {error}"
             self.kill()
 
     async def ended(self, seconds: float) -> Ended:
@@ -150,18 +144,15 @@ class WorkerProcess:
             async with asyncio.timeout(seconds):
                 await self._process.wait()
         except TimeoutError:
-            self._why = "its channel ended before it"
+            self.why = "its channel ended before it"
             self.kill()
         code = await self._process.wait()
         by = signal.Signals(-code).name if code < 0 else None
-        return Ended(None if by else code, by, self.was_ready, monotonic() - self._started_at, self._why)
+        return Ended(None if by else code, by, self.was_ready, monotonic() - self._started_at, self.why)
 
-    def send(self, message: WorkerMessage) -> None:
-        """Send a message, unless it is gone. If it has left too many unread, it is killed."""
-        self._sender.send(message)
-        if self._sender.unread > MOST_BACKLOG:
-            self._why = "it did not read its messages"
-            self.kill()
+    def tell(self, service: str, method: str, *values: Any) -> None:
+        """Call a method of it, unless it is gone. If it has left too much unread, it is killed."""
+        self._channel.tell(service, method, *values)
 
     def signal(self, number: signal.Signals) -> None:
         if self._process.returncode is None:
@@ -171,18 +162,10 @@ class WorkerProcess:
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
 
-    def _note(self, message: WorkerMessage) -> None:
-        match message:
-            case Ready():
-                self.was_ready = True
-            case Alive(summary, drain_seconds):
-                self.summary, self.drain_seconds = summary, drain_seconds
-            case Failed(why):
-                self._why = why
-            case Stopped(had_calls):
-                self.has_stopped, self.had_calls = True, had_calls
-            case Closed():
-                self.has_closed = True
+    def _kill_if_it_does_not_read(self) -> None:
+        if self._channel.unread > MOST_BACKLOG:
+            self.why = "it did not read its messages"
+            self.kill()
 
     async def _hand_over(self, start: bytes) -> None:
         if (stdin := self._process.stdin) is None:

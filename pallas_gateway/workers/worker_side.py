@@ -9,78 +9,62 @@ import signal
 import socket
 import threading
 from contextlib import suppress
+from dataclasses import astuple
 from time import sleep
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.hosting.parts import ProcessParts
 from pallas_gateway.mcp_server.envelope import end_cancelled
 from pallas_gateway.serving.server import SharedListeners
 from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.workers.channel import Channel, ChannelEndedError
 from pallas_gateway.workers.forwarding import Forwarding
-from pallas_gateway.workers.ledger_rows import LedgerRows
 from pallas_gateway.workers.parent_ledger import ParentLedger
-from pallas_gateway.workers.usage_of_worker import UsageOfWorker
-from pallas_gateway.workers.usage_rows import UsageAnswer
-from pallas_gateway.workers.worker_messages import (
-    LONGEST_LINE,
-    Alive,
-    Cancelled,
-    Close,
-    Closed,
-    GivenBack,
-    LedgerState,
-    LevelSet,
-    NotReloaded,
-    Stopped,
-    Used,
-    UsedBefore,
-    WorkerSender,
-    receive,
-)
+from pallas_gateway.workers.usage_of_worker import MOST_UNREAD, UsageOfWorker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.workers.start import Start
-    from pallas_gateway.workers.worker_messages import WorkerMessage
 
 
 class SharedStates:
-    """The `StateUses` of workers: asks the parent by `send`, and takes its answers."""
+    """The `StateUses` of workers: the parent has them.
+
+    Args:
+        channel: to the parent.
+        tasks: own questions to the parent, which outlive the requests that ask.
+    """
 
     is_available = True
 
-    def __init__(self, send: Callable[[WorkerMessage], object]) -> None:
-        self._send = send
-        self._asked: dict[str, asyncio.Future[bool]] = {}
-        self._is_over = False
+    def __init__(self, channel: Channel, tasks: TaskOwner) -> None:
+        self._channel = channel
+        self._tasks = tasks
 
     async def use(self, ticket: str, seconds: float) -> bool:
-        if self._is_over or ticket in self._asked:
-            return False
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._asked[ticket] = answer
-        answer.add_done_callback(lambda _: self._asked.pop(ticket))
-        self._send(Used(ticket, seconds))
+        """Ask the parent; no state can be used when it is gone."""
+        using = self._tasks.spawn(self._use(ticket, seconds), name="use of a state")
         try:
-            return await asyncio.shield(answer)
+            return await asyncio.shield(using)
         except asyncio.CancelledError:
-            answer.add_done_callback(lambda given: self._send(GivenBack(ticket)) if given.result() else None)
+            using.add_done_callback(lambda _: self._give_back_if(using, ticket))
             raise
 
     async def give_back(self, ticket: str) -> None:
-        self._send(GivenBack(ticket))
+        self._channel.tell("states", "give_back", ticket)
 
-    def answered(self, ticket: str, *, is_first: bool) -> None:
-        if (answer := self._asked.get(ticket)) is not None and not answer.done():
-            answer.set_result(is_first)
+    async def _use(self, ticket: str, seconds: float) -> bool:
+        try:
+            return bool(await self._channel.ask("states", "use", ticket, seconds))
+        except ChannelEndedError:
+            return False
 
-    def end(self) -> None:
-        """Use no more states: the parent is gone."""
-        self._is_over = True
-        for ticket in self._asked:
-            self.answered(ticket, is_first=False)
+    def _give_back_if(self, used: asyncio.Task[bool], ticket: str) -> None:
+        if not used.cancelled() and used.exception() is None and used.result():
+            self._channel.tell("states", "give_back", ticket)
 
 
 ORPHAN_SECONDS = 60.0
@@ -100,7 +84,7 @@ class WorkerSide:
     """
 
     def __init__(self, start: Start, stop: asyncio.Event, reload: asyncio.Event) -> None:
-        self._channel = start.channel
+        self._descriptor = start.channel
         self.drain_seconds = start.configuration.deployment.gateway.drain_seconds
         self._is_first = start.worker == 1  # also of the process that replaces it
         self._stop = stop
@@ -108,25 +92,26 @@ class WorkerSide:
         self._may_close = asyncio.Event()
         self.is_orphan = self._had_calls = False
         self._forwarding = Forwarding(start.folder, start.process, lambda: self._parts.calls.draining)
-        self._ledger = ParentLedger(self.send)
         self._forwarding.worker, self._forwarding.workers = start.worker, start.workers
         self._forwarding.started_at = start.started_at
-        self._usage = UsageOfWorker(self.send)
-        self._parts = ProcessParts(self._forwarding, self._ledger, self._usage, start.state_key)
-        self._sessions = self._parts.sessions
+        self._state_key = start.state_key
         self._gateway: Gateway | None = None
         self._listeners = [socket.socket(fileno=one) for one in start.listeners]
         for descriptor in start.descriptors:  # child processes of agents must not inherit them
             os.set_inheritable(descriptor, False)
-        self._sessions.cancellations.hand_on = lambda key: self.send(Cancelled(key))
-        self._sessions.log_levels.hand_on = lambda session, shows_info: self.send(LevelSet(session, shows_info))
-        self._states = self._sessions.waiting_calls.used = SharedStates(self.send)
         self._tasks = TaskOwner(close_seconds=0)
 
     async def __aenter__(self) -> Self:
-        channel = socket.socket(fileno=self._channel)
-        self._reader, self._writer = await asyncio.open_connection(sock=channel, limit=LONGEST_LINE)
-        self._sender = WorkerSender(self._writer, {"to": "parent"})
+        reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=self._descriptor))
+        services: dict[str, object] = {"worker": self}
+        self._channel = channel = Channel(reader, self._writer, services)
+        self._ledger = services["ledger"] = ParentLedger(channel)
+        self._usage = UsageOfWorker(channel)
+        self._parts = ProcessParts(self._forwarding, self._ledger, self._usage, self._state_key)
+        self._sessions = sessions = self._parts.sessions
+        sessions.cancellations.hand_on = lambda key: self._tell_others("cancel", *astuple(key))
+        sessions.log_levels.hand_on = lambda session, shows_info: self._tell_others("set_level", session, shows_info)
+        sessions.waiting_calls.used = SharedStates(channel, self._tasks)
         await self._forwarding.__aenter__()
         self._tasks.spawn(self._listen(), name="parent", report=True)
         self._listen_to_signals()
@@ -134,11 +119,11 @@ class WorkerSide:
 
     async def __aexit__(self, *_: object) -> None:
         await self._forwarding.__aexit__()
+        self._usage.send_changes()
+        self._channel.flush()
         await self._tasks.__aexit__()
         for listener in self._listeners:
             listener.close()
-        self._ledger.flush()
-        self._usage.send_changes()
         self._writer.close()
         with suppress(ConnectionError):  # the parent is gone
             await self._writer.wait_closed()  # everything was sent
@@ -148,23 +133,45 @@ class WorkerSide:
         """The listeners and calls that the server shares with other workers."""
         return SharedListeners(self._listeners, self, self._parts, is_first=self._is_first)
 
-    def keep_reporting(self, gateway: Gateway) -> None:
-        """Report the state of this worker every few seconds from now on."""
+    def ready(self, gateway: Gateway, announcement: str) -> None:
+        """Report that every agent was tried, with the text that `serve` prints; then the state every few seconds."""
         self._gateway = gateway
+        self._channel.tell("parent", "ready", announcement)
         self._tasks.spawn(self._keep_reporting(gateway), name="alive", report=True)
-
-    def send(self, message: WorkerMessage) -> None:
-        self._sender.send(message)
 
     async def until_all_stopped(self, *, had_calls: bool) -> bool:
         """Return once all workers have ended their calls; whether any had some."""
-        self.send(Stopped(had_calls))
+        self._channel.tell("parent", "stopped", had_calls)
         await self._may_close.wait()
         return had_calls or self._had_calls
 
     def closed(self) -> None:
         """Report that this worker accepts no more connections."""
-        self.send(Closed())
+        self._channel.tell("parent", "closed")
+
+    # called by the parent
+
+    def close(self, had_calls: bool) -> None:
+        """Stop accepting connections, and end. `had_calls` if any worker had some: their clients may send requests."""
+        self._had_calls = had_calls
+        self._may_close.set()
+
+    def not_reloaded(self, problems: Sequence[str], was_before: bool) -> None:
+        """Note a reload that failed in the parent, which has logged the problems; if `was_before`, before `ready`."""
+        if self._gateway is not None:
+            note = self._gateway.note_problems if was_before else self._gateway.note_reload
+            note(problems)
+
+    def cancel(self, *key: Any) -> None:
+        """End the call of a request that a client has cancelled at another worker; the values are of a `RequestKey`."""
+        end_cancelled(self._sessions.cancellations, RequestKey(*key))
+
+    def set_level(self, session: str, shows_info: bool) -> None:
+        """Keep the log level that the client of a session has set at another worker."""
+        self._sessions.log_levels.take(session, shows_info=shows_info)
+
+    def _tell_others(self, method: str, *values: Any) -> None:
+        self._channel.tell("parent", "tell_others", method, values)
 
     def _listen_to_signals(self) -> None:
         """Stop on SIGTERM, however often it comes; reload on SIGHUP.
@@ -178,37 +185,12 @@ class WorkerSide:
 
     async def _listen(self) -> None:
         try:
-            await receive(self._reader, self._take)
+            await self._channel.listen()
             self.is_orphan = True
         finally:  # also after an error: without the parent this worker would miss what its calls wait for
-            self._states.end()
             self._ledger.end()
-            self._usage.end()
             self._stop.set()
             self._may_close.set()
-
-    def _take(self, message: WorkerMessage) -> None:
-        match message:
-            case LedgerRows() | LedgerState():
-                self._ledger.take(message)
-            case UsageAnswer():
-                self._usage.take(message)
-            case UsedBefore(ticket, before):
-                self._states.answered(ticket, is_first=not before)
-            case Cancelled(key):
-                end_cancelled(self._sessions.cancellations, key)
-            case LevelSet(session, shows_info):
-                self._sessions.log_levels.take(session, shows_info=shows_info)
-            case NotReloaded():
-                self._note_not_reloaded(message)
-            case Close(had_calls):
-                self._had_calls = had_calls
-                self._may_close.set()
-
-    def _note_not_reloaded(self, message: NotReloaded) -> None:
-        if self._gateway is not None:
-            note = self._gateway.note_problems if message.was_before else self._gateway.note_reload
-            note(message.problems.split("\n"))
 
     async def _keep_reporting(self, gateway: Gateway) -> None:
         loop = asyncio.get_running_loop()
@@ -217,8 +199,8 @@ class WorkerSide:
             gateway.metrics.refresh()
             self.drain_seconds = gateway.configuration.deployment.gateway.drain_seconds
             if loop.time() >= next_at or self.drain_seconds != sent_seconds:
-                self.send(Alive(gateway.summary, self.drain_seconds))
-                if not self._sender.is_full:  # else the changes add up until the parent reads again
+                self._channel.tell("parent", "alive", gateway.summary, self.drain_seconds)
+                if self._channel.unread <= MOST_UNREAD:
                     self._usage.send_changes()
                 sent_seconds = self.drain_seconds
                 next_at = loop.time() + ALIVE_SECONDS

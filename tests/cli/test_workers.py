@@ -121,7 +121,7 @@ def test_a_hangup_has_the_workers_read_a_good_configuration_and_leaves_a_bad_one
         program.signal(signal.SIGTERM)
         program.end()
     for number in (1, 2):
-        assert heard(tmp_path, number).count("SIGHUP") == heard(tmp_path, number).count("NotReloaded") == 1
+        assert heard(tmp_path, number).count("SIGHUP") == heard(tmp_path, number).count("worker.not_reloaded") == 1
 
 
 def test_a_certificate_that_cannot_be_used_is_given_to_no_worker(tmp_path: Path) -> None:

@@ -7,30 +7,24 @@ and further processes do (the last again and again); what a worker hears is writ
 import contextlib
 import json
 import logging
+import marshal
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
-from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.telemetry.log_relay import FILE, STDERR, LogPipe
+from pallas_gateway.workers.channel import frame_of_call
 from pallas_gateway.workers.start import Start, read
-from pallas_gateway.workers.worker_messages import (
-    LONGEST_LINE,
-    Alive,
-    Cancelled,
-    Closed,
-    Failed,
-    Ready,
-    Stopped,
-    line_of,
-)
 
 FAILURE = "the certificate does not fit"
-CANCELLED = Cancelled(RequestKey("root", "hash-of-a-session", "hash-of-a-token", "hash-of-an-id"))
+CANCELLED = ("tell_others", "cancel", ("root", "hash-of-a-session", "hash-of-a-token", "hash-of-an-id"))
+ALIVE = ("alive", "2 of 2 agents ready", 0.1)
 
 
 class FakeWorker:
@@ -57,19 +51,19 @@ class FakeWorker:
         signal.signal(signal.SIGHUP, lambda *_: self.hear_hangup())
         threading.Thread(target=self.listen, daemon=True).start()
         # In one: who hears the first may kill the parent, and there would be nobody to tell the second to.
-        self.tell(Ready(f"announced by {self.start.worker}\n"), Alive("2 of 2 agents ready", 0.1))
+        self.tell(("ready", f"announced by {self.start.worker}\n"), ALIVE)
         while not self.stops:
             time.sleep(0.02)
         sys.stderr.write(f"{self.start.worker} stopped\n")
-        self.tell(Stopped())
+        self.tell(("stopped", False))
         while not self.may_close.wait(0.02):
             pass
-        self.tell(Closed())
+        self.tell(("closed",))
         return 0
 
     def fails(self) -> int:
         """Say why it cannot serve."""
-        self.tell(Failed(FAILURE))
+        self.tell(("failed", FAILURE))
         return 1
 
     def crashes(self) -> int:
@@ -78,7 +72,7 @@ class FakeWorker:
 
     def dies(self) -> int:
         """End after it was ready."""
-        self.tell(Ready("short-lived"))
+        self.tell(("ready", "short-lived"))
         return 3
 
     def is_killed(self) -> None:
@@ -98,13 +92,13 @@ class FakeWorker:
         return self.serves()
 
     def babbles(self) -> int:
-        """Say a line that is longer than any message, then serve."""
-        self.channel.sendall(b"x" * (LONGEST_LINE + 1) + b"\n")
+        """Send a frame that holds nothing, then serve."""
+        self.channel.sendall(struct.pack("!Q", 1000) + b"x" * 1000)
         return self.serves()
 
     def closes(self) -> None:
         """Be ready, close the channel, and go on."""
-        self.tell(Ready(f"announced by {self.start.worker}\n"))
+        self.tell(("ready", f"announced by {self.start.worker}\n"))
         self.channel.close()
         while True:
             signal.pause()
@@ -120,25 +114,25 @@ class FakeWorker:
     def drains(self) -> int:
         """Serve, with a drain that has become longer meanwhile, of which only a stop has it speak."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # one that comes before the wait is not lost
-        self.tell(Ready(f"announced by {self.start.worker}\n"))
+        self.tell(("ready", f"announced by {self.start.worker}\n"))
         signal.sigwait({signal.SIGTERM})
-        self.tell(Alive("2 of 2 agents ready", 3600.0))
+        self.tell((*ALIVE[:-1], 3600.0))
         self.note("drains")
         while not (self.folder / "drained").exists():
             time.sleep(0.02)
-        self.tell(Stopped())
+        self.tell(("stopped", False))
         return 0
 
     def hangs(self) -> int:
         """Be ready and then do nothing at all."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        self.tell(Ready(f"announced by {self.start.worker}\n"))
+        self.tell(("ready", f"announced by {self.start.worker}\n"))
         while True:
             signal.pause()
 
-    def tell(self, *messages: object) -> None:
-        """Say something to the parent."""
-        self.channel.sendall(b"".join(line_of(message) for message in messages))  # type: ignore[arg-type]
+    def tell(self, *calls: tuple[Any, ...]) -> None:
+        """Call methods of the parent."""
+        self.channel.sendall(b"".join(frame_of_call("parent", *call) for call in calls))
 
     def stop(self, *_: object) -> None:
         """Stop soon. The handler of a signal may take no lock: the code that it interrupts may hold it."""
@@ -146,11 +140,12 @@ class FakeWorker:
 
     def listen(self) -> None:
         """Write down what the parent says; stop when it is gone."""
-        with contextlib.suppress(ConnectionResetError), self.channel.makefile("r") as lines:
-            for line in lines:
-                self.note(json.loads(line)["is"])
-                if json.loads(line)["is"] == "Close":
-                    self.may_close.set()
+        with contextlib.suppress(ConnectionResetError), self.channel.makefile("rb") as frames:
+            while length := frames.read(8):
+                for _, service, method, _values in marshal.loads(frames.read(*struct.unpack("!Q", length))):  # noqa: S302
+                    self.note(f"{service}.{method}")
+                    if method == "close":
+                        self.may_close.set()
         self.stop()
         self.may_close.set()
 

@@ -147,8 +147,8 @@ async def test_all_stop_then_close_and_the_port_refuses_when_they_have(tmp_path:
         await run.until_announced()
         run.stop.set()
         await run.ends()
-        assert "Close" in run.heard(1)
-        assert "Close" in run.heard(2)
+        assert "worker.close" in run.heard(1)
+        assert "worker.close" in run.heard(2)
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", run.port), timeout=5)
 
@@ -226,8 +226,8 @@ async def test_a_stop_does_not_wait_for_the_next_try(tmp_path: Path) -> None:
 
 async def test_a_cancelled_request_is_handed_to_the_others_and_not_back(tmp_path: Path) -> None:
     async with fleet_of(tmp_path, two=["cancels"]) as run:
-        await eventually(lambda: "Cancelled" in run.heard(1), what="a cancellation")
-        assert "Cancelled" not in run.heard(2)
+        await eventually(lambda: "worker.cancel" in run.heard(1), what="a cancellation")
+        assert "worker.cancel" not in run.heard(2)
 
 
 async def test_a_worker_that_leaves_too_many_messages_unread_is_replaced(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import marshal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, override
 
@@ -15,9 +15,7 @@ from pallas_gateway.errors import AgentUnavailableError, CallLimitedError, CallR
 from pallas_gateway.ledger.protocol import CallEntry, Decision, UsedLimit
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.workers.calls_of_worker import CallsOfWorker
-from pallas_gateway.workers.ledger_rows import LONGEST_FACT, LedgerRows
 from pallas_gateway.workers.parent_ledger import ANSWER_SECONDS, ParentLedger
-from pallas_gateway.workers.worker_messages import LONGEST_LINE, LedgerSettings, WorkerMessage, line_of, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,8 +42,6 @@ class _Permit(Permit):
     @override
     def end(self, end: CallEnd) -> None:
         self._ledger.ended.append(end)
-        if end.reason == "fails":
-            raise RuntimeError("by a test")
 
 
 class LedgerOfTest:
@@ -85,35 +81,29 @@ class LedgerOfTest:
 
 
 class Channel:
-    """Both sides; every message goes through its line."""
+    """Both sides; what they send goes through bytes, as over a channel."""
 
     def __init__(self, answer_seconds: float = ANSWER_SECONDS, /, **settings: object) -> None:
         self.far = LedgerOfTest()
-        self.sent: list[WorkerMessage] = []
-        self.answered: list[WorkerMessage] = []
+        self.rows: list[tuple[Any, ...]] = []
+        self.digests: list[str] = []
         self.has_answered = asyncio.Event()
-        self.calls = CallsOfWorker(self.far, self._to_worker, TaskOwner())
-        self.ledger = ParentLedger(self._to_parent, answer_seconds)
+        self.calls = CallsOfWorker(self.far, self._answer, TaskOwner())
+        self.ledger = ParentLedger(self, answer_seconds)  # type: ignore[arg-type]  # all that it uses of a channel
         self.ledger.use(GatewaySettings.model_validate(settings))
 
-    @property
-    def lines(self) -> list[WorkerMessage]:
-        """The requests that were sent."""
-        return [message for message in self.sent if isinstance(message, LedgerRows)]
+    def tell(self, service: str, method: str, *values: Any) -> None:
+        """Take what the worker tells its parent."""
+        if (service, method) == ("parent", "ledger_settings"):
+            self.digests += values
+            return
+        assert (service, method) == ("ledger", "take")
+        self.rows.append(values)
+        self.calls.take(*marshal.loads(marshal.dumps(values)))  # noqa: S302
 
-    def _to_parent(self, message: WorkerMessage) -> None:
-        self.sent.append(message)
-        for line in line_of(message).splitlines(keepends=True):
-            if isinstance(read := message_of(line), LedgerRows):
-                self.calls.take(read)
-
-    def _to_worker(self, message: WorkerMessage) -> None:
-        self.answered.append(message)
+    def _answer(self, *values: Any) -> None:
         self.has_answered.set()
-        for line in line_of(message).splitlines(keepends=True):
-            read = message_of(line)
-            assert isinstance(read, LedgerRows)
-            self.ledger.take(read)
+        self.ledger.take(*marshal.loads(marshal.dumps(values)))  # noqa: S302
 
 
 async def sent(channel: Channel) -> None:
@@ -131,7 +121,7 @@ async def test_nothing_is_sent_for_a_call_without_rules_and_audit_log(settings: 
     channel.ledger.note(Decision("approve", "allowed", {}))
     await sent(channel)
     assert permit is NO_PERMIT
-    assert not channel.lines
+    assert not channel.rows
 
 
 async def test_a_call_is_admitted_charged_and_ended_with_all_its_values() -> None:
@@ -196,44 +186,6 @@ async def test_a_parent_that_hangs_holds_no_call_and_the_call_is_ended_there(
     channel.far.may_answer.set()
     await sent(channel)
     assert [end.reason for end in channel.far.ended] == ["cancelled", "cancelled"]
-
-
-async def test_a_row_that_fails_is_logged_and_those_after_it_are_taken(caplog: pytest.LogCaptureFixture) -> None:
-    channel = Channel(**RULES)
-    one, other = await channel.ledger.begin(ENTRY), await channel.ledger.begin(ENTRY)
-    one.end(CallEnd("error", "fails", 1.0))
-    other.end(END)
-    await sent(channel)
-    assert channel.far.ended[-1] == END
-    [record] = caplog.records
-    assert (record.levelno, record.message) == (logging.ERROR, "worker message failed")
-
-
-async def test_calls_of_one_moment_share_a_line_and_so_do_their_answers() -> None:
-    channel = Channel(**RULES)
-    permits = await asyncio.gather(*(channel.ledger.begin(ENTRY) for _ in range(50)))
-    assert (len(channel.lines), len(channel.answered)) == (1, 1)
-    for permit in permits:
-        permit.end(END)
-    await sent(channel)
-    assert len(channel.lines) == 2
-    assert channel.far.ended == [END] * 50
-
-
-async def test_rows_that_are_too_long_for_one_line_have_one_each() -> None:
-    rows = LedgerRows([["note", "approve", "allowed", {"caller": "x" * 2000}]] * 600)
-    lines = line_of(rows).splitlines(keepends=True)
-    assert len(lines) == 600
-    assert [row for line in lines for row in message_of(line).rows] == rows.rows  # type: ignore[union-attr]
-
-
-async def test_a_decision_with_long_facts_fits_into_a_line() -> None:
-    channel = Channel(audit_log="-")
-    names = ("caller", "address", "agent", "call_id", "grant", "rule", "reason", "sentence")
-    channel.ledger.note(Decision("reload", "accepted", dict.fromkeys(names, "\N{GRINNING FACE}" * LONGEST_LINE)))
-    await sent(channel)
-    assert len(line_of(channel.lines[0])) < LONGEST_LINE
-    assert channel.far.noted[0].facts["reason"] == "\N{GRINNING FACE}" * LONGEST_FACT
 
 
 @pytest.mark.parametrize("answer", ["before", "after", "never"])
@@ -324,5 +276,5 @@ async def test_a_worker_tells_its_parent_of_other_limits_and_of_nothing_else() -
     channel = Channel(**RULES)
     for settings in (RULES, {**RULES, "queue_seconds": 1}, {**RULES, "audit_log": "-"}):
         channel.ledger.use(GatewaySettings.model_validate(settings))
-    digests = [message.digest for message in channel.sent if isinstance(message, LedgerSettings)]
+    digests = channel.digests
     assert digests[0] == digests[1] == digests[2] != digests[3]

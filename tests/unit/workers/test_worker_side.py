@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.workers.channel import frame_of_call
 from pallas_gateway.workers.start import Rereading, Start
-from pallas_gateway.workers.worker_messages import Close, UsedBefore, line_of
 from pallas_gateway.workers.worker_side import WorkerSide
 from tests.support.waiting import eventually
 
@@ -40,12 +41,12 @@ class Joined:
 
 
 @asynccontextmanager
-async def joined(folder: Path) -> AsyncGenerator[Joined]:
+async def joined(folder: Path, worker: int = 1) -> AsyncGenerator[Joined]:
     ours, theirs = socket.socketpair()
     configuration: Any = SimpleNamespace(deployment=SimpleNamespace(gateway=SimpleNamespace(drain_seconds=0.1)))
     rereading = Rereading(None, Overrides(), watch=False)
     log = os.open(os.devnull, os.O_WRONLY)
-    start = Start(configuration, rereading, 1, (), theirs.detach(), log, folder, 0, b"key", "0a1b2c3d")
+    start = Start(configuration, rereading, worker, (), theirs.detach(), log, folder, 0, b"key", "0a1b2c3d")
     stop = asyncio.Event()
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
@@ -63,8 +64,8 @@ async def test_a_message_that_cannot_be_read_is_logged_and_those_after_it_are_ta
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with joined(tmp_path) as it:
-        failing = UsedBefore([], before=True)  # type: ignore[arg-type]  # a ticket is a text
-        it.parent.sendall(line_of(failing) + b"no message\n" + line_of(Close()))
+        failing, close = frame_of_call("worker", "cancel", "too few values"), frame_of_call("worker", "close", False)
+        it.parent.sendall(failing + struct.pack("!Q", 4) + b"none" + close)
         await it.may_close()
         assert not it.stop.is_set()
     assert caplog.messages[:2] == ["worker message failed", "worker message unreadable"]
@@ -72,7 +73,7 @@ async def test_a_message_that_cannot_be_read_is_logged_and_those_after_it_are_ta
 
 async def test_a_channel_that_fails_ends_its_worker_which_is_no_orphan(tmp_path: Path) -> None:
     async with joined(tmp_path) as it:
-        it.side._reader.set_exception(RuntimeError("by a test"))
+        it.side._channel._reader.set_exception(RuntimeError("by a test"))
         await eventually(it.stop.is_set, what="a stop")
         await it.may_close()
         assert not it.side.is_orphan
@@ -80,7 +81,7 @@ async def test_a_channel_that_fails_ends_its_worker_which_is_no_orphan(tmp_path:
 
 async def test_a_worker_without_a_parent_stops_and_uses_no_more_states(tmp_path: Path) -> None:
     async with joined(tmp_path) as it:
-        using = asyncio.create_task(it.side._states.use("ticket", 60))
+        using = asyncio.create_task(it.side.shared.parts.sessions.waiting_calls.used.use("ticket", 60))
         await asyncio.sleep(0)
         it.parent.close()
         await it.may_close()
@@ -111,8 +112,5 @@ def test_a_worker_that_is_blocked_ends_without_its_parent_nevertheless() -> None
 
 @pytest.mark.parametrize(("worker", "is_first"), [(1, True), (2, False), (3, False)])
 async def test_one_of_the_workers_checks_health(worker: int, is_first: bool, tmp_path: Path) -> None:
-    configuration: Any = SimpleNamespace(deployment=SimpleNamespace(gateway=SimpleNamespace(drain_seconds=0.1)))
-    rereading = Rereading(None, Overrides(), watch=False)
-    with (tmp_path / "file").open("w") as file:
-        start = Start(configuration, rereading, worker, (), file.fileno(), file.fileno(), tmp_path, 0)
-        assert WorkerSide(start, asyncio.Event(), asyncio.Event()).shared.is_first == is_first
+    async with joined(tmp_path, worker) as it:
+        assert it.side.shared.is_first == is_first
