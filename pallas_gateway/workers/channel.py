@@ -135,9 +135,11 @@ class Channel:
         except ValueError as error:
             if len(entries) > 1:
                 return b"".join(self._packed([entry]) for entry in entries)  # only one of them may be wrong
-            _log.error("worker message unsendable", extra={"why": f"{error}: {entries[0]!r:.200}"})
             number, *call = entries[0]
-            if len(call) != _CALL_LENGTH:
+            is_answer = len(call) != _CALL_LENGTH
+            what = "an answer" if is_answer else ".".join(call[:-1])
+            _log.error("worker message unsendable", extra={"why": f"{error} in {what}"})
+            if is_answer:
                 return packed([(number, True, None)])
             self._take(number, True, None)
             return b""
