@@ -11,7 +11,7 @@ import hmac
 import logging
 from datetime import UTC, datetime
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 from pallas_gateway import __version__
 from pallas_gateway.audit.chain import BEGIN, next_line
@@ -19,7 +19,6 @@ from pallas_gateway.audit.sinks import FileSink, sink_for
 from pallas_gateway.audit.tail import UnusableFileError
 from pallas_gateway.errors import CallRefusedError, GatewayError
 from pallas_gateway.identity.caller import ANONYMOUS_NAME
-from pallas_gateway.telemetry.audit_state import HEAD_DIGITS, AuditState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,8 +37,26 @@ HASHED_FIELDS = ("caller", "address", "owner", "new_owner")
 HASHED_NAMES = b"pallas-gateway audit names"
 """Derives the key of hashed names from a secret."""
 HASHED_DIGITS = 32
+HEAD_DIGITS = 13
+"""Of a hash: a sample of a metric holds 53 bits."""
 type _Work = Literal["write", "sync"]
 _log = logging.getLogger("pallas.audit")
+
+
+class AuditState(NamedTuple):
+    """The state of an audit log that is on.
+
+    Attributes:
+        output: `file`, `stdout` or `syslog`.
+        sequence: the number of the last line.
+        head: the first `HEAD_DIGITS` digits of its SHA-256, as a number.
+        is_up: lines can be written.
+    """
+
+    output: str
+    sequence: int
+    head: int
+    is_up: bool
 
 
 class AuditLogError(GatewayError):
@@ -118,7 +135,7 @@ class AuditLog:
         settings, sink = self._settings, self._sink
         if settings is None or sink is None:
             return
-        is_written = self.note(entry)
+        is_written = self.record(entry)
         if is_written and settings.audit_sync == "line" and isinstance(sink, FileSink):
             sync = sink.sync()
             await asyncio.wait({sync}, timeout=LONGEST_SYNC_SECONDS)  # a disk may hang for hours
@@ -130,7 +147,7 @@ class AuditLog:
                 "The gateway cannot write its audit log, which each call requires. Try again later."
             )
 
-    def note(self, entry: Entry) -> bool:
+    def record(self, entry: Entry) -> bool:
         """Write a line; return False if it was not written, which the ordinary log has.
 
         Args:
@@ -177,7 +194,7 @@ class AuditLog:
             self._report("write", sink, error)
             return error
         self._show_head(sink)
-        self.note(_of_process("start"))
+        self.record(_of_process("start"))
         return None
 
     def _write(self, sink: Sink, entry: Entry) -> bool:

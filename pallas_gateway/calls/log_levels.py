@@ -33,10 +33,10 @@ class LogLevels:
         if session is None:
             return
         digest, shows_info = _digest(session), level in _SHOW_INFO
-        self.take(digest, shows_info=shows_info)
+        self.apply(digest, shows_info=shows_info)
         self.hand_on(digest, shows_info)
 
-    def take(self, digest: str, *, shows_info: bool) -> None:
+    def apply(self, digest: str, *, shows_info: bool) -> None:
         """Keep a level that was set here or in another process."""
         self._quiet.pop(digest, None)
         if not shows_info:

@@ -1,4 +1,4 @@
-"""The admission of one call as the ledger gives it: it is charged for LLM turns, and notes the end."""
+"""The admission of one call as the limits give it: it is charged for LLM turns, and ends with the call."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The tokens and the cost of one call, with those of its nested calls, and the budgets that end it.
 
-Each LLM turn is added when it ends: to its own call, to the calls above it, and to the caller's account in the ledger.
-Before the next turn begins, `ended` has the answer of the ledger; so a budget is exceeded by at most one turn of each
+Each LLM turn is added when it ends: to its own call, to the calls above it, and to the caller's account in the limits.
+Before the next turn begins, `ended` has the answer of the limits; so a budget is exceeded by at most one turn of each
 agent that works at that moment.
 """
 
@@ -69,7 +69,7 @@ class Spending:
             self._permit, self._tasks = permit, tasks
 
     def resume(self, tokens: int, cost: float) -> None:
-        """Add what the call had used in another process, which is in the ledger already."""
+        """Add what the call had used in another process, which the limits have counted already."""
         for one in self._with_those_above():
             one.tokens += tokens
             one.cost += cost
@@ -89,7 +89,7 @@ class Spending:
         self._charge(tokens)
 
     async def why_ended(self) -> Ended | None:
-        """Return the budget that ends the call before its next turn, once the ledger has answered all charges."""
+        """Return the budget that ends the call before its next turn, once all charges are answered."""
         if self.ended is not None:
             return self.ended
         over = next((ended for one in self._with_those_above() if (ended := one._own_excess()) is not None), None)

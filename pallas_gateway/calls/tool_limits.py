@@ -21,7 +21,7 @@ class ToolLimits:
         """True if there is a limit."""
         return bool(self._most)
 
-    def take(self, names: Collection[str]) -> str | None:
+    def acquire(self, names: Collection[str]) -> str | None:
         """Count a call of a tool, which may have several names; if it must not run, return the limit as a clause."""
         matching = self._matching(names)
         if (full := next((glob for glob in matching if self._calls[glob] >= self._most[glob]), None)) is not None:
@@ -29,7 +29,7 @@ class ToolLimits:
         self._calls.update(matching)
         return None
 
-    def give_back(self, names: Collection[str]) -> None:
+    def release(self, names: Collection[str]) -> None:
         """Take back the count of a tool call that did not run."""
         self._calls.subtract(self._matching(names))
 

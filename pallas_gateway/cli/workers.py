@@ -15,13 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pallas_gateway.audit.trail import audited
 from pallas_gateway.cli.project import load_project
 from pallas_gateway.client.output import print_announcement, print_stop_hint
 from pallas_gateway.config.loading.configuration import applicable
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.ledger.audited_ledger import audited
-from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.serving import certificates, process
 from pallas_gateway.serving.service_manager import ServiceManager
 from pallas_gateway.serving.sockets import bind_public, wants_same_ports
@@ -86,7 +85,7 @@ def _environ() -> dict[str, str]:
 async def _run(plan: Plan) -> None:
     stop = asyncio.Event()
     async with ServiceManager(os.environ, lambda: fleet.summary) as service, AsyncExitStack() as stack:
-        ledger = stack.enter_context(audited(OwnLedger(), plan.start.configuration))
+        trail = stack.enter_context(audited(plan.start.configuration))
 
         def on_ready(announcement: str) -> None:
             service.ready()
@@ -94,7 +93,7 @@ async def _run(plan: Plan) -> None:
 
         watchdog = service.watchdog_seconds
         hang_seconds = max(watchdog, SHORTEST_HANG_SECONDS) if watchdog is not None else None
-        fleet = WorkerManager(plan, ledger, on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
+        fleet = WorkerManager(plan, trail, on_ready=on_ready, on_stop=service.stopping, hang_seconds=hang_seconds)
         fleet.reread = partial(_reread, fleet, plan.start.rereading)
         _handle_signals(fleet, stop, service, plan.start)
         await fleet.run(stop)

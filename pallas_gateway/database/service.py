@@ -18,7 +18,6 @@ from pallas_gateway.limits import DatabaseLimits
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from prometheus_client import Gauge
@@ -58,7 +57,6 @@ class GatewayDatabase:
         self._limits = limits = limits or DatabaseLimits()
         self.connections = Database(url, folder, busy_seconds=limits.busy_seconds, up=up)
         self._parts: list[Part] = []
-        self._measures: list[Callable[[], Awaitable[None]]] = []
         self._keeping = TaskOwner(close_seconds=0)
         self._is_open = False
         self._cleaned_at = -math.inf
@@ -66,10 +64,6 @@ class GatewayDatabase:
     def add(self, *parts: Part) -> None:
         """Look after parts, and close them before the database, in this order."""
         self._parts += parts
-
-    def measure_by(self, measure: Callable[[], Awaitable[None]]) -> None:
-        """Call `measure` every few seconds while the database is available."""
-        self._measures.append(measure)
 
     async def __aenter__(self) -> Self:
         """Migrate the database; while it is unavailable, keep trying in the background.
@@ -132,8 +126,6 @@ class GatewayDatabase:
     async def _look_after_parts(self) -> None:
         now = asyncio.get_running_loop().time()
         if now - self._cleaned_at < self._limits.clean_seconds:
-            for measure in self._measures:
-                await measure()
             return
         for part in self._parts:
             await part.remove_expired(self._limits.expired_seconds)

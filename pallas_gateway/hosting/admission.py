@@ -27,7 +27,7 @@ class Limit:
         # Ordered dictionaries, because the first item of a plain one takes longer to find after many deletions.
         self._waiting: OrderedDict[str, OrderedDict[asyncio.Future[None], None]] = OrderedDict()
 
-    async def take(self, account: str) -> None:
+    async def acquire(self, account: str) -> None:
         """Wait for a slot, and take it."""
         if self._has_room:  # then no call waits, because `release` passes slots on
             self._held += 1
@@ -98,10 +98,10 @@ class Slots:
         self._account = account
         self._held: list[Limit] = []
 
-    async def take(self) -> None:
+    async def acquire(self) -> None:
         """Wait for a slot of each limit."""
         for limit in self._limits:
-            await limit.take(self._account)
+            await limit.acquire(self._account)
             self._held.append(limit)
 
     def pause(self) -> None:
@@ -144,7 +144,7 @@ class Admission:
         try:
             try:
                 async with asyncio.timeout(self.queue_seconds):
-                    await slots.take()
+                    await slots.acquire()
             except TimeoutError:
                 message = "The agent is busy, try again in a moment."
                 raise CallRefusedError(message, reason="busy") from None

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from pallas_gateway.audit.trail import Trail
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.health.preflight import Preflight
     from pallas_gateway.health.verdict import Verdict
     from pallas_gateway.hosting.calls import Calls
     from pallas_gateway.hosting.supervisor import StandbyRuntime
-    from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import AgentRuntime, AgentSpec, Peers, Runtime
     from pallas_gateway.tasks import TaskOwner
@@ -55,7 +55,7 @@ class GatewayServices:
     runtime: Runtime
     metrics: Metrics
     calls: Calls
-    ledger: Ledger
+    trail: Trail
     tasks: TaskOwner
     background: TaskOwner
     http: httpx.AsyncClient
@@ -259,7 +259,7 @@ class AgentSet:
             self._health[name].forget([one.name for one in standby.runtime.downstreams])
         agent.update(settings, self._admission(name, settings), standby.runtime if standby else None)
         if standby is not None:
-            standby.take()
+            standby.adopt()
         elif is_replaced or agent.status.state is State.FAILED or (agent.runtime is None and is_other):
             self._begin(name)
 
@@ -336,7 +336,7 @@ class AgentSet:
             shared.calls,
             shared.tasks,
             shared.metrics,
-            shared.ledger,
+            shared.trail,
             settings.max_nesting,
             settings.heartbeat_seconds,
             settings.max_history_entries,

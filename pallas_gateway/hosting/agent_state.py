@@ -20,12 +20,12 @@ from pallas_gateway.telemetry.redaction import shortened, without_numbers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pallas_gateway.audit.trail import Trail
     from pallas_gateway.calls.call import Call
     from pallas_gateway.config.loading.configuration import StoredIdentity
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.hosting.admission import Admission
     from pallas_gateway.hosting.calls import Calls
-    from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.questions.watch import OpenQuestions
     from pallas_gateway.runtime.protocols import AgentRuntime, LlmProvider, ModelFacts
     from pallas_gateway.tasks import TaskOwner
@@ -60,7 +60,7 @@ class SharedServices:
 
     Attributes:
         calls: of this process; `tasks` owns their tasks.
-        ledger: takes the decisions of callers for the audit log.
+        trail: takes the decisions of callers for the audit log.
         llm_pass_through: send the tokens of callers to LLM providers that accept them.
         on_state: called with an agent whose state has changed.
     """
@@ -68,7 +68,7 @@ class SharedServices:
     calls: Calls
     tasks: TaskOwner
     metrics: Metrics
-    ledger: Ledger
+    trail: Trail
     max_nesting: int
     heartbeat_seconds: float
     max_history_entries: int = 10_000

@@ -1,26 +1,28 @@
-"""The gate and the listeners of calls: limits and audit log, the log line, metrics, usage."""
+"""The gates and the listeners of calls: limits and audit log, the log line, metrics, usage."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from mcp_types import TextContent
 
+from pallas_gateway.audit.trail import facts_of
 from pallas_gateway.calls.call import Spent
-from pallas_gateway.calls.permit import NO_PERMIT
+from pallas_gateway.calls.permit import CallEnd
 from pallas_gateway.hosting.running_call import LONGEST_TOOL, MOST_TOOLS
-from pallas_gateway.ledger.protocol import REFUSED_BY_LEDGER, CallEntry, Decision
+from pallas_gateway.ledger.caller_limits import CallEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pallas_gateway.audit.trail import Trail
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.permit import CallEnd
     from pallas_gateway.hosting.calls import Listener
     from pallas_gateway.hosting.running_call import RunningCall
-    from pallas_gateway.ledger.protocol import Ledger
+    from pallas_gateway.ledger.caller_limits import CallerLimits
     from pallas_gateway.ledger.usage import UsageSource
     from pallas_gateway.telemetry.metrics import Metrics
 
@@ -31,28 +33,44 @@ OTHERS = "(others)"
 _log = logging.getLogger("pallas.calls")
 
 
-class LedgerGate:
-    """The `Gate` of the limits and the audit log."""
+class LimitsGate:
+    """The `Gate` of the limits."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, limits: CallerLimits) -> None:
+        self._limits = limits
 
     async def admit(self, call: RunningCall) -> None:
-        call.permit = permit = await self._ledger.begin(CallEntry.of(call.call))
+        call.permit = permit = await self._limits.begin(CallEntry.of(call.call))
         call.closers.append(lambda _, end: permit.end(end))
 
 
-def books(metrics: Metrics, ledger: Ledger, usage: UsageSource) -> tuple[Listener, ...]:
+class AuditGate:
+    """The `Gate` of the audit log, which has the calls that the gates before it have admitted."""
+
+    def __init__(self, trail: Trail) -> None:
+        self._trail = trail
+
+    async def admit(self, call: RunningCall) -> None:
+        trail, facts = self._trail, facts_of(call.call)
+        try:
+            await trail.admit(facts)
+        except asyncio.CancelledError:  # while it waited for the disk: its line is written
+            trail.end(facts, CallEnd("error", "cancelled", 0.0))
+            raise
+        call.is_audited = True
+        call.closers.append(lambda _, end: trail.end(facts, end))
+
+
+def books(metrics: Metrics, trail: Trail, usage: UsageSource) -> tuple[Listener, ...]:
     """Return the listeners of the end of calls."""
 
     def count(call: RunningCall, end: CallEnd) -> None:
         _count(call, end, metrics)
 
     def note_refusal(call: RunningCall, end: CallEnd) -> None:
-        # The ledger itself notes the calls that it has admitted or refused.
-        if end.outcome == "refused" and call.permit is NO_PERMIT and end.reason not in REFUSED_BY_LEDGER:
-            facts = {**CallEntry.of(call.call).facts, "reason": end.reason}
-            ledger.note(Decision("call", "refused", facts))
+        # The end of a call with a line of its own is noted by its closer.
+        if end.outcome == "refused" and not call.is_audited:
+            trail.record("call", "refused", {**facts_of(call.call), "rule": call.refused_by, "reason": end.reason})
 
     def add_usage(call: RunningCall, end: CallEnd) -> None:
         usage.add(*call.used(end.outcome))

@@ -15,7 +15,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from pallas_gateway.errors import AgentUnavailableError, CallFailedError, CallRefusedError
+from pallas_gateway.errors import AgentUnavailableError, CallFailedError, CallLimitedError, CallRefusedError
 from pallas_gateway.questions.asking import WaitingCount
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Gate(Protocol):
     """Decides on each call before it waits for a slot."""
 
     async def admit(self, call: RunningCall) -> None:
-        """Admit a call. What is taken for it must be given back by a function in `call.closers`.
+        """Admit a call. What is acquired for it must be released by a function in `call.closers`.
 
         Raises:
             CallRefusedError: it is not admitted.
@@ -85,6 +85,7 @@ class Calls:
                 outcome, reason = ("ok", reply.stop_reason) if reply.failure is None else ("error", reply.failure)
         except (CallRefusedError, AgentUnavailableError) as refusal:
             outcome, reason, call.refusal = "refused", refusal.reason, str(refusal)
+            call.refused_by = refusal.rule if isinstance(refusal, CallLimitedError) else None
             raise
         except asyncio.CancelledError as cancelled:
             reason = "stopped" if self.draining and call.ended_by is None else "cancelled"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import httpx
 
+from pallas_gateway.audit.trail import RefusedRequests
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.config.loading.configuration import stored_changes
 from pallas_gateway.errors import CallRefusedError
@@ -23,13 +24,12 @@ from pallas_gateway.file_stamps import stamp
 from pallas_gateway.health.preflight import Preflight
 from pallas_gateway.hosting.agent_set import AgentSet, GatewayServices
 from pallas_gateway.hosting.agent_state import State
-from pallas_gateway.hosting.call_books import LedgerGate, books
+from pallas_gateway.hosting.call_books import AuditGate, LimitsGate, books
 from pallas_gateway.hosting.parts import ProcessParts
 from pallas_gateway.http_answers import limited
 from pallas_gateway.identity.authenticator import Authenticator
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.ledger.protocol import Decision
-from pallas_gateway.ledger.refused_requests import RefusedRequests
+from pallas_gateway.ledger.caller_limits import CallerLimits
 from pallas_gateway.limits import GatewayLimits
 from pallas_gateway.runtime.protocols import Declared
 from pallas_gateway.tasks import TaskOwner
@@ -93,17 +93,17 @@ class Gateway:
         self._open = AsyncExitStack()
         self.authenticator = self._authenticator()
         self.stored = _stored(self, self.elsewhere.process)
-        self.ledger = self.stored.ledger_around(parts.ledger) if self.stored is not None else parts.ledger
-        self.refused_requests = RefusedRequests(self.ledger)
+        self.caller_limits = CallerLimits(parts.shared, self.stored.shared if self.stored is not None else None)
+        self.trail = parts.trail
+        self.refused_requests = RefusedRequests(self.trail)
         self.calls.when_draining(self.sessions.waiting_calls.end)
-        self.calls.listeners = books(self.metrics, self.ledger, self.usage)
+        self.calls.listeners = books(self.metrics, self.trail, self.usage)
         self.agent_watch = self.stored.watch if self.stored is not None and not configuration.per_port else None
         """Reads the agents of the database; None if there are none."""
-        self.metrics.limit_ratios = self.ledger.ratios
-        self.metrics.audit_state = self.ledger.audit_state
+        self.metrics.measure = lambda: self._background.spawn(self._measure(), name="metrics", report=True)
         tasks = (self._tasks_of_calls, self._background)
         self._apply_settings()
-        books_and_calls = (self.metrics, self.calls, self.ledger)
+        books_and_calls = (self.metrics, self.calls, self.trail)
         shared = GatewayServices(runtime, *books_and_calls, *tasks, self._http, self._preflight, limits)
         self._agent_set = AgentSet(configuration, addresses, shared)
         self._note_load(successful=True)
@@ -199,7 +199,7 @@ class Gateway:
         self._note_changes(changes)
         return changes
 
-    async def take_up(self, configuration: Configuration, again: Collection[str] = ()) -> Changes:
+    async def apply(self, configuration: Configuration, again: Collection[str] = ()) -> Changes:
         """Apply another configuration whose agents of files, and whose settings, are the present ones.
 
         As `reload`, but only for agents of the database that differ; neither files nor other agents are looked at.
@@ -228,7 +228,7 @@ class Gateway:
         edits = (datetime.fromtimestamp(stamp[0] / 1e9, UTC) for stamp in files if stamp is not None)
         return started_at, max(started_at, *edits)
 
-    async def until_taken_up(self, name: str, seconds: float) -> bool:
+    async def until_applied(self, name: str, seconds: float) -> bool:
         """Return True when this process has applied, or refused, all changes of agents of the database made before.
 
         An agent of that `name` that is new here was also started once. Returns False after `seconds`, if the database
@@ -247,9 +247,10 @@ class Gateway:
 
     def _apply_settings(self) -> None:
         gateway = self.configuration.deployment.gateway
-        self.ledger.use(gateway)
-        asks_ledger = bool(gateway.limits.rules) or gateway.audit_log is not None
-        self.calls.gates = (LedgerGate(self.ledger),) if asks_ledger else ()
+        self.caller_limits.use(gateway.limits)
+        self.trail.use(gateway)
+        limits = (LimitsGate(self.caller_limits),) if self.caller_limits.are_on else ()
+        self.calls.gates = (*limits, AuditGate(self.trail)) if gateway.audit_log is not None else limits
         keys = gateway.auth.tokens if gateway.auth is not None else ()
         self.metrics.set_keys({key.name: key.not_after.timestamp() for key in keys if key.not_after is not None})
         self.metrics.expect_rules(gateway.limits.rule_names)
@@ -259,11 +260,16 @@ class Gateway:
             self.stored.threads.quota.max_bytes = gateway.threads_max_bytes
             self.stored.threads.expire_days = gateway.thread_expire_days
 
+    async def _measure(self) -> None:
+        self.metrics.show_audit(await self.trail.state())
+        await self.caller_limits.measure()
+        self.metrics.show_limits(self.caller_limits.ratios())
+
     def note_reload(self, problems: Sequence[str] = ()) -> None:
         """Count a reload; it was successful if it had no problems."""
         self.metrics.config_reloads.labels("error" if problems else "ok").inc()
         facts = {"problems": len(problems), "worker": self.elsewhere.worker}
-        self.ledger.note(Decision("reload", "error" if problems else "ok", facts))
+        self.trail.record("reload", "error" if problems else "ok", facts)
         self.note_problems(problems)
 
     def _note_changes(self, changes: Changes) -> None:
@@ -273,7 +279,7 @@ class Gateway:
         for outcome, names in by_outcome.items():
             for name in names:
                 facts = {"agent": name, "reason": kept.get(name), "worker": self.elsewhere.worker}
-                self.ledger.note(Decision("agent", outcome, facts))
+                self.trail.record("agent", outcome, facts)
 
     def note_problems(self, problems: Sequence[str]) -> None:
         """Show why the last reload, of this or another process, was not applied completely."""
@@ -316,7 +322,7 @@ class Gateway:
     def limits_away(self) -> Literal["count_alone", "refuse"] | None:
         """The handling of calls while the database of limits is away; None while it is there, or not used."""
         limits = self.configuration.deployment.gateway.limits
-        if limits.store is None or self.stored is None or self.stored.counters.is_available:
+        if limits.store is None or self.stored is None or self.stored.shared.counts:
             return None
         return limits.when_store_is_away
 

@@ -101,8 +101,8 @@ class HostedAgent(AgentState):
 
     def _questions(self, version: AgentVersion, running: RunningCall) -> Questions:
         asker = running.asker if version.settings.ask_caller else CANNOT_ASK
-        call, ledger = running.call, self._shared.ledger
-        watch = QuestionEvents(call, running.sink, self._shared.metrics, self.open_questions, ledger)
+        call, trail = running.call, self._shared.trail
+        watch = QuestionEvents(call, running.sink, self._shared.metrics, self.open_questions, trail)
         caller = call.caller
         rules = replace(self._shared.ask_rules, client_may_leave=asker.client_may_leave)
         if caller.authenticated:

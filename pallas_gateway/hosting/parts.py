@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
+from pallas_gateway.audit.trail import AuditTrail
 from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.log_levels import LogLevels
 from pallas_gateway.hosting.calls import Calls
 from pallas_gateway.hosting.waiting_calls import WaitingCalls
-from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.ledger.usage import UsageTable
 from pallas_gateway.questions.client_answers import ClientAnswers
 from pallas_gateway.questions.elsewhere import Elsewhere
+from pallas_gateway.questions.used_states import UsedStates
+from pallas_gateway.shared.memory import Memory
 
 if TYPE_CHECKING:
-    from pallas_gateway.ledger.protocol import Ledger
+    from pallas_gateway.audit.trail import Trail
     from pallas_gateway.ledger.usage import UsageSource
+    from pallas_gateway.shared.protocol import Shared
 
 
 class Sessions:
@@ -34,11 +37,11 @@ class Sessions:
         waiting_calls: calls that wait for a repeated request.
     """
 
-    def __init__(self, state_key: bytes | None, elsewhere: Elsewhere) -> None:
+    def __init__(self, state_key: bytes | None, elsewhere: Elsewhere, shared: Shared) -> None:
         self.cancellations = Cancellations()
         self.log_levels = LogLevels()
         self.answers = ClientAnswers(state_key, elsewhere.process)
-        self.waiting_calls = WaitingCalls(state_key, elsewhere.process)
+        self.waiting_calls = WaitingCalls(UsedStates(shared, elsewhere.process), state_key, elsewhere.process)
         self.elsewhere = elsewhere
 
 
@@ -48,7 +51,8 @@ class ProcessParts:
 
     Attributes:
         elsewhere: the other processes of the gateway, and the name and number of this one.
-        ledger: admits calls by the limits, and writes the audit log.
+        shared: what this process has in common with the other workers of its gateway.
+        trail: of decisions, for the audit log.
         usage: of agents by callers, over all processes.
         state_key: seals states unless the configuration has keys; None for a random one.
         sessions: of MCP clients.
@@ -56,7 +60,8 @@ class ProcessParts:
     """
 
     elsewhere: Elsewhere = field(default_factory=Elsewhere)
-    ledger: Ledger = field(default_factory=OwnLedger)
+    shared: Shared = field(default_factory=Memory)
+    trail: Trail = field(default_factory=AuditTrail)
     usage: UsageSource = field(default_factory=UsageTable)
     state_key: InitVar[bytes | None] = None
     sessions: Sessions = field(init=False)
@@ -64,4 +69,4 @@ class ProcessParts:
 
     def __post_init__(self, state_key: bytes | None) -> None:
         """Make the parts that need others."""
-        self.sessions = Sessions(state_key, self.elsewhere)
+        self.sessions = Sessions(state_key, self.elsewhere, self.shared)

@@ -106,10 +106,12 @@ class RunningCall:
         client_may_leave: see `Asker`.
         task: runs the call; None before `begin` and after the end.
         questions: of the call; None before its admission and after the end.
-        permit: of the ledger, for an admitted call.
+        permit: of the limits, for a call that they have admitted.
+        is_audited: its line before it runs is in the audit log.
         reply: what the agent has answered; None if the call was refused, has failed or was cut off.
         spent: what it has used so far.
         refusal: the sentence for the caller, if the call was refused.
+        refused_by: the rule of the limits that has refused it.
         closers: called at the end with the call and its end, the last one first.
         ended_by: the name of the caller that has ended the call by a request of its own.
         outcome: of a call that has ended and was not refused.
@@ -130,9 +132,11 @@ class RunningCall:
         self.task: asyncio.Task[Reply] | None = None
         self.questions: Questions | None = None
         self.permit: Permit = NO_PERMIT
+        self.is_audited = False
         self.reply: Reply | None = None
         self.spent = call.spent
         self.refusal = ""
+        self.refused_by: str | None = None
         self.closers: list[Callable[[RunningCall, CallEnd], object]] = []
         self.ended_by: str | None = None
         self.outcome: CallOutcome | None = None

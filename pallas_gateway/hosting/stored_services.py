@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.definitions.service import Definitions
 from pallas_gateway.definitions.watch import AgentWatch
-from pallas_gateway.ledger.stored_counters import StoredCounters
-from pallas_gateway.ledger.stored_ledger import StoredLedger
 from pallas_gateway.limits import GatewayLimits
-from pallas_gateway.questions.stored_states import StoredStates
+from pallas_gateway.questions.used_states import UsedStates
+from pallas_gateway.shared.sql import Sql
 from pallas_gateway.threads.service import Threads
 
 if TYPE_CHECKING:
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.database.leases import LeaseTerms
     from pallas_gateway.database.service import GatewayDatabase
-    from pallas_gateway.ledger.protocol import Ledger
 
 
 class StoredServices:
@@ -37,20 +35,18 @@ class StoredServices:
         limits = limits or GatewayLimits()
         connections, process = self.database.connections, leases.process or secrets.token_hex(4)
         self.threads = Threads(database, leases, limits.threads)
-        self.states = StoredStates(
-            connections, process, limits.database.use_seconds, is_open=lambda: self.database.is_open
-        )
-        self.counters = StoredCounters(
+        self.shared = Sql(
             connections,
             leases.seconds,
             answer_seconds=limits.database.count_seconds[connections.kind],
+            value_seconds=limits.database.use_seconds,
             is_open=lambda: self.database.is_open,
         )
+        self.states = UsedStates(self.shared, process)
         self.definitions = Definitions(self.database, configuration)
         self.watch = AgentWatch(self.definitions)
         self.definitions.on_change = self.watch.look_soon
-        self.database.add(self.threads, self.states, self.counters, self)
-        self.database.measure_by(self.counters.measure)
+        self.database.add(self.threads, self, self.shared)
 
     async def __aenter__(self) -> Self:
         """Open the database, now or when it is available.
@@ -74,8 +70,5 @@ class StoredServices:
         await self.drop_threads()
 
     async def close(self) -> None:
-        """Nothing of its own runs in the background."""
-
-    def ledger_around(self, inner: Ledger) -> StoredLedger:
-        """Return a ledger that counts in the database where that is set, else by `inner`."""
-        return StoredLedger(inner, self.counters)
+        """Wait (bounded) for states that are being released."""
+        await self.states.close()

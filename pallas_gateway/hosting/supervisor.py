@@ -257,7 +257,7 @@ class StandbyRuntime:
     _life: _Life
     _lives: dict[str, _Life]
 
-    def take(self) -> None:
+    def adopt(self) -> None:
         """Make it the agent's version; the earlier one ends with its last call."""
         name = self._life.agent.name
         before, self._lives[name] = self._lives[name], self._life

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, override
 from pallas_gateway.calls.questions import EXPIRED
 from pallas_gateway.events.queue import EventQueue, StreamOptions
 from pallas_gateway.hosting.running_call import RunningCall
-from pallas_gateway.questions.used_states import OwnStates, StatesUnavailableError
+from pallas_gateway.questions.used_states import StatesUnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.questions import Answer, Mode, Question
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.questions.used_states import StateUses
+    from pallas_gateway.questions.used_states import UsedStates
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +158,15 @@ class WaitingCalls:
     `process` names this process in them. `used` accepts states once in all processes of the gateway.
     """
 
-    def __init__(self, own_key: bytes | None = None, process: str | None = None) -> None:
+    def __init__(self, used: UsedStates, own_key: bytes | None = None, process: str | None = None) -> None:
         self._own_key = own_key or secrets.token_bytes(32)
         self.sealing = Sealing((self._own_key,))
         self.process = process or secrets.token_hex(4)
         self._calls: dict[str, WaitingCall] = {}
         self._unadmitted: set[str] = set()
         self._is_over = False
-        self.used: StateUses = OwnStates()
-        self._stored: StateUses | None = None
+        self._used = used
+        self._stored: UsedStates | None = None
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -174,7 +174,7 @@ class WaitingCalls:
     def works(self) -> list[asyncio.Task[Reply]]:
         return [call.work for call in self._calls.values() if call.work is not None]
 
-    def seal_with(self, keys: Collection[str], seconds: float, stored: StateUses | None = None) -> None:
+    def seal_with(self, keys: Collection[str], seconds: float, stored: UsedStates | None = None) -> None:
         """Use these keys for later states; without keys, a key of the gateway.
 
         Only with keys can other gateways, or this one after a restart, open its states. `stored` accepts those once.
@@ -183,8 +183,8 @@ class WaitingCalls:
         self._stored = stored if keys else None
 
     @property
-    def _uses(self) -> StateUses:
-        return self._stored or self.used
+    def _uses(self) -> UsedStates:
+        return self._stored or self._used
 
     def detach(self, call: WaitingCall) -> str:
         """Keep a call for the next request of its client; return the state that identifies it.
@@ -273,11 +273,11 @@ class WaitingCalls:
         """Note that a resumed call runs: its state cannot be used again."""
         self._unadmitted.discard(ticket)
 
-    async def give_back(self, ticket: str) -> None:
+    async def release(self, ticket: str) -> None:
         """Accept a state again if its call was not admitted."""
         if ticket in self._unadmitted:
             self._unadmitted.discard(ticket)
-            await self._uses.give_back(ticket)
+            await self._uses.release(ticket)
 
     def is_elsewhere(self, state: str | None) -> bool:
         """Return whether a state is one of another process."""

@@ -1,4 +1,4 @@
-"""The rules of `gateway.limits`, compiled: which of them apply to a call, and the key of its counter in each. Pure."""
+"""The rules of `gateway.limits`, compiled: which of them apply to a call, and the counters that it has. Pure."""
 
 from __future__ import annotations
 
@@ -7,20 +7,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from math import ceil
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.permit import Excess
 from pallas_gateway.errors import CallLimitedError
-from pallas_gateway.identity.caller import is_of_address
+from pallas_gateway.shared.protocol import Wanted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pallas_gateway.config.model.limits import LimitsSettings, RuleSettings
-
-    type Scope = tuple[str, str, str, int]
-    type Key = tuple[str, str]
-    type Measure = Literal["calls per minute", "calls at once", "tokens per day"]
+    from pallas_gateway.shared.protocol import Measure, Over, Scope
 
 MOST_MATCHES = 4096
 """Pairs of a caller and an agent whose rules are cached."""
@@ -42,17 +39,31 @@ class Rule:
     def matches(self, caller: str, agent: str) -> bool:
         return fnmatchcase(caller, self.settings.caller) and fnmatchcase(agent, self.settings.agent)
 
-    def key(self, account: str, agent: str) -> Key:
-        """Return the key of a call's counter among those of this rule."""
-        return ("" if self.settings.per == "agent" else account, self.counted_agent(agent))
+    def limits(self, *, counts: bool, uses_tokens: bool) -> bool:
+        """Return True if the rule limits anything of such a call; see `wanted`."""
+        limits = self.settings
+        of_calls = limits.calls_per_minute is not None or limits.calls_at_once is not None
+        return (counts and of_calls) or (uses_tokens and limits.tokens_per_day is not None)
 
-    def is_of_stranger(self, account: str) -> bool:
-        """Return True if a call is counted for an address.
+    def wanted(self, account: str, agent: str, *, counts: bool = True, uses_tokens: bool = True) -> Wanted:
+        """Return the counter of a call by this rule, and what it limits.
 
-        Addresses have other places among the counters of a rule than keys and tokens: with the addresses of one IPv6
-        network a stranger could take every place.
+        Args:
+            account: of the caller.
+            agent: of the call.
+            counts: False for a nested call, which only uses tokens.
+            uses_tokens: False for a search or a copy.
         """
-        return self.settings.per != "agent" and is_of_address(account)
+        settings = self.settings
+        return Wanted(
+            self.scope,
+            "" if settings.per == "agent" else account,
+            self.counted_agent(agent),
+            settings.calls_per_minute if counts else None,
+            settings.calls_at_once if counts else None,
+            settings.tokens_per_day if uses_tokens else None,
+            settings.enforce,
+        )
 
     def counted_agent(self, agent: str) -> str:
         """Return the agent of a call's counter; empty if the counter is for all agents."""
@@ -88,8 +99,19 @@ class Exceeded:
 
     rule: Rule
     measure: Measure
-    limit: int
     wait_seconds: float
+
+    @classmethod
+    def of(cls, rules: Sequence[Rule], over: Over) -> Exceeded:
+        """Return the limit that a counter among those of these rules has exceeded."""
+        return cls(rules[over.place], over.measure, over.wait_seconds)
+
+    @property
+    def limit(self) -> int:
+        """The number that the rule allows."""
+        settings = self.rule.settings
+        limits = {"calls per minute": settings.calls_per_minute, "calls at once": settings.calls_at_once}
+        return limits.get(self.measure, settings.tokens_per_day) or 0
 
     @property
     def retry_after_seconds(self) -> int:
@@ -115,12 +137,6 @@ class Exceeded:
     def excess(self) -> Excess:
         """Return the reason why a running call ends."""
         return Excess(self.rule.name, self.sentence, self.retry_after_seconds)
-
-
-def tightest(exceeded: Iterable[Exceeded]) -> Exceeded | None:
-    """Return the enforced limit with the longest wait; None if no enforced limit is exceeded."""
-    enforced = (one for one in exceeded if one.rule.settings.enforce)
-    return max(enforced, key=lambda one: one.wait_seconds, default=None)
 
 
 def _compiled(settings: LimitsSettings) -> Iterable[Rule]:

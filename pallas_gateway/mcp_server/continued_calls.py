@@ -91,7 +91,7 @@ async def continue_call(
             return result_of(asked, sessions, waiting)
     finally:
         if resumed is not None:
-            await calls.give_back(resumed.ticket)  # unless the call was admitted
+            await calls.release(resumed.ticket)  # unless the call was admitted
 
 
 async def reply_or_questions(sessions: Sessions, request: ToolRequest, waiting: WaitingCall) -> Reply:

@@ -1,74 +1,85 @@
-"""Used states of calls; each state is accepted once."""
+"""Used states of calls; each state is accepted once, in all processes that can open it."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.shared.memory import FirstValues
+from pallas_gateway.shared.protocol import SharedAwayError
+from pallas_gateway.tasks import TaskOwner
+
+if TYPE_CHECKING:
+    from pallas_gateway.shared.protocol import Shared
 
 
 class StatesUnavailableError(CallRefusedError):
-    """The database cannot tell now whether a state was used; the state stays good."""
+    """It is not known now whether a state was used; the state stays good."""
 
     reason = "database_unavailable"
 
     def __init__(self) -> None:
         super().__init__(
-            "The gateway cannot use its database now, so it does not know whether this requestState was used. "
-            "Send the request again in a moment, with the same requestState."
+            "The gateway cannot tell now whether this requestState was used. Send the request again in a moment, "
+            "with the same requestState."
         )
 
 
-class StateUses(Protocol):
-    """Accepts each state once, in all processes that can open it."""
+class UsedStates:
+    """Accepts each state once.
+
+    The name of the process that has used a state is kept for it. So a process whose use was noted, and that did not
+    hear so, can use the state again; `_here` keeps two requests of one process apart.
+    """
+
+    def __init__(self, shared: Shared, process: str) -> None:
+        """`process` is a unique name."""
+        self._shared = shared
+        self._process = process
+        self._here = FirstValues()
+        self._tasks = TaskOwner()
+
+    async def close(self) -> None:
+        """Wait (bounded) for states that are being released."""
+        await self._tasks.__aexit__()
 
     @property
     def is_available(self) -> bool:
         """True if states can be used, as far as this process knows."""
+        return self._shared.is_available
 
     async def use(self, ticket: str, seconds: float) -> bool:
         """Use the state with this ticket, which expires within so many seconds; return False if it was used.
 
-        If the request ends meanwhile, the state is given back.
+        If the request ends meanwhile, it is released.
 
         Raises:
             StatesUnavailableError: this is not known now.
         """
-
-    async def give_back(self, ticket: str) -> None:
-        """Accept the state with this ticket again."""
-
-
-class UsedStates:
-    """The tickets of used states, until the states have expired."""
-
-    def __init__(self) -> None:
-        self._ends: dict[str, asyncio.TimerHandle] = {}
-
-    def note(self, ticket: str, seconds: float) -> bool:
-        """Note that a state was used, which expires within so many seconds; return False if that was noted before."""
-        if ticket in self._ends:
+        if ticket in self._here:
             return False
-        self._ends[ticket] = asyncio.get_running_loop().call_later(seconds, self.give_back, ticket)
-        return True
+        self._here.first(ticket, self._process, seconds)
+        using = self._tasks.spawn(self._shared.first(ticket, self._process, seconds), name="use of a state")
+        try:
+            is_first = await asyncio.shield(using) == self._process
+        except asyncio.CancelledError:
+            self._tasks.spawn(self._released(using, ticket), name="return of a state")
+            raise
+        except SharedAwayError:
+            self._here.forget(ticket, self._process)
+            raise StatesUnavailableError from None
+        if not is_first:
+            self._here.forget(ticket, self._process)
+        return is_first
 
-    def give_back(self, ticket: str) -> None:
-        """Accept the state with this ticket again."""
-        if (end := self._ends.pop(ticket, None)) is not None:
-            end.cancel()
+    async def release(self, ticket: str) -> None:
+        """Accept the state with this ticket again; while others cannot be told so, only at this process."""
+        with suppress(SharedAwayError):
+            await self._shared.forget(ticket, self._process)
+        self._here.forget(ticket, self._process)
 
-
-class OwnStates:
-    """The `StateUses` of a gateway with one process."""
-
-    is_available = True
-
-    def __init__(self) -> None:
-        self._used = UsedStates()
-
-    async def use(self, ticket: str, seconds: float) -> bool:
-        return self._used.note(ticket, seconds)
-
-    async def give_back(self, ticket: str) -> None:
-        self._used.give_back(ticket)
+    async def _released(self, using: asyncio.Task[str], ticket: str) -> None:
+        await asyncio.wait({using})
+        await self.release(ticket)

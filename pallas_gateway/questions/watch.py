@@ -6,14 +6,14 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from pallas_gateway.audit.trail import facts_of
 from pallas_gateway.events.events import QuestionAsked, QuestionClosed
-from pallas_gateway.ledger.protocol import CallEntry, Decision
 
 if TYPE_CHECKING:
+    from pallas_gateway.audit.trail import Trail
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.events.events import EventSink
-    from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.telemetry.metrics import Metrics
 
 type OpenQuestions = dict[str, float]
@@ -25,10 +25,10 @@ class QuestionEvents:
     """The `QuestionWatch` of a call; the unanswered questions of all calls of its agent are in `open_questions`."""
 
     def __init__(
-        self, call: Call, sink: EventSink, metrics: Metrics, open_questions: OpenQuestions, ledger: Ledger
+        self, call: Call, sink: EventSink, metrics: Metrics, open_questions: OpenQuestions, trail: Trail
     ) -> None:
         self._call = call
-        self._ledger = ledger
+        self._trail = trail
         self._agent = call.agent
         self._sink = sink
         self._metrics = metrics
@@ -51,8 +51,8 @@ class QuestionEvents:
         # `seconds`: how long it was open; `why`: the limit for which it was declined.
         _log.info("question answered", extra={**_facts(question), **ended})
         action = "approve" if question.kind == "approval" else "answer"
-        facts = {**CallEntry.of(self._call).facts, "kind": question.kind, "tool": question.tool}
-        self._ledger.note(Decision(action, answer.outcome, facts))
+        facts = {**facts_of(self._call), "kind": question.kind, "tool": question.tool}
+        self._trail.record(action, answer.outcome, facts)
         if asked_at is not None:
             self._metrics.questions_open.labels(self._agent).dec()
             self._sink.put(QuestionClosed(question.id, answer.action))

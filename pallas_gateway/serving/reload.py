@@ -97,7 +97,7 @@ class Reloader:
             if self._reloads.asked.is_set():
                 await self._reload_files()
             elif self._stored is not None and self._stored.changed.is_set():
-                self._is_untidy |= await self._stored.take_up(self._of_files)
+                self._is_untidy |= await self._stored.apply(self._of_files)
             elif self._stored is not None and self._stored.retry_pause is not None:
                 self._is_untidy |= await self._stored.retry(self._of_files)
             elif not self._gateway.calls.started:  # it stops all calls for a moment
@@ -155,7 +155,7 @@ class Reloader:
             return ["unexpected error while reloading; the log has its traceback"]
         self._of_files = files
         if self._stored is not None:
-            self._stored.taken_up(changes)
+            self._stored.applied(changes)
             of_files = {name: why for name, why in changes.kept_back.items() if not self._gateway.agents[name].id}
             changes = replace(changes, kept_back=of_files)
         _log_changes(changes)

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.audit.trail import audited
 from pallas_gateway.config.loading.unknown_names import unknown_models
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.gateway import Gateway
 from pallas_gateway.hosting.parts import ProcessParts
-from pallas_gateway.ledger.audited_ledger import audited
-from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.mcp_server.mcp_servers import McpServers
 from pallas_gateway.serving import certificates
 from pallas_gateway.serving.hypercorn_server import check_tls
@@ -140,7 +139,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
 
 def _own_parts(configuration: Configuration, closing: ExitStack, stdout: int) -> ProcessParts:
     """Return the parts of the only process; the audit log is closed after its calls."""
-    return ProcessParts(ledger=closing.enter_context(audited(OwnLedger(), configuration, stdout)))
+    return ProcessParts(trail=closing.enter_context(audited(configuration, stdout)))
 
 
 async def _stored_agents(gateway: Gateway) -> StoredAgents | None:

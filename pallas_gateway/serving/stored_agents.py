@@ -40,13 +40,13 @@ class StoredAgents:
         self._known = Known()
         self._claimed: frozenset[str] = frozenset()
         self.changed = watch.changed
-        """Set while there are changes to take up."""
+        """Set while there are changes to apply."""
 
     async def load(self, files: Configuration) -> None:
         """Host the agents before the first ones are started. Without the database they follow when it is back."""
         await self._watch.look(self._gateway.limits.database.first_try_seconds)
         if self._watch.snapshot is not None:
-            await self.take_up(files)
+            await self.apply(files)
 
     @property
     def retry_pause(self) -> float | None:
@@ -55,25 +55,25 @@ class StoredAgents:
 
     async def retry(self, files: Configuration) -> bool:
         """Try versions again that did not start, if it is time for that; return True if one has started."""
-        return self._retries.are_due and await self.take_up(files, self._retries.failures.keys())
+        return self._retries.are_due and await self.apply(files, self._retries.failures.keys())
 
-    async def take_up(self, files: Configuration, again: Collection[str] = ()) -> bool:
+    async def apply(self, files: Configuration, again: Collection[str] = ()) -> bool:
         """Host the agents of the database and those of `files`; return True if there were changes.
 
         `again` are started although they are the same.
         """
         try:
-            changes = await self._gateway.take_up(self.beside(files), again)
+            changes = await self._gateway.apply(self.beside(files), again)
         except Exception:  # noqa: BLE001  the gateway continues to serve
             # The agents stay as they are until the next change or reload.
             _log.exception("unexpected error while taking up agents of the database")
             self._count("error")
             self._note_applied()
             return False
-        self.taken_up(changes)
+        self.applied(changes)
         named = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
         if extra := {kind: ", ".join(agents) for kind, agents in named.items() if agents}:
-            # This process has taken up changes of the [database](../use/agents-as-data.md): agents by `added`,
+            # This process has applied changes of the [database](../use/agents-as-data.md): agents by `added`,
             # `changed` and `removed`.
             _log.info("agents of the database changed", extra=extra)
         if extra or (changes.kept_back and not again):  # a retry that fails again is no other change
@@ -85,7 +85,7 @@ class StoredAgents:
         self._taken = self._watch.snapshot
         return merged(files, self._taken, self._known) if self._taken is not None else files
 
-    def taken_up(self, changes: Changes) -> None:
+    def applied(self, changes: Changes) -> None:
         """Note what came of the configuration that `beside` returned last."""
         before, agents = self._retries.failures, self._gateway.agents
         kept_back = {name: error for name, error in changes.kept_back.items() if agents[name].id}

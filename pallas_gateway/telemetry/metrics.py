@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
     from prometheus_client.registry import Collector
 
-    from pallas_gateway.telemetry.audit_state import AuditState
-
     type Across = Literal["livemax", "livemin", "livesum", "livemostrecent"]
 
 DURATION_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600)
@@ -56,6 +54,8 @@ QUESTION_KINDS = ("form", "url", "approval", "human_input")
 QUESTION_OUTCOMES = ("accepted", "declined", "cancelled", "expired", "unaskable")
 TOKEN_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 """Kinds of tokens that every provider may have."""
+MEASURED_SECONDS = 1.0
+"""Longest wait of a scrape for values that another process or the database has; then it shows the last ones."""
 MOST_SERIES = 20_000
 """Of one counter or histogram; a hundred agents have at most some thousand."""
 OTHER = "(other)"
@@ -235,7 +235,7 @@ class Metrics:
         """Above `pallas_calls_in_flight` for minutes: releasing fails or hangs; see `instance not released` in the
         log."""
         self.stored_agent_changes = self._counter(
-            "pallas_stored_agent_changes_total", "Changes of agents of the database that were taken up.", "outcome"
+            "pallas_stored_agent_changes_total", "Changes of agents of the database that were applied.", "outcome"
         )
         """Each worker counts its own. `error`: a version did not start; see `agent not replaced` in the log."""
         self.stored_agents_kept_back = self._gauge(
@@ -312,8 +312,9 @@ class Metrics:
         )
         """1: the next call is refused; more with `enforce: false`, or after a [limit](limits.md) was lowered. The log
         and `usage` show which caller."""
-        self.limit_ratios: Callable[[], Mapping[str, float]] = dict
-        """Returns the values of `limit_used`; called at each scrape."""
+        self.measure: Callable[[], asyncio.Task[None]] | None = None
+        """Begins to show values that another process or the database has; called before each scrape."""
+        self._measuring: asyncio.Task[None] | None = None
         self._rules: set[str] = set()
         self._audit_up = self._gauge(
             "pallas_audit_up", "1 while lines can be written to the audit log.", "output", across="livemostrecent"
@@ -331,8 +332,6 @@ class Metrics:
             across="livemostrecent",
         )
         """`printf '%013x' VALUE` gives the digits of the [head](audit.md#heads)."""
-        self.audit_state: Callable[[], AuditState | None] = lambda: None
-        """Returns the state of the audit log; called at each scrape."""
         self._audited = ""
 
     @property
@@ -343,29 +342,40 @@ class Metrics:
     async def exposition(self, encode: Callable[[Collector], bytes]) -> bytes:
         """Return the metrics as `encode` writes them, in a thread: 100 agents have 7,000 series, which take 70 ms."""
         async with self._scraping:  # one scrape at a time
-            self.refresh()
+            await self.update()
             return await asyncio.to_thread(encode, WithPauses(self.exposed))
 
+    async def update(self) -> None:
+        """Set the values that other processes have, then those of this one."""
+        if self.measure is not None:
+            if self._measuring is None or self._measuring.done():
+                self._measuring = self.measure()
+            await asyncio.wait({self._measuring}, timeout=MEASURED_SECONDS)
+        self.refresh()
+
     def refresh(self) -> None:
-        """Set the values that are computed for each scrape, and share them with the other workers."""
+        """Set the values that this process computes for each scrape, and share them with the other workers."""
         self.tasks.set(_running_tasks())
-        for rule, ratio in self.limit_ratios().items():
-            if rule in self._rules:  # a worker and its parent reload one after the other
-                self.limit_used.labels(rule).set(ratio)
-        self._refresh_audit(self.audit_state())
         if self._of_all_workers is not None:
             self._of_all_workers.refresh()
 
-    def _refresh_audit(self, state: AuditState | None) -> None:
-        output = state.output if state is not None else ""
+    def show_limits(self, ratios: Mapping[str, float]) -> None:
+        """Show the used share of rules, by their names."""
+        for rule, ratio in ratios.items():
+            if rule in self._rules:
+                self.limit_used.labels(rule).set(ratio)
+
+    def show_audit(self, state: tuple[str, int, int, bool] | None) -> None:
+        """Show the state of the audit log, the values of an `AuditState`; None if it is off."""
+        output, sequence, head, is_up = state or ("", 0, 0, False)
         if self._audited not in {"", output}:
             for gauge in (self._audit_up, self._audit_sequence, self._audit_head):
                 _end(gauge, output=self._audited)
         self._audited = output
         if state is not None:
-            self._audit_up.labels(output).set(state.is_up)
-            self._audit_sequence.labels(output).set(state.sequence)
-            self._audit_head.labels(output).set(state.head)
+            self._audit_up.labels(output).set(is_up)
+            self._audit_sequence.labels(output).set(sequence)
+            self._audit_head.labels(output).set(head)
 
     def _expect_gateway(self) -> None:
         """Begin the series that depend on no configuration."""

@@ -64,7 +64,7 @@ def record(
     """
     client = str((scope.get("client") or ("unknown",))[0])
     gateway.refusals.record(reason, why, client=client, caller=caller.principal if caller else None)
-    gateway.refused_requests.note(reason, caller or Caller(address=client), facts)
+    gateway.refused_requests.record(reason, caller or Caller(address=client), facts)
 
 
 def insufficient(gateway: Gateway, grant: str, agent: str | None) -> JSONResponse:

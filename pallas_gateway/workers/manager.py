@@ -9,27 +9,26 @@ import asyncio
 import logging
 import signal
 from dataclasses import replace
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.questions.used_states import OwnStates
 from pallas_gateway.serving.sockets import CLOSE_SECONDS, close_listener
+from pallas_gateway.shared.memory import State
+from pallas_gateway.shared.remote import SharedOfWorker
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.workers_metrics import forget_gauges
-from pallas_gateway.workers.calls_of_worker import CallsOfWorker
 from pallas_gateway.workers.forwarding import socket_of
-from pallas_gateway.workers.parent_ledger import digest_of
+from pallas_gateway.workers.parent import AuditOfWorker, digest_of
 from pallas_gateway.workers.usage_of_worker import UsageOfWorkers
 from pallas_gateway.workers.worker_process import Ended, WorkerProcess, restart_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from pallas_gateway.audit.trail import AuditTrail
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.ledger.protocol import Ledger
     from pallas_gateway.workers.start import Plan
 
 STOP_SECONDS = 60.0
@@ -54,7 +53,7 @@ class WorkerManager:
 
     Args:
         plan: how workers are started.
-        ledger: of all workers.
+        trail: writes the audit log of all workers.
         on_ready: called once, when every worker has been ready once, with the announcement.
         on_stop: called when the workers are about to be stopped.
         hang_seconds: silence after which a worker that was ready is replaced; None for no limit.
@@ -66,7 +65,7 @@ class WorkerManager:
     def __init__(  # noqa: PLR0913  limits are keywords with defaults
         self,
         plan: Plan,
-        ledger: Ledger,
+        trail: AuditTrail,
         *,
         on_ready: Callable[[str], None],
         on_stop: Callable[[], None],
@@ -79,7 +78,7 @@ class WorkerManager:
         self._restart = restart
         self._clock = clock
         self._plan = plan
-        self._ledger = ledger
+        self._trail = trail
         self.use(plan.start.configuration)
         self.problems: Sequence[str] = ()
         """Why the present files cannot be used; then that configuration is an earlier one."""
@@ -90,7 +89,7 @@ class WorkerManager:
         self._hang_seconds = hang_seconds
         self._workers: dict[int, WorkerProcess] = {}
         self._ready: set[int] = set()
-        self._states = OwnStates()
+        self._state = State()
         self._usage = UsageOfWorkers()
         self._uncounted_restarts = 0
         self._stop = asyncio.Event()
@@ -124,9 +123,9 @@ class WorkerManager:
             raise self._failure
 
     def use(self, configuration: Configuration) -> None:
-        """Use another configuration for the next worker that starts, and its limits from now on."""
+        """Use another configuration for the next worker that starts, and its audit log from now on."""
         self.configuration = configuration
-        self._ledger.use(configuration.deployment.gateway)
+        self._trail.use(configuration.deployment.gateway)
 
     @property
     def workers(self) -> Collection[WorkerProcess]:
@@ -214,11 +213,12 @@ class WorkerManager:
         self._workers[worker.number] = worker
         if self._stop.is_set():
             worker.signal(signal.SIGTERM)
-        calls = CallsOfWorker(self._ledger, partial(worker.tell, "ledger", "take"), self._tasks)
-        parent = _Parent(self, self._ledger, worker)
+        shared, audit = SharedOfWorker(self._state), AuditOfWorker(self._trail)
         try:
-            await worker.listen({"parent": parent, "ledger": calls, "usage": self._usage, "states": self._states})
-            calls.close()
+            services = {"parent": _Parent(self, worker), "shared": shared, "audit": audit, "usage": self._usage}
+            await worker.listen(services)
+            shared.close()
+            audit.close()
             return await worker.ended(self._stop_seconds)
         finally:
             del self._workers[worker.number]
@@ -226,7 +226,7 @@ class WorkerManager:
             socket_of(self._plan.start.folder, worker.name).unlink(missing_ok=True)
             self.close_together()
 
-    def note_ledger_settings(self, digest: str) -> None:
+    def note_audit_settings(self, digest: str) -> None:
         if digest != digest_of(self.configuration.deployment.gateway):  # the worker has reloaded by itself
             _call_back(self.reread)
 
@@ -305,9 +305,8 @@ class WorkerManager:
 class _Parent:
     """The methods that one worker calls of its parent."""
 
-    def __init__(self, manager: WorkerManager, ledger: Ledger, worker: WorkerProcess) -> None:
+    def __init__(self, manager: WorkerManager, worker: WorkerProcess) -> None:
         self._manager = manager
-        self._ledger = ledger
         self._worker = worker
 
     def ready(self, announcement: str) -> None:
@@ -317,20 +316,17 @@ class _Parent:
         self._manager.note_ready(self._worker, announcement)
 
     def alive(self, summary: str, drain_seconds: float) -> None:
-        """Every few seconds: its event loop responds. It gets the numbers of the ledger for its metrics."""
+        """Every few seconds: its event loop responds."""
         self._worker.heard_at = monotonic()
         self._worker.summary, self._worker.drain_seconds = summary, drain_seconds
-        ratios, audit = self._ledger.ratios(), self._ledger.audit_state()
-        if ratios or audit is not None:
-            self._worker.tell("ledger", "state", dict(ratios), tuple(audit) if audit is not None else None)
 
     def failed(self, why: str) -> None:
         """It cannot serve, and ends."""
         self._worker.why = why
 
-    def ledger_settings(self, digest: str) -> None:
-        """Its rules and audit log, as a hash, at its start and after a reload."""
-        self._manager.note_ledger_settings(digest)
+    def audit_settings(self, digest: str) -> None:
+        """The settings of its audit log, as a hash, at its start and after a reload."""
+        self._manager.note_audit_settings(digest)
 
     def tell_others(self, method: str, values: Sequence[Any]) -> None:
         """Call a method of all other workers."""

@@ -17,10 +17,11 @@ from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.hosting.parts import ProcessParts
 from pallas_gateway.mcp_server.envelope import end_cancelled
 from pallas_gateway.serving.server import SharedListeners
+from pallas_gateway.shared.remote import Remote
 from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.workers.channel import Channel, ChannelEndedError
+from pallas_gateway.workers.channel import Channel
 from pallas_gateway.workers.forwarding import Forwarding
-from pallas_gateway.workers.parent_ledger import ParentLedger
+from pallas_gateway.workers.parent import AskedParent, RemoteTrail
 from pallas_gateway.workers.usage_of_worker import MOST_UNREAD, UsageOfWorker
 
 if TYPE_CHECKING:
@@ -28,43 +29,6 @@ if TYPE_CHECKING:
 
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.workers.start import Start
-
-
-class SharedStates:
-    """The `StateUses` of workers: the parent has them.
-
-    Args:
-        channel: to the parent.
-        tasks: own questions to the parent, which outlive the requests that ask.
-    """
-
-    is_available = True
-
-    def __init__(self, channel: Channel, tasks: TaskOwner) -> None:
-        self._channel = channel
-        self._tasks = tasks
-
-    async def use(self, ticket: str, seconds: float) -> bool:
-        """Ask the parent; no state can be used when it is gone."""
-        using = self._tasks.spawn(self._use(ticket, seconds), name="use of a state")
-        try:
-            return await asyncio.shield(using)
-        except asyncio.CancelledError:
-            using.add_done_callback(lambda _: self._give_back_if(using, ticket))
-            raise
-
-    async def give_back(self, ticket: str) -> None:
-        self._channel.tell("states", "give_back", ticket)
-
-    async def _use(self, ticket: str, seconds: float) -> bool:
-        try:
-            return bool(await self._channel.ask("states", "use", ticket, seconds))
-        except ChannelEndedError:
-            return False
-
-    def _give_back_if(self, used: asyncio.Task[bool], ticket: str) -> None:
-        if not used.cancelled() and used.exception() is None and used.result():
-            self._channel.tell("states", "give_back", ticket)
 
 
 ORPHAN_SECONDS = 60.0
@@ -103,15 +67,13 @@ class WorkerSide:
 
     async def __aenter__(self) -> Self:
         reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=self._descriptor))
-        services: dict[str, object] = {"worker": self}
-        self._channel = channel = Channel(reader, self._writer, services)
-        self._ledger = services["ledger"] = ParentLedger(channel)
-        self._usage = UsageOfWorker(channel)
-        self._parts = ProcessParts(self._forwarding, self._ledger, self._usage, self._state_key)
+        self._channel = channel = Channel(reader, self._writer, {"worker": self})
+        self._usage, parent = UsageOfWorker(channel), AskedParent(channel)
+        of_parent = Remote(parent), RemoteTrail(parent), self._usage
+        self._parts = ProcessParts(self._forwarding, *of_parent, self._state_key)
         self._sessions = sessions = self._parts.sessions
         sessions.cancellations.hand_on = lambda key: self._tell_others("cancel", *astuple(key))
         sessions.log_levels.hand_on = lambda session, shows_info: self._tell_others("set_level", session, shows_info)
-        sessions.waiting_calls.used = SharedStates(channel, self._tasks)
         await self._forwarding.__aenter__()
         self._tasks.spawn(self._listen(), name="parent", report=True)
         self._listen_to_signals()
@@ -168,7 +130,7 @@ class WorkerSide:
 
     def set_level(self, session: str, shows_info: bool) -> None:
         """Keep the log level that the client of a session has set at another worker."""
-        self._sessions.log_levels.take(session, shows_info=shows_info)
+        self._sessions.log_levels.apply(session, shows_info=shows_info)
 
     def _tell_others(self, method: str, *values: Any) -> None:
         self._channel.tell("parent", "tell_others", method, values)
@@ -188,7 +150,6 @@ class WorkerSide:
             await self._channel.listen()
             self.is_orphan = True
         finally:  # also after an error: without the parent this worker would miss what its calls wait for
-            self._ledger.end()
             self._stop.set()
             self._may_close.set()
 
@@ -204,6 +165,7 @@ class WorkerSide:
                     self._usage.send_changes()
                 sent_seconds = self.drain_seconds
                 next_at = loop.time() + ALIVE_SECONDS
+                await gateway.metrics.update()
             await asyncio.sleep(REFRESH_SECONDS)
 
 

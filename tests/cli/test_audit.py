@@ -25,7 +25,7 @@ def log(folder: Path) -> Path:
     (folder / "agents.yaml").write_text(AGENTS.format(log="audit.log"))
     written = AuditLog.open(GatewaySettings(audit_log="audit.log", audit_sync="never"), folder)
     for number in range(8):
-        written.note({"action": "call", "call_id": str(number)})
+        written.record({"action": "call", "call_id": str(number)})
     written.close()
     return folder / "audit.log"
 
@@ -60,7 +60,7 @@ def test_a_log_written_again_from_the_start_has_another_head_and_is_found_by_the
     log.unlink()
     other = AuditLog.open(GatewaySettings(audit_log="audit.log", audit_sync="never"), log.parent)
     for _ in range(20):
-        other.note({"action": "call"})
+        other.record({"action": "call"})
     other.close()
 
     assert run("audit", "head").out.strip() != head

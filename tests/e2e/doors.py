@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, override
@@ -94,7 +94,8 @@ class Story(logging.Handler, SpanProcessor):
     def _read(self) -> Mapping[str, float]:
         totals = dict.fromkeys(COUNTERS, 0.0)
         if self.served is not None:
-            self.served.gateway.metrics.refresh()
+            with suppress(StopIteration):  # a gateway of one process waits for nobody
+                self.served.gateway._measure().send(None)
             for family in self.served.gateway.metrics.registry.restricted_registry(COUNTERS).collect():
                 for one in family.samples:
                     is_held = one.name in {RUNNING, LEASED} and {*FULL} & {*one.labels.values()}
@@ -116,7 +117,7 @@ class Story(logging.Handler, SpanProcessor):
     @contextmanager
     def told_by(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         """See what the gateways of the block do: at the entrance of their ports, and in their logs and traces."""
-        serve, note, log = SwappableApp.__call__, AuditLog.note, logging.getLogger("pallas.calls")
+        serve, note, log = SwappableApp.__call__, AuditLog.record, logging.getLogger("pallas.calls")
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(self)
 
@@ -136,7 +137,7 @@ class Story(logging.Handler, SpanProcessor):
             return note(log, entry)
 
         monkeypatch.setattr(SwappableApp, "__call__", served)
-        monkeypatch.setattr(AuditLog, "note", noted)
+        monkeypatch.setattr(AuditLog, "record", noted)
         monkeypatch.setattr(log, "level", logging.INFO)
         log.addHandler(self)
         try:

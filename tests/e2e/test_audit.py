@@ -138,11 +138,11 @@ async def test_calls_are_refused_while_the_log_cannot_be_written_and_is_required
         assert refused.is_error
         assert "cannot write its audit log" in refused.text
         assert served.metric("pallas_calls_refused_total", agent="research", reason="audit_unavailable") == 1
-        served.gateway.metrics.refresh()
+        await served.gateway.metrics.update()
         assert served.metric("pallas_audit_up", output="file") == 0
         (tmp_path / "later").mkdir()
         assert not (await ask(served.url("research"))).is_error
-        served.gateway.metrics.refresh()
+        await served.gateway.metrics.update()
         assert served.metric("pallas_audit_up", output="file") == 1
         assert served.metric("pallas_audit_sequence", output="file") == 2
         digits = f"{int(served.metric('pallas_audit_head', output='file')):013x}"

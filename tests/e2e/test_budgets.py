@@ -13,8 +13,9 @@ import pytest
 from openai import AsyncOpenAI
 
 from pallas_gateway.calls.permit import Excess, Permit
-from pallas_gateway.hosting.call_books import LedgerGate
-from pallas_gateway.ledger.own_ledger import OwnLedger
+from pallas_gateway.hosting.call_books import LimitsGate
+from pallas_gateway.ledger.caller_limits import CallerLimits
+from pallas_gateway.shared.memory import Memory
 from tests.support.calling import ask
 from tests.support.gateway import Agent, until_idle
 from tests.support.guarded import static_key
@@ -28,7 +29,7 @@ from tests.support.watching import calling, speaker, stage, turns_so_far
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pallas_gateway.ledger.protocol import CallEntry
+    from pallas_gateway.ledger.caller_limits import CallEntry
     from tests.support.scripted_llm import LlmRequest, Turn
     from tests.support.watching import Stage
 
@@ -417,11 +418,11 @@ async def test_a_nested_call_has_the_budget_of_its_own_agent_as_well(tmp_path: P
 # --- the day's budget ------------------------------------------------------------------------------------------------
 
 
-class DayLedger(OwnLedger):
-    """A ledger of `most` tokens a day for each account; the answers to charges wait at `gate`."""
+class DayLimits(CallerLimits):
+    """Limits of `most` tokens a day for each account; the answers to charges wait at `gate`."""
 
     def __init__(self, most: int, gate: Gate | None = None) -> None:
-        super().__init__()
+        super().__init__(Memory())
         self.most = most
         self.gate = gate
         self.spent: Counter[str] = Counter()
@@ -435,25 +436,25 @@ class DayLedger(OwnLedger):
 class DayPermit(Permit):
     is_charged = True
 
-    def __init__(self, ledger: DayLedger, entry: CallEntry) -> None:
-        self._ledger = ledger
+    def __init__(self, limits: DayLimits, entry: CallEntry) -> None:
+        self._limits = limits
         self._entry = entry
 
     @override
     async def charge(self, tokens: int) -> Excess | None:
-        ledger, account = self._ledger, self._entry.account
-        ledger.spent[account] += tokens
+        limits, account = self._limits, self._entry.account
+        limits.spent[account] += tokens
         if tokens:
-            ledger.charges.append((account, self._entry.agent, tokens))
-        if ledger.gate is not None:
-            await ledger.gate.enter(self._entry.agent)
-        over = ledger.spent[account] >= ledger.most
+            limits.charges.append((account, self._entry.agent, tokens))
+        if limits.gate is not None:
+            await limits.gate.enter(self._entry.agent)
+        over = limits.spent[account] >= limits.most
         return Excess("rule-1", "The tokens of this day are used up; call again tomorrow.", 3600) if over else None
 
 
-def count_with(staged: Stage, ledger: DayLedger) -> None:
-    """Have the calls of a gateway that has no limits ask this ledger."""
-    staged.served.gateway.calls.gates = (LedgerGate(ledger),)
+def count_with(staged: Stage, limits: DayLimits) -> None:
+    """Have the calls of a gateway that has no limits ask these."""
+    staged.served.gateway.calls.gates = (LimitsGate(limits),)
 
 
 KEYS = {"ann": "a" * 32, "bob": "b" * 32}
@@ -465,16 +466,16 @@ AUTH = {
 
 
 async def test_nested_calls_of_two_callers_are_charged_to_the_outermost_of_each(tmp_path: Path) -> None:
-    ledger = DayLedger(1_000)
+    limits = DayLimits(1_000)
     async with stage(tmp_path, three_deep, chain_of({}, {}, {}), gateway=AUTH) as staged:
-        count_with(staged, ledger)
-        ledger.spent["key:bob"] = 400
+        count_with(staged, limits)
+        limits.spent["key:bob"] = 400
         answers = await asyncio.gather(*(ask(staged.url("top"), bearer=key) for key in KEYS.values()))
         await until_idle(staged.served)
-        accounts = sorted(ledger.spent)
+        accounts = sorted(limits.spent)
         assert len(accounts) == 2
-        by_account = [sum(tokens for account, _, tokens in ledger.charges if account == one) for one in accounts]
-        assert {agent for _, agent, _ in ledger.charges} == {"top", "middle", "low"}
+        by_account = [sum(tokens for account, _, tokens in limits.charges if account == one) for one in accounts]
+        assert {agent for _, agent, _ in limits.charges} == {"top", "middle", "low"}
         assert sorted(by_account) == [600, 1_000]
         assert sum(tokens_of(staged, agent) for agent in ("top", "middle", "low")) == 1_600
         assert aborted(staged, "top", "limited") == 2
@@ -486,7 +487,7 @@ async def test_nested_calls_of_two_callers_are_charged_to_the_outermost_of_each(
 async def test_the_answer_to_a_charge_is_awaited_before_the_next_turn_and_not_before_tools(tmp_path: Path) -> None:
     gate = Gate()
     async with stage(tmp_path, busy, solo()) as staged:
-        count_with(staged, DayLedger(150, gate))
+        count_with(staged, DayLimits(150, gate))
         asking = asyncio.ensure_future(ask(staged.url("solo")))
         await gate.wait_for_entered(1)
         await eventually(lambda: staged.tools.recorder.calls("echo"), what="the tool of the first turn")
@@ -498,14 +499,14 @@ async def test_the_answer_to_a_charge_is_awaited_before_the_next_turn_and_not_be
 
 
 async def test_parallel_agents_of_a_workflow_are_charged_each(tmp_path: Path) -> None:
-    ledger = DayLedger(200)
+    limits = DayLimits(200)
     agents = {"flow": Agent(["tools"], source=MODULE.replace("WORKFLOW", WORKFLOWS["parallel"]))}
     async with stage(tmp_path, workflow_script, agents) as staged:
-        count_with(staged, ledger)
+        count_with(staged, limits)
         answer = await ask(staged.url("flow"))
         await until_idle(staged.served)
         assert len(staged.llm.requests) in {2, 3}  # one turn of each agent, at most one more of the faster
-        assert sum(ledger.spent.values()) == 100 * len(staged.llm.requests)
+        assert sum(limits.spent.values()) == 100 * len(staged.llm.requests)
     assert answer.meta["stop_reason"] == "limited"
 
 

@@ -15,7 +15,7 @@ from tests.support.calling import ask
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import LlmRequest, Turn, call_tools, say, scripted_llm
-from tests.support.stored_agents import ME, definition, definitions_of, ready, taken_up
+from tests.support.stored_agents import ME, applied, definition, definitions_of, ready
 from tests.support.watching import speaker
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ async def gateway_with(
 async def made(served: Running, name: str, **keys: Any) -> None:
     keys = {"instruction": f"You are {name}.", **keys}
     await definitions_of(served).create(name, definition(name, **keys), ME)
-    await taken_up(served, name)
+    await applied(served, name)
     await ready(served, name)
 
 

@@ -24,7 +24,7 @@ COUNTED = ["refusal counted", "counted"]
 STEPS = {
     "refused": ["refusal logged", "call refused", *COUNTED],
     "no grant": ["refusal logged", "call refused", *COUNTED],
-    "by a rule": ["call refused", "refusal logged", *COUNTED],
+    "by a rule": ["refusal logged", "call refused", *COUNTED],
     "busy": ["call allowed", "call_end refused", "refusal logged", *COUNTED],
     "span": [],
     "nothing": [],

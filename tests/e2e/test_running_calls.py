@@ -14,7 +14,9 @@ import pytest
 from openai import AsyncOpenAI
 
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.questions.used_states import OwnStates, StatesUnavailableError
+from pallas_gateway.questions.used_states import UsedStates
+from pallas_gateway.shared.memory import Memory
+from pallas_gateway.shared.protocol import SharedAwayError
 from tests.support.askable_callers import Person, asked_at, client_of
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import gateway_of, questions
@@ -121,12 +123,12 @@ async def test_a_turn_of_a_thread_that_asks_ends_and_its_thread_says_by_whom(tmp
     assert again == "endTurn"  # the thread is free
 
 
-class DatabaseAway(OwnStates):
-    """The states of a gateway whose database went away after a state was sealed."""
+class Away(Memory):
+    """The state of a gateway whose database went away after a state was sealed."""
 
     @override
-    async def use(self, ticket: str, seconds: float) -> bool:
-        raise StatesUnavailableError
+    async def first(self, key: str, value: str, seconds: float) -> str:
+        raise SharedAwayError
 
 
 async def test_a_call_ends_here_while_it_is_unknown_whether_another_replica_may_resume_it(tmp_path: Path) -> None:
@@ -135,7 +137,7 @@ async def test_a_call_ends_here_while_it_is_unknown_whether_another_replica_may_
         gateway_of(tmp_path, {"url": "http://127.0.0.1:9/mcp"}, human) as served,
         httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http,
     ):
-        served.gateway.sessions.waiting_calls.used = DatabaseAway()
+        served.gateway.sessions.waiting_calls._used = UsedStates(Away(), "a")
         asked = await asked_at(served.url("user"), "human")
         [one] = (await http.get(PATH)).json()["calls"]
         refused = await http.delete(f"{PATH}/{one['id']}")

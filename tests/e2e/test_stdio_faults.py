@@ -143,13 +143,13 @@ async def test_a_shared_process_that_is_in_use_is_not_ended_for_being_idle(tmp_p
     async with Programs(ProgramLimits(leave_seconds=0.2)) as programs:
         pool = programs.acquire("p", program)
         async with connection(pool, greeting=GREETING):
-            taken = await pool.take(GREETING)  # and not connected yet
+            taken = await pool.acquire(GREETING)  # and not connected yet
         taken.connections[_ignore] = lambda: None
         await eventually(lambda: all(timer.cancelled() or timer.when() < now() for timer in pool._ready.values()))
         await asyncio.sleep(0)
         assert taken.is_usable
         taken.disconnect(_ignore)
-        pool.give_back(taken, is_used=True)
+        pool.release(taken, is_used=True)
         await eventually(lambda: not taken.is_usable, what="its end")
 
 

@@ -15,7 +15,7 @@ from tests.support.calling import ask
 from tests.support.gateway import Agent, running, starts, until_idle
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, hang, say, scripted_llm
-from tests.support.stored_agents import ME, definition, definitions_of, project_of, ready, taken_up
+from tests.support.stored_agents import ME, applied, definition, definitions_of, project_of, ready
 from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
@@ -52,20 +52,20 @@ async def test_an_agent_is_served_from_its_creation_to_its_deletion(tmp_path: Pa
         assert list(served.gateway.agents) == ["filed"]
         filed = served.gateway.agents["filed"].runtime
         first = await made.create("helper", definition("one", title="Helper One"), ME)
-        await taken_up(served)
+        await applied(served)
         agent = await ready(served, "helper")
         assert (agent.id, agent.identity and agent.identity.version) == (first.id, 1)
         assert "You say one." in (await ask(served.url("helper"), "hello")).text
         assert await titles(served) == ["Filed", "Helper One"]
 
         await made.patch("helper", {"instruction": "You say two."}, ME, expected=1)
-        await taken_up(served)
+        await applied(served)
         assert "You say two." in (await ask(served.url("helper"), "hello")).text
         assert agent.identity is not None
         assert agent.identity.version == 2
 
         await made.remove("helper", ME, expected=2)
-        await taken_up(served)
+        await applied(served)
         assert list(served.gateway.agents) == ["filed"]
         async with httpx.AsyncClient(trust_env=False) as client:
             assert (await client.post(served.url("helper"), json={})).status_code == 404
@@ -81,14 +81,14 @@ async def test_a_call_ends_on_the_version_on_which_it_began(tmp_path: Path) -> N
         made = definitions_of(served)
         await made.create("changes", definition("one"), ME)
         await made.create("goes", definition("going"), ME)
-        await taken_up(served)
+        await applied(served)
         for name in ("changes", "goes"):
             await ready(served, name)
         calls = [asyncio.create_task(ask(served.url(name), "hang")) for name in ("changes", "goes")]
         await gate.wait_for_entered(2)
         await made.replace("changes", definition("two"), ME, expected=None)
         await made.remove("goes", ME, expected=None)
-        await taken_up(served)
+        await applied(served)
         assert "You say two." in (await ask(served.url("changes"), "hello")).text
         gate.open()
         answers = [await call for call in calls]
@@ -114,10 +114,10 @@ async def test_a_version_that_does_not_start_leaves_the_one_before_it_in_use_and
         made = definitions_of(served)
         made.check = None  # so that a version may fail at its start
         await made.create("helper", definition("one"), ME)
-        await taken_up(served)
+        await applied(served)
         agent = await ready(served, "helper")
         await made.patch("helper", {"model": "azure.gpt-5", "instruction": "You say two."}, ME, expected=1)
-        await taken_up(served)
+        await applied(served)
         assert agent.identity is not None
         assert agent.kept_back is not None
         assert (agent.identity.version, "azure" in agent.kept_back) == (1, True)
@@ -177,7 +177,7 @@ async def test_the_process_tidies_up_after_changes_when_no_call_runs(
         call = asyncio.create_task(ask(served.url("filed"), "hang"))
         await gate.wait_for_entered()
         await definitions_of(served).create("helper", definition("one"), ME)
-        await taken_up(served)
+        await applied(served)
         for _ in range(5):
             await tick()
         assert not tidied.is_set()
@@ -195,7 +195,7 @@ async def test_a_reload_of_files_and_a_change_at_once_lose_nothing(tmp_path: Pat
             served.reloads.asked.set()
             await made.create(f"helper{number}", definition(str(number)), ME)
             await served.reload()
-            await taken_up(served)
+            await applied(served)
             assert served.gateway.agents["filed"].settings.title == title
             assert {f"helper{one}" for one in range(1, number + 1)} <= served.gateway.agents.keys()
 
@@ -206,7 +206,7 @@ async def test_a_change_of_the_database_reads_no_file(tmp_path: Path) -> None:
         served.project.edit(lambda document: document["agents"]["filed"].update(title="Edited"))
         served.project.write_module("filed", "this is no Python")
         await definitions_of(served).create("helper", definition("one"), ME)
-        await taken_up(served)
+        await applied(served)
         await ready(served, "helper")
         assert served.gateway.agents["filed"].settings.title is None
         assert served.gateway.agents["filed"].runtime is filed
@@ -216,7 +216,7 @@ async def test_floors_that_are_narrowed_refuse_the_calls_of_agents_that_no_longe
     gate = Gate()
     async with serving(tmp_path, gate) as served:
         await definitions_of(served).create("helper", definition("one"), ME)
-        await taken_up(served)
+        await applied(served)
         agent = await ready(served, "helper")
         running_call = asyncio.create_task(ask(served.url("helper"), "hang"))
         await gate.wait_for_entered()
@@ -238,7 +238,7 @@ async def test_a_file_that_claims_a_name_has_it_until_it_gives_it_back(tmp_path:
     async with serving(tmp_path) as served:
         made = definitions_of(served)
         stored = await made.create("helper", definition("stored"), ME)
-        await taken_up(served)
+        await applied(served)
         await ready(served, "helper")
         claiming = {"instruction": "You say filed."}
         served.project.edit(lambda document: document["agents"].update(helper=claiming))
@@ -248,7 +248,7 @@ async def test_a_file_that_claims_a_name_has_it_until_it_gives_it_back(tmp_path:
         assert served.gateway.configuration.claimed["helper"].id == stored.id
 
         await made.patch("helper", {"instruction": "You say stored again."}, ME, expected=None)
-        await taken_up(served)
+        await applied(served)
         assert "You say filed." in (await ask(served.url("helper"), "hello")).text
 
         served.project.edit(lambda document: document["agents"].pop("helper"))

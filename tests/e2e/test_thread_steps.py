@@ -9,7 +9,7 @@ from pallas_gateway.identity.static_keys import hash_of
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
-from tests.support.stored_agents import ME, definition, definitions_of, project_of, ready, taken_up
+from tests.support.stored_agents import ME, applied, definition, definitions_of, project_of, ready
 from tests.support.threads_api import http_of, stream_of
 from tests.support.waiting import Gate
 
@@ -163,13 +163,13 @@ async def test_threads_of_a_deleted_agent_are_their_owners_to_read_and_no_other_
     async with scripted_llm(lambda _: say("fine")) as llm, running(project_of(tmp_path, llm.base_url)) as served:
         made = definitions_of(served)
         await made.create("helper", definition("one"), ME)
-        await taken_up(served)
+        await applied(served)
         await ready(served, "helper")
         async with http_of(served) as http:
             thread_id = (await chat(http, "secret", agent="helper"))["threadId"]
             listed = (await http.get("/agents/helper/threads")).json()["threads"]
             await made.remove("helper", ME, expected=1)
-            await taken_up(served)
+            await applied(served)
             gone = [
                 await http.post("/agents/helper/chat", json={"message": "x", "threadId": thread_id}),
                 await http.get("/agents/helper/threads"),
@@ -177,7 +177,7 @@ async def test_threads_of_a_deleted_agent_are_their_owners_to_read_and_no_other_
             read = await messages(http, thread_id)
             every = (await http.get("/threads", params={"search": "SECRET"})).json()["threads"]
             await made.create("helper", definition("two"), ME)
-            await taken_up(served)
+            await applied(served)
             await ready(served, "helper")
             not_its = await http.post("/agents/helper/chat", json={"message": "x", "threadId": thread_id})
             of_new = (await http.get("/agents/helper/threads")).json()["threads"]

@@ -144,7 +144,7 @@ async def test_a_reload_raises_a_limit_for_all_workers_and_one_that_fails_change
     async with fleet(tmp_path, **limits(calls_per_minute=1)) as served, AsyncExitStack() as stack:
         one, other = await clients_of_each(served, stack)
         assert [await outcome_of(http) for http in (one, other, one)] == [OK, LIMITED, LIMITED]
-        reload(served, limits={"rules": [{"calls_per_minute": 3}]}, nonsense=1)
+        reload(served, limits={"rules": [{"calls_per_minute": 4}]}, nonsense=1)
         await asyncio.to_thread(served.program.wait_for, "configuration rejected")
         assert await outcome_of(other) == LIMITED
         document = yaml.safe_load((served.folder / "agents.yaml").read_text())
@@ -152,13 +152,14 @@ async def test_a_reload_raises_a_limit_for_all_workers_and_one_that_fails_change
         (served.folder / "agents.yaml").write_text(yaml.safe_dump(document, sort_keys=False))
         reload(served)
         await until(OK, other)
+        await until(OK, one)
         assert [await outcome_of(http) for http in (one, other)] == [OK, LIMITED]
         reload(served, limits={"rules": []})
         await until(OK, one)
         await until(OK, other)
 
 
-async def test_a_worker_that_reloads_alone_has_its_parent_use_the_new_limits(tmp_path: Path) -> None:
+async def test_a_worker_that_reloads_alone_counts_by_its_new_limits(tmp_path: Path) -> None:
     async with fleet(tmp_path, **limits(calls_per_minute=1)) as served, AsyncExitStack() as stack:
         one, _ = await clients_of_each(served, stack)
         assert [await outcome_of(one), await outcome_of(one)] == [OK, LIMITED]

@@ -82,12 +82,12 @@ def pending(
     """
     tasks = TaskOwner() if tasks is None else tasks  # an empty one is false
     parts, metrics = ProcessParts(), Metrics(CollectorRegistry())
-    parts.calls.listeners = books(metrics, parts.ledger, parts.usage)
+    parts.calls.listeners = books(metrics, parts.trail, parts.usage)
     agent = HostedAgent(
         name,
         AgentSettings(module=f"agents.{name}", depends_on=tuple(depends_on)),
         Admission(own=Limit(calls), gateway=Limit(gateway_calls), queue_seconds=queue_seconds),
-        SharedServices(parts.calls, tasks, metrics, parts.ledger, max_nesting, heartbeat_seconds),
+        SharedServices(parts.calls, tasks, metrics, parts.trail, max_nesting, heartbeat_seconds),
     )
     if memory is not None:
         agent.set_state(State.READY, runtime=MemoryAgentRuntime(memory))

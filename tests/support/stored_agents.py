@@ -39,9 +39,9 @@ def definitions_of(served: Running) -> Definitions:
     return served.gateway.stored.definitions
 
 
-async def taken_up(served: Running, name: str = "") -> None:
+async def applied(served: Running, name: str = "") -> None:
     """Return when the gateway uses, or refuses, all changes made before."""
-    assert await served.gateway.until_taken_up(name, 30)
+    assert await served.gateway.until_applied(name, 30)
 
 
 async def ready(served: Running, name: str) -> HostedAgent:

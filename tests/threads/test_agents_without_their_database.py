@@ -11,7 +11,7 @@ from tests.support.calling import ask
 from tests.support.gateway import limited, running
 from tests.support.postgresql import postgresql
 from tests.support.scripted_llm import say, scripted_llm
-from tests.support.stored_agents import ME, definition, definitions_of, project_of, ready, taken_up
+from tests.support.stored_agents import ME, applied, definition, definitions_of, project_of, ready
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ async def test_agents_run_on_without_their_database_and_change_when_it_is_back(t
             async with running(project) as served:
                 made = definitions_of(served)
                 await made.create("helper", definition("one"), ME)
-                await taken_up(served)
+                await applied(served)
                 await ready(served, "helper")
                 assert await readiness(served, "?strict=1") == (200, READY)
 
@@ -48,7 +48,7 @@ async def test_agents_run_on_without_their_database_and_change_when_it_is_back(t
                 assert await readiness(served) == (200, READY | AWAY)
                 assert await readiness(served, "?strict=1") == (503, READY | AWAY | {"status": "not ready"})
                 assert "agents of the database: away" in served.gateway.summary
-                assert not await served.gateway.until_taken_up("helper", 30)
+                assert not await served.gateway.until_applied("helper", 30)
                 await served.reload()  # keeps them
                 assert "You say one." in (await ask(served.url("helper"), "hello")).text
 
@@ -56,7 +56,7 @@ async def test_agents_run_on_without_their_database_and_change_when_it_is_back(t
                 await eventually(lambda: not served.gateway.stored_agents_away, what="the database is back")
                 assert await readiness(served, "?strict=1") == (200, READY)
                 await made.replace("helper", definition("two"), ME, expected=1)
-                await taken_up(served)
+                await applied(served)
                 assert "You say two." in (await ask(served.url("helper"), "hello")).text
 
 

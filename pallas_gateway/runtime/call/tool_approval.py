@@ -59,14 +59,14 @@ class LimitsOfTool:
 
     def why_not_run(self) -> str | None:
         """Count a call of the tool; return the model's text if it must not run."""
-        if not self._limits or (why := self._limits.take(self._names)) is None:
+        if not self._limits or (why := self._limits.acquire(self._names)) is None:
             return None
         tool = self._names[-1]
         return f"The tool '{tool}' was not run: {why}. Do not call it again in this call; answer without it."
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Take back the count of a call that has not run."""
-        self._limits.give_back(self._names)
+        self._limits.release(self._names)
 
 
 async def why_not_approved(agent: Any, name: str, arguments: dict[str, Any]) -> str | None:

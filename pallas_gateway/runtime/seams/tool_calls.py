@@ -45,7 +45,7 @@ def call_tool(original: Callable[..., Awaitable[CallToolResult]], holder: type[T
             if refusal is None:
                 if (refusal := await why_not_approved(self, name, arguments or {})) is None:
                     return await run_tool()
-                limits.give_back()
+                limits.release()
             return _refused(tool_use_id, refusal)
 
         if isinstance(self, McpAgent) and holder is not McpAgent:

@@ -33,7 +33,6 @@ from pallas_gateway.definitions.service import Editor
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.identity.grants import CREATE_AGENTS, DELETE_AGENTS, EDIT_AGENTS
-from pallas_gateway.ledger.protocol import Decision
 from pallas_gateway.telemetry.redaction import cleaned, quoted
 from pallas_gateway.web import access, refusals
 from pallas_gateway.web.agents import PREFIX, answers, conditions, may_use, models, requests
@@ -443,7 +442,7 @@ class AgentsApi(Api):
     async def _wait(self, stored: StoredAgent, options: Options) -> None:
         """Wait until this process uses a change, or has refused it, if the client asks for that."""
         if options.wait and not options.dry_run:
-            await self._gateway.until_taken_up(stored.name, LONGEST_WAIT_SECONDS)
+            await self._gateway.until_applied(stored.name, LONGEST_WAIT_SECONDS)
 
     def _note(
         self, caller: Caller, action: str, options: Options, stored: StoredAgent, about: Mapping[str, str]
@@ -453,7 +452,7 @@ class AgentsApi(Api):
             return
         grant = caller.grants.deciding(GRANT_OF[action], stored.name)
         facts = {"caller": caller.principal, "address": caller.address, "agent": stored.name, **about}
-        self._gateway.ledger.note(Decision(action, "accepted", {**facts, "grant": grant, "version": stored.version}))
+        self._gateway.trail.record(action, "accepted", {**facts, "grant": grant, "version": stored.version})
         # An [agent of the database](../use/agents-as-data.md) was stored; `change` is `create_agent`, `change_agent`,
         # `restore_agent` or `delete_agent`.
         _log.info("agent changed", extra={**facts, "change": action, "version": stored.version})
@@ -466,7 +465,7 @@ class AgentsApi(Api):
         except GatewayError as error:
             if not options.dry_run:
                 known = error.taker if isinstance(error, NameTakenError) else name
-                self._gateway.refused_requests.note(error.reason, caller, {"agent": known}, action)
+                self._gateway.refused_requests.record(error.reason, caller, {"agent": known}, action)
             raise
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import Response
 
 from pallas_gateway.identity.grants import CANCEL_CALLS, VIEW_CALLS
-from pallas_gateway.ledger.protocol import Decision
 from pallas_gateway.questions.elsewhere import FOR_ONE_KEY
 from pallas_gateway.questions.used_states import StatesUnavailableError
 from pallas_gateway.telemetry.redaction import quoted
@@ -106,8 +105,7 @@ class CallsApi(Api):
         name = "".join(one if one.isprintable() else "�" for one in caller.principal[:_LONGEST_NAME])
         call.cancel(name)
         facts = {"caller": caller.principal, "address": caller.address, "agent": call.call.agent}
-        decision = Decision("end_call", "accepted", {**facts, "call_id": call.call.call_id, "grant": grant})
-        self._gateway.ledger.note(decision)
+        self._gateway.trail.record("end_call", "accepted", {**facts, "call_id": call.call.call_id, "grant": grant})
         try:
             await self._gateway.sessions.waiting_calls.spend_state(call.call.call_id)
         except StatesUnavailableError as error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.ledger.protocol import UsedLimit
+    from pallas_gateway.ledger.caller_limits import UsedLimit
     from pallas_gateway.ledger.usage import Rows
 
 PATH = "/api/v1/usage"
@@ -94,8 +94,8 @@ class UsageApi(Api):
 
     async def _used(self, caller: Caller) -> dict[tuple[str, str, str], UsedLimit]:
         """Return what a caller has used of its limits, by rule, agent and kind."""
-        ledger = self._gateway.ledger
-        rows = await ledger.used(caller.principal, caller.account, self._visible(caller))
+        limits = self._gateway.caller_limits
+        rows = await limits.used(caller.principal, caller.account, self._visible(caller))
         return {(one.rule, one.agent, one.kind): one for one in rows}
 
     def _limits(self, caller: Caller, used: Mapping[tuple[str, str, str], UsedLimit]) -> Iterator[Json]:

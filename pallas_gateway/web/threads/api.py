@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.calls.permit import CallEnd
-from pallas_gateway.errors import STOPPING
+from pallas_gateway.errors import STOPPING, CallLimitedError
 from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
-from pallas_gateway.ledger.protocol import CallEntry
+from pallas_gateway.ledger.caller_limits import CallEntry
 from pallas_gateway.long_responses import ServerSentEvents
 from pallas_gateway.questions.elsewhere import NOT_THERE_KEY
 from pallas_gateway.threads.records import ThreadNotFoundError
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.identity.caller import Caller
-    from pallas_gateway.ledger.protocol import Action as ActionOfLimits
+    from pallas_gateway.ledger.caller_limits import Action as ActionOfLimits
     from pallas_gateway.questions.elsewhere import NotThere
     from pallas_gateway.threads.records import ThreadRecord
     from pallas_gateway.threads.service import Threads
@@ -98,9 +98,14 @@ class ThreadsApi(Api):
         if action is None:
             yield
             return
-        of_caller = caller.principal, caller.account, caller.address
-        entry = CallEntry(secrets.token_hex(8), agent, *of_caller, "threads", action=action)
-        permit = await self._gateway.ledger.begin(entry)
+        entry = CallEntry(secrets.token_hex(8), agent, caller.principal, caller.account, action=action)
+        try:
+            permit = await self._gateway.caller_limits.begin(entry)
+        except CallLimitedError as refused:
+            facts = {"caller": caller.principal, "address": caller.address, "agent": agent, "api": "threads"}
+            why = {"call_id": entry.call_id, "rule": refused.rule, "reason": refused.reason}
+            self._gateway.trail.record(action, "refused", {**facts, **why})
+            raise
         try:
             async with self._threads.long_work(owner_of(caller)):
                 yield

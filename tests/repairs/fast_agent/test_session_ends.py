@@ -21,6 +21,7 @@ from pallas_gateway.runtime.instance import Connections
 from pallas_gateway.runtime.scope import CallScope, entered
 from pallas_gateway.runtime.settings.hosting import prepare_servers
 from tests.support.changing import changing_downstream
+from tests.support.fair_time import FairLoop
 from tests.support.leaks import assert_nothing_left, snapshot
 from tests.support.waiting import Gate
 
@@ -102,10 +103,15 @@ async def test_server_that_hangs_does_not_hold_a_call_that_is_cancelled() -> Non
 
 async def test_server_that_is_only_slow_has_its_session_ended() -> None:
     async with changing_downstream("one", stateless=False, era="initialize") as slow:
-        slow.gates["tools/list"] = Gate()
+        listing = slow.gates["tools/list"] = Gate()
         with entered(CallScope(connect=nothing)):
             async with asyncio.timeout(PATIENT), an_aggregator(end_seconds=PATIENT, slow=slow.url) as aggregator:
-                await connections().connect(aggregator)
+                connecting = asyncio.create_task(connections(PATIENT / 2).connect(aggregator))
+                await listing.wait_for_entered()
+                loop = asyncio.get_running_loop()
+                assert isinstance(loop, FairLoop)
+                loop.skip(PATIENT / 2)
+                await connecting
                 assert [request.method for request in slow.recorder.requests].count("DELETE") == 1
         assert not slow.recorder.sessions
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, get_args
 import pallas_gateway
 from pallas_gateway.audit.audit_log import HASHED_FIELDS, with_hashed_names
 from pallas_gateway.audit.chain import FIELDS, LONGEST_LINE, LONGEST_VALUE, SHORTEST_HASH
-from pallas_gateway.ledger.protocol import Action
-from pallas_gateway.ledger.refused_requests import MOST_OF_ALL, MOST_OF_CLIENT
+from pallas_gateway.audit.trail import MOST_OF_ALL, MOST_OF_CLIENT
+from pallas_gateway.ledger.caller_limits import Action
 from pallas_gateway.web.agents.api import GRANT_OF
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def first_cells(heading: str) -> list[str]:
 
 
 def actions() -> Iterator[str]:
-    """The actions of `Decision`s and of lines that the package writes."""
+    """The actions of decisions and of lines that the package writes."""
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             match node:
-                case ast.Call(func=ast.Name(id="Decision"), args=[ast.Constant(value=str(action)), *_]) if action:
+                case ast.Call(func=ast.Attribute(attr="record"), args=[ast.Constant(value=str(action)), _, _]):
                     yield action
                 case ast.Call(func=ast.Name(id="_of_process"), args=[ast.Constant(value=str(action))]):
                     yield action

@@ -60,7 +60,7 @@ def full_disk() -> Generator[None]:
 
 def test_a_log_begins_with_its_start_and_ends_with_its_stop(tmp_path: Path) -> None:
     log = AuditLog.open(settings(), tmp_path)
-    log.note(CALL)
+    log.record(CALL)
     head = log.head
     log.close()
 
@@ -72,7 +72,7 @@ def test_a_log_begins_with_its_start_and_ends_with_its_stop(tmp_path: Path) -> N
 
 def test_without_a_setting_nothing_is_written(tmp_path: Path) -> None:
     log = AuditLog.open(GatewaySettings(), tmp_path)
-    log.note(CALL)
+    log.record(CALL)
     log.close()
 
     assert not log.is_on
@@ -82,7 +82,7 @@ def test_without_a_setting_nothing_is_written(tmp_path: Path) -> None:
 def test_the_chain_goes_on_after_a_restart(tmp_path: Path) -> None:
     for _ in range(3):
         log = AuditLog.open(settings(), tmp_path)
-        log.note(CALL)
+        log.record(CALL)
         log.close()
 
     assert [one["seq"] for one in lines(tmp_path / FILE)] == [*range(1, 10)]
@@ -93,7 +93,7 @@ def test_the_chain_goes_on_after_a_restart(tmp_path: Path) -> None:
 def test_a_line_that_a_crash_cut_is_closed_and_the_chain_goes_on(tmp_path: Path, kept_bytes: int) -> None:
     file = tmp_path / FILE
     log = AuditLog.open(settings(), tmp_path)
-    log.note(CALL)
+    log.record(CALL)
     log.close()
     whole = file.read_bytes()
     last = whole.rstrip(b"\n").rfind(b"\n") + 1
@@ -133,7 +133,7 @@ def test_a_second_gateway_with_the_same_file_is_refused(tmp_path: Path) -> None:
     log = AuditLog.open(settings(), tmp_path)
     with pytest.raises(AuditLogError, match=f"{FILE}: another gateway writes the file"):
         AuditLog.open(settings(), tmp_path)
-    log.note(CALL)
+    log.record(CALL)
     log.close()
 
     assert is_whole(tmp_path / FILE)
@@ -146,7 +146,7 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptu
 
     log = AuditLog.open(settings(), tmp_path)
 
-    assert not log.note(CALL)
+    assert not log.record(CALL)
     log.close()
     assert (tmp_path / "other").read_bytes() == b""
     assert [one.error for one in caplog.records if hasattr(one, "error")] == ["the file is a symbolic link"]
@@ -157,9 +157,9 @@ def test_a_pipe_in_the_place_of_the_file_takes_no_lines(tmp_path: Path, caplog: 
     log = AuditLog.open(settings(), tmp_path)
     file.rename(old)
     os.mkfifo(file)
-    assert not log.note(CALL)
+    assert not log.record(CALL)
     file.unlink()
-    log.note(CALL)
+    log.record(CALL)
     log.close()
 
     assert actions(file) == ["call", "stop"]
@@ -171,7 +171,7 @@ def test_a_renamed_file_ends_and_the_chain_goes_on_in_the_next(tmp_path: Path) -
     file, old, older = tmp_path / FILE, tmp_path / f"{FILE}.1", tmp_path / f"{FILE}.2"
     log = AuditLog.open(settings(), tmp_path)
     for number in range(30):
-        log.note({**CALL, "call_id": str(number)})
+        log.record({**CALL, "call_id": str(number)})
         if number == 9:
             file.rename(older)
         if number == 19:
@@ -218,14 +218,14 @@ def test_a_full_disk_is_reported_once_and_the_chain_goes_on_later(
     caplog.set_level(logging.INFO)
     file = tmp_path / FILE
     log = AuditLog.open(settings(), tmp_path)
-    written = [log.note(CALL) for _ in range(30)]
+    written = [log.record(CALL) for _ in range(30)]
     assert not written[-1]
     assert file.stat().st_size == 2000
     assert log.state is not None
     assert not log.state.is_up
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-    assert log.note(CALL)
+    assert log.record(CALL)
     assert log.state is not None
     assert log.state.is_up
     log.close()
@@ -237,13 +237,13 @@ def test_a_full_disk_is_reported_once_and_the_chain_goes_on_later(
 async def test_a_call_whose_line_cannot_be_written_is_refused_only_if_that_is_required(tmp_path: Path) -> None:
     log = AuditLog.open(settings(audit_log="/dev/full"), tmp_path)
     await log.admit(CALL)
-    log.note(CALL)
+    log.record(CALL)
 
     log.use(settings(audit_log="/dev/full", audit_required=True))
     with pytest.raises(AuditUnavailableError, match="The gateway cannot write its audit log") as refusal:
         await log.admit(CALL)
     assert refusal.value.reason == "audit_unavailable"
-    log.note(CALL)
+    log.record(CALL)
     log.close()
 
 
@@ -251,9 +251,9 @@ def test_a_reload_moves_the_log_turns_it_off_and_on(tmp_path: Path) -> None:
     log = AuditLog.open(settings(), tmp_path)
     log.use(settings())
     log.use(settings(audit_log="other.log"))
-    log.note(CALL)
+    log.record(CALL)
     log.use(settings(audit_log=None))
-    log.note(CALL)
+    log.record(CALL)
     log.use(settings())
     log.close()
 
@@ -267,8 +267,8 @@ def test_hashed_names_are_stable_over_restarts_and_hide_names(tmp_path: Path) ->
     named = {**CALL, "address": "192.0.2.7", "owner": "token:alice", "agent": "research"}
     for keys in (KEYS, KEYS, KEYS[::-1]):
         log = AuditLog.open(settings(audit_names="hashed", state_keys=keys), tmp_path)
-        log.note(named)
-        log.note({**named, "caller": "anonymous"})
+        log.record(named)
+        log.record({**named, "caller": "anonymous"})
         log.close()
 
     first, _, again, _, other, anonymous = (one for one in lines(tmp_path / FILE) if one["action"] == "call")
@@ -337,11 +337,11 @@ def test_the_head_is_in_the_ordinary_log(tmp_path: Path, caplog: pytest.LogCaptu
     seconds = 0.0
     log = AuditLog(tmp_path, clock=lambda: seconds)
     log.use(settings())
-    log.note(CALL)
+    log.record(CALL)
     seconds = 61.0
-    log.note(CALL)
+    log.record(CALL)
     for _ in range(1000):
-        log.note(CALL)
+        log.record(CALL)
     log.close()
 
     heads = [Head.parse(one.head) for one in caplog.records if hasattr(one, "head")]
@@ -357,7 +357,7 @@ from pallas_gateway.audit.audit_log import AuditLog
 from pallas_gateway.config.model.deployment import GatewaySettings
 log = AuditLog.open(GatewaySettings(audit_log="{FILE}", audit_sync="never"), Path(sys.argv[1]))
 while True:
-    log.note({CALL!r})
+    log.record({CALL!r})
     sys.stdout.write(f"{{log.head}}\\n")
     sys.stdout.flush()
 """
@@ -386,7 +386,7 @@ def test_without_sync_no_renamed_file_stays_open(tmp_path: Path) -> None:
     log = AuditLog.open(settings(), tmp_path)
     for number in range(5):
         file.rename(tmp_path / f"{FILE}.{number}")
-        log.note(CALL)
+        log.record(CALL)
 
     assert open_below(tmp_path) == 1
     log.close()

@@ -53,9 +53,9 @@ def test_syslog_by_a_unix_socket_gets_rfc_5424_and_a_restart_of_the_server_loses
         log = AuditLog.open(settings, tmp_path)
         assert _sequence(server.recv(65_536)) == 1
     with _server_at(path) as server:
-        log.note({"action": "call", "caller": "two\nlines"})
+        log.record({"action": "call", "caller": "two\nlines"})
         assert _sequence(server.recv(65_536)) == 2
-    assert not log.note({"action": "call"})
+    assert not log.record({"action": "call"})
     with _server_at(path) as server:
         log.close()
         assert _sequence(server.recv(65_536)) == 3

@@ -37,7 +37,7 @@ def test_another_process_goes_by_the_level_too_and_reads_no_session_id() -> None
 
     def hand_on(session: str, shows_info: bool) -> None:
         handed.append(session)
-        there.take(session, shows_info=shows_info)
+        there.apply(session, shows_info=shows_info)
 
     LogLevels(hand_on).set("the-id-of-anns-session", "error")
     assert not there.shows_info("the-id-of-anns-session")

@@ -109,7 +109,7 @@ async def test_a_time_out_of_the_call_itself_is_not_taken_for_a_full_queue() -> 
 async def test_a_waiter_that_goes_away_holds_nothing() -> None:
     shared = Limit(1)
     full, gate = admission(own=1, gateway=shared, queue_seconds=LONG), Gate()
-    await shared.take("anna")
+    await shared.acquire("anna")
     async with waiting(full, gate) as waiter:
         waiter.cancel()
         await asyncio.wait({waiter})
@@ -120,7 +120,7 @@ async def test_a_waiter_that_goes_away_holds_nothing() -> None:
 async def test_a_refused_call_gives_back_its_agents_slot() -> None:
     shared = Limit(1)
     refused = admission(own=1, gateway=shared)
-    await shared.take("anna")
+    await shared.acquire("anna")
     assert await is_refused(refused)
     shared.release()
     assert not await is_refused(refused)
@@ -305,7 +305,7 @@ class Course:
         self.model.arrive(*call)
 
     async def _take(self, call: tuple[str, int]) -> None:
-        await self.limit.take(call[0])
+        await self.limit.acquire(call[0])
         self.served.append(call)
 
     async def end(self, _: int = 0) -> None:
@@ -378,10 +378,10 @@ async def test_while_a_caller_waits_each_other_gets_at_most_one_slot(waiting_cal
     limit = Limit(at_once)
     served: list[str] = []
     for _ in range(at_once):
-        await limit.take("first")
+        await limit.acquire("first")
 
     async def take(account: str) -> None:
-        await limit.take(account)
+        await limit.acquire(account)
         served.append(account)
 
     tasks = [asyncio.create_task(take(account)) for account in waiting_calls]

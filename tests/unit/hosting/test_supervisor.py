@@ -239,7 +239,7 @@ def take(some: Supervised, standby: StandbyRuntime) -> None:
     agent = some.agents["a"]
     admission = Admission(own=Limit(None), gateway=Limit(None), queue_seconds=0)
     agent.update(agent.settings, admission, standby.runtime)
-    standby.take()
+    standby.adopt()
 
 
 async def test_versions_are_left_each_after_its_own_last_call() -> None:

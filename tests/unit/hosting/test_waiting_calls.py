@@ -5,7 +5,8 @@ import asyncio
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.hosting.waiting_calls import WaitingCall, WaitingCalls
-from pallas_gateway.questions.used_states import OwnStates
+from pallas_gateway.questions.used_states import UsedStates
+from pallas_gateway.shared.memory import Memory
 from tests.support.hosted import pending
 from tests.support.memory_runtime import a_call, say
 
@@ -21,7 +22,7 @@ def waiting() -> WaitingCall:
 
 
 async def test_a_state_has_the_place_of_its_call_unless_the_call_ends_while_it_asks() -> None:
-    calls, goes_on, ends = WaitingCalls(), waiting(), waiting()
+    calls, goes_on, ends = WaitingCalls(UsedStates(Memory(), "a")), waiting(), waiting()
     goes_on.work = asyncio.create_task(a_reply())
     states = [calls.detach(call).split(".", 3)[3] for call in (goes_on, ends)]
     calls.end()
@@ -29,8 +30,8 @@ async def test_a_state_has_the_place_of_its_call_unless_the_call_ends_while_it_a
 
 
 async def test_the_state_of_a_call_that_was_ended_is_used_and_read_here_without_asking() -> None:
-    calls, used = WaitingCalls(), OwnStates()
-    calls.used = used
+    used = UsedStates(Memory(), "a")
+    calls = WaitingCalls(used)
     call = waiting()
     call.work = asyncio.create_task(a_reply())
     calls.detach(call)

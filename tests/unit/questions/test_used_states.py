@@ -1,75 +1,124 @@
-"""States of which each is accepted once, in one process and among workers."""
+"""States of which each is accepted once, by processes that share what was used."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import override
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, override
 
-from pallas_gateway.questions.used_states import OwnStates, UsedStates
-from pallas_gateway.tasks import TaskOwner
-from pallas_gateway.workers.worker_side import SharedStates
-from tests.support.channels import channel
-from tests.support.waiting import eventually
+import pytest
 
+from pallas_gateway.questions.used_states import StatesUnavailableError, UsedStates
+from pallas_gateway.shared.memory import Memory
+from pallas_gateway.shared.protocol import SharedAwayError
+from tests.support.shared_state import CARRIERS, turns
+from tests.support.waiting import Gate
 
-async def test_a_state_is_used_once_unless_it_is_given_back_or_has_expired() -> None:
-    own = OwnStates()
-    assert await own.use("one", 60)
-    assert not await own.use("one", 60)
-    await own.give_back("one")
-    await own.give_back("unknown")
-    assert await own.use("one", 60)
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
 
-    states = UsedStates()
-    assert states.note("one", 0)
-    await eventually(lambda: states.note("one", 60), what="the end of the state")
+    from pallas_gateway.shared.protocol import Shared
+    from tests.support.shared_state import Carrier
 
 
-class HeldStates(OwnStates):
-    """Those of a parent that answers once `may_answer` is set."""
+class Slow(Memory):
+    """Answers when the gate is open; has failed then if it is away."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.may_answer = asyncio.Event()
-        self.asked: list[str] = []
+    def __init__(self, *of: Any) -> None:
+        super().__init__(*of)
+        self.gate = Gate()
+        self.is_away = False
 
     @override
-    async def use(self, ticket: str, seconds: float) -> bool:
-        self.asked.append(ticket)
-        is_first = await super().use(ticket, seconds)
-        await self.may_answer.wait()
-        return is_first
+    async def first(self, key: str, value: str, seconds: float) -> str:
+        await self.gate.enter(key)
+        if self.is_away:
+            raise SharedAwayError
+        return await super().first(key, value, seconds)
+
+    @override
+    async def forget(self, key: str, value: str) -> None:
+        if self.is_away:
+            raise SharedAwayError
+        await super().forget(key, value)
 
 
-async def test_the_parent_decides_which_request_uses_a_state() -> None:
-    async with channel(worker={}, parent={"states": OwnStates()}) as ends:
-        states = SharedStates(ends.worker, TaskOwner())
-        assert await asyncio.gather(*(states.use(one, 60) for one in ("one", "two", "one"))) == [True, True, False]
-        await states.give_back("one")
-        assert await states.use("one", 60)
+@asynccontextmanager
+async def states(*of: Shared) -> AsyncGenerator[list[UsedStates]]:
+    """The states of processes `0`, `1`, …, each with its holder."""
+    async with AsyncExitStack() as stack:
+        made = [UsedStates(one, f"{number}") for number, one in enumerate(of)]
+        for one in made:
+            stack.push_async_callback(one.close)
+        yield made
 
 
-async def test_a_state_whose_request_ends_before_the_parents_answer_is_given_back_if_it_was_not_used_before() -> None:
-    parent = HeldStates()
-    async with channel(worker={}, parent={"states": parent}) as ends:
-        states = SharedStates(ends.worker, TaskOwner())
-        using = [asyncio.create_task(states.use(ticket, 60)) for ticket in ("one", "two", "two")]
-        await eventually(lambda: len(parent.asked) == 3, what="the questions")
-        using[0].cancel()
-        using[2].cancel()
-        await asyncio.wait({using[0], using[2]})
-        parent.may_answer.set()
-        assert await using[1]
-        assert await states.use("one", 60)
-        assert not await states.use("two", 60)
+@pytest.fixture(params=["memory", "remote"])
+async def carrier(request: pytest.FixtureRequest) -> AsyncGenerator[Carrier]:
+    async with CARRIERS[request.param]("") as opened:
+        yield opened
 
 
-async def test_a_worker_without_a_parent_uses_no_state() -> None:
-    parent = HeldStates()
-    async with channel(worker={}, parent={"states": parent}) as ends:
-        states = SharedStates(ends.worker, TaskOwner())
-        using = asyncio.create_task(states.use("one", 60))
-        await eventually(lambda: parent.asked, what="the question")
-        ends.writer.close()
-        assert not await using
-        assert not await states.use("two", 60)
+async def test_a_state_is_used_once_in_all_processes_unless_it_is_given_back_or_has_expired(carrier: Carrier) -> None:
+    async with states(await carrier.holder(), await carrier.holder()) as (one, two):
+        assert await one.use("state", 60)
+        assert [await some.use("state", 60) for some in (one, two, one)] == [False] * 3
+        await two.release("state")  # it has not used it
+        assert not await two.use("state", 60)
+        await one.release("state")
+        assert await two.use("state", 60)
+        assert await one.use("another", 60)
+        await carrier.clock.move(61)
+        assert await one.use("state", 60)
+        assert not await two.use("state", 60)
+
+
+async def test_of_many_uses_at_once_one_is_accepted(carrier: Carrier) -> None:
+    async with states(await carrier.holder(), await carrier.holder()) as made:
+        used = await asyncio.gather(*(one.use("state", 60) for _ in range(10) for one in made))
+        assert sum(used) == 1
+
+
+async def test_while_the_state_is_away_none_is_used_and_each_stays_good() -> None:
+    slow = Slow()
+    slow.gate.open()
+    async with states(slow) as (one,):
+        assert await one.use("used", 60)
+        slow.is_away = True
+        with pytest.raises(StatesUnavailableError, match="in a moment, with the same requestState"):
+            await one.use("state", 60)
+        assert not await one.use("used", 60)  # known here
+        await one.release("used")
+        slow.is_away = False
+        assert await one.use("state", 60)
+        assert await one.use("used", 60)  # its own use, of which nobody was told the end
+
+
+@pytest.mark.parametrize(("used_by", "is_good"), [(None, True), ("other", False), ("away", True)])
+async def test_a_request_that_ends_while_it_asks_gives_the_state_back(used_by: str | None, *, is_good: bool) -> None:
+    slow = Slow()
+    async with states(slow) as (one,):
+        asking = asyncio.create_task(one.use("state", 60))
+        await slow.gate.wait_for_entered()
+        asking.cancel()
+        await asyncio.wait({asking})
+        assert asking.cancelled()
+        assert not await one.use("state", 60)  # not before it is known who has used it
+        slow.is_away = used_by == "away"
+        if used_by == "other":
+            await Memory(slow._state).first("state", "other", 60)
+        slow.gate.open()
+        await one._tasks.wait_until_idle()
+        slow.is_away = False
+        assert await one.use("state", 60) == is_good
+
+
+async def test_a_closed_process_has_given_back_what_it_asked_for() -> None:
+    slow = Slow()
+    async with states(slow) as (one,):
+        asking = asyncio.create_task(one.use("state", 60))
+        await slow.gate.wait_for_entered()
+        asking.cancel()
+        await turns()
+        slow.gate.open()
+    assert await Memory(slow._state).first("state", "other", 60) == "other"

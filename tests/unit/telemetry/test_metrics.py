@@ -13,8 +13,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from prometheus_client.registry import Collector
 
 from pallas_gateway import __version__
+from pallas_gateway.audit.audit_log import AuditState
 from pallas_gateway.hosting.agent_state import State
-from pallas_gateway.telemetry.audit_state import AuditState
 from pallas_gateway.telemetry.exposition import SAMPLES_AT_ONCE
 from pallas_gateway.telemetry.metrics import (
     DURATION_BUCKETS,
@@ -23,6 +23,7 @@ from pallas_gateway.telemetry.metrics import (
     STATES,
     Metrics,
 )
+from tests.support.fair_time import hastened
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def metrics() -> Metrics:
     metrics.caller_tokens.labels("key:ci", "echo").inc(3)
     metrics.fast_path.labels("deep_copies").set(1)
     metrics.expect_rules(["rule-1"])
-    metrics.audit_state = lambda: AuditState("file", 1, 1, is_up=True)
+    metrics.show_audit(AuditState("file", 1, 1, is_up=True))
     metrics.refresh()
     metrics.agent_state_changes.labels("echo", "ready").inc()
     return metrics
@@ -177,11 +178,9 @@ def test_a_rule_has_a_series_from_its_first_load_until_it_is_removed(metrics: Me
 
     metrics.expect_rules(["rule-1", "mine"])
     assert used() == {"rule-1": 0, "mine": 0}
-    metrics.limit_ratios = lambda: {"rule-1": 0.5, "mine": 1.25, "not loaded yet": 1}
-    metrics.refresh()
+    metrics.show_limits({"rule-1": 0.5, "mine": 1.25, "not loaded yet": 1})
     assert used() == {"rule-1": 0.5, "mine": 1.25}
     metrics.expect_rules(["mine"])
-    metrics.refresh()
     assert used() == {"mine": 1.25}
 
 
@@ -194,15 +193,33 @@ def test_the_audit_log_has_series_while_it_is_on() -> None:
         return [{one.labels["output"]: one.value for one in families[name].samples} for name in names]
 
     assert shown() == [{}, {}, {}]
-    metrics.audit_state = lambda: AuditState("file", 7, 0xABC, is_up=True)
-    metrics.refresh()
+    metrics.show_audit(AuditState("file", 7, 0xABC, is_up=True))
     assert shown() == [{"file": 1}, {"file": 7}, {"file": 0xABC}]
-    metrics.audit_state = lambda: AuditState("syslog", 1, 0x1, is_up=False)
-    metrics.refresh()
+    metrics.show_audit(AuditState("syslog", 1, 0x1, is_up=False))
     assert shown() == [{"syslog": 0}, {"syslog": 1}, {"syslog": 1}]
-    metrics.audit_state = lambda: None
-    metrics.refresh()
+    metrics.show_audit(None)
     assert shown() == [{}, {}, {}]
+
+
+async def test_a_slow_measurement_is_shown_by_a_later_scrape(metrics: Metrics) -> None:
+    answered, begun = asyncio.Event(), list[asyncio.Task[None]]()
+
+    async def measured() -> None:
+        await answered.wait()
+        metrics.show_limits({"mine": 0.5})
+
+    def measure() -> asyncio.Task[None]:
+        begun.append(asyncio.create_task(measured()))
+        return begun[-1]
+
+    metrics.expect_rules(["mine"])
+    metrics.measure = measure
+    for _ in range(2):
+        await hastened(metrics.update())
+    assert len(begun) == 1
+    answered.set()
+    await metrics.update()
+    assert [one.value for one in exposed(metrics)["pallas_limit_used_ratio"].samples] == [0.5]
 
 
 async def test_scrapes_wait_for_each_other(metrics: Metrics) -> None:

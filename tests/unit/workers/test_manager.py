@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pallas_gateway.audit.trail import AuditTrail
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.config.model.deployment import GatewaySettings
-from pallas_gateway.ledger.own_ledger import OwnLedger
 from pallas_gateway.telemetry import logs
 from pallas_gateway.workers import worker_process
 from pallas_gateway.workers.manager import WorkerManager, WorkersError
@@ -83,7 +83,7 @@ class Run:
         )
         self.fleet = WorkerManager(
             plan,
-            OwnLedger(),
+            AuditTrail(),
             on_ready=on_ready or self.announced.append,
             on_stop=lambda: self.stopping.append(True),
             **limits,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.questions.used_states import StatesUnavailableError
 from pallas_gateway.workers.channel import frame_of_call
 from pallas_gateway.workers.start import Rereading, Start
 from pallas_gateway.workers.worker_side import WorkerSide
@@ -81,13 +82,14 @@ async def test_a_channel_that_fails_ends_its_worker_which_is_no_orphan(tmp_path:
 
 async def test_a_worker_without_a_parent_stops_and_uses_no_more_states(tmp_path: Path) -> None:
     async with joined(tmp_path) as it:
-        using = asyncio.create_task(it.side.shared.parts.sessions.waiting_calls.used.use("ticket", 60))
+        using = asyncio.create_task(it.side.shared.parts.sessions.waiting_calls._uses.use("ticket", 60))
         await asyncio.sleep(0)
         it.parent.close()
         await it.may_close()
         assert it.stop.is_set()
         assert it.side.is_orphan
-        assert await using is False
+        with pytest.raises(StatesUnavailableError):
+            await using
 
 
 def test_a_worker_that_is_blocked_ends_without_its_parent_nevertheless() -> None:

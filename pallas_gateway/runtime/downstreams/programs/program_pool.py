@@ -97,7 +97,7 @@ class ProgramPool:
             return self._latest
         return ProgramState() if self._all else None
 
-    async def take(self, greeting: Greeting, *, is_listing: bool = False) -> ProgramProcess:
+    async def acquire(self, greeting: Greeting, *, is_listing: bool = False) -> ProgramProcess:
         """Return a process that has answered `greeting`, for one connection: of a call, or of a listing.
 
         Raises:
@@ -156,7 +156,7 @@ class ProgramPool:
             self._kept_warm[greeting.key] = greeting
             asyncio.get_running_loop().call_later(self._limits.replace_seconds, self._replace, context=Context())
 
-    def give_back(self, process: ProgramProcess, *, is_used: bool) -> None:
+    def release(self, process: ProgramProcess, *, is_used: bool) -> None:
         """End the connection to a process. One that a call has used is ended, unless it is shared."""
         self._lent.discard(process)
         self._users.pop(process, None)
@@ -265,7 +265,7 @@ class ProgramPool:
             self._demands.remove(demand)
             self._end_surplus()
         if not demand.process.cancel() and demand.process.exception() is None:
-            self.give_back(demand.process.result(), is_used=False)
+            self.release(demand.process.result(), is_used=False)
 
     def _start(self, greeting: Greeting) -> bool:
         """Start a process, unless there are too many or the program has failed just now."""

@@ -119,7 +119,7 @@ class _Writer:
     async def greet(self, greeting: Greeting) -> ProgramAnswer:
         """Take a process if there is none, and return its answer to `greeting`."""
         if self._process is None:
-            self._process = process = await self._pool.take(greeting, is_listing=self._is_listing)
+            self._process = process = await self._pool.acquire(greeting, is_listing=self._is_listing)
             if not process.is_usable:
                 self._ended()
             process.connections[self._receive] = self._ended
@@ -136,7 +136,7 @@ class _Writer:
         if (process := self._process) is not None:
             is_clean = self._is_listing and not process.has_open_requests
             process.disconnect(self._receive)
-            self._pool.give_back(process, is_used=not is_clean)
+            self._pool.release(process, is_used=not is_clean)
             self._process = None
 
     def _ended(self) -> None:

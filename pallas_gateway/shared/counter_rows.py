@@ -1,4 +1,4 @@
-"""The rows of counters and leases, within transactions of `StoredCounters`.
+"""The rows of counters and leases, within transactions of `Sql`.
 
 No deadlocks: a transaction takes the locks of its process and its leases, which are no other's, before those of
 counters, and these in the order of their ids. Rows of new counters are inserted by a transaction of their own.
@@ -12,13 +12,15 @@ from __future__ import annotations
 import hashlib
 import json
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, bindparam, case, delete, exists, func, literal, or_, select, text, union_all, update
 from sqlalchemy.dialects.postgresql import insert
 
 from pallas_gateway.database.tables import ID_CHARACTERS, call_leases, counted_calls, counters, now, processes
-from pallas_gateway.ledger.counters import DAY_SECONDS, WINDOW_SECONDS
+from pallas_gateway.identity.caller import is_of_address
+from pallas_gateway.shared.counters import DAY_SECONDS, WINDOW_SECONDS, until_midnight
+from pallas_gateway.shared.protocol import Used
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,8 +29,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.database.tables import AnyRow
-    from pallas_gateway.ledger.protocol import CallEntry
-    from pallas_gateway.ledger.rules import Rule
+    from pallas_gateway.shared.protocol import Scope, Wanted
 
     type LeaseRow = dict[str, Any]
 
@@ -37,26 +38,13 @@ _CLEANING = 0x70616C6C6174  # the key of the advisory lock of the process that c
 _SHARED = "(others)"
 
 
-class Used(NamedTuple):
-    """The numbers of a counter: calls of the minute, seconds until the oldest leaves it, calls at once, tokens."""
-
-    started: int
-    leaves: float | None
-    running: int
-    tokens: int
+def id_of(wanted: Wanted) -> str:
+    return _hash((wanted.scope, (wanted.account, wanted.agent)))
 
 
-def counter_id(rule: Rule, entry: CallEntry) -> str:
-    return id_of(rule, entry.account, entry.agent)
-
-
-def id_of(rule: Rule, account: str, agent: str) -> str:
-    return _hash((rule.scope, rule.key(account, agent)))
-
-
-def scope_of(rule: Rule, account: str) -> str:
+def scope_of(wanted: Wanted) -> str:
     """Return the scope of a counter: those of one scope have a limited number of rows."""
-    return _scope(rule, of_strangers=rule.is_of_stranger(account))
+    return _scope(wanted.scope, of_strangers=is_of_address(wanted.account))
 
 
 def shared_id(scope: str) -> str:
@@ -64,8 +52,8 @@ def shared_id(scope: str) -> str:
     return _hash((scope, _SHARED))
 
 
-def _scope(rule: Rule, *, of_strangers: bool) -> str:
-    return _hash((rule.scope, of_strangers))
+def _scope(scope: Scope, *, of_strangers: bool) -> str:
+    return _hash((scope, of_strangers))
 
 
 def _hash(value: object) -> str:
@@ -133,21 +121,20 @@ async def lock(sql: AsyncConnection, ids: Collection[str]) -> dict[str, StoredCo
 
 
 async def read(
-    sql: AsyncConnection, locked: Mapping[str, StoredCounter], rules: Mapping[str, Rule], calls: Mapping[str, int]
+    sql: AsyncConnection, locked: Mapping[str, StoredCounter], most: Mapping[str, int], calls: Mapping[str, int]
 ) -> float:
     """Read what decides on calls, and return the present time. By another statement than `lock`, which may have waited.
 
     Args:
         sql: in the transaction that has locked the counters.
         locked: the counters; they take what is read.
-        rules: that of each counter.
+        most: calls a minute of counters that limit them.
         calls: how many calls each counter may count in this transaction.
     """
     spans = [
         and_(counted_calls.c.counter == id_, counted_calls.c.number.between(first, first + calls[id_] - 1))
-        for id_, rule in rules.items()
-        if rule.settings.calls_per_minute is not None
-        and (first := locked[id_].calls + 1 - rule.settings.calls_per_minute) + calls[id_] > 1
+        for id_, of_minute in most.items()
+        if (first := locked[id_].calls + 1 - of_minute) + calls[id_] > 1
     ]
     parts = [select(literal("").label("counter"), literal(0).label("number"), now().label("value"))]
     if spans:
@@ -230,23 +217,24 @@ async def forget_process(sql: AsyncConnection, process: str) -> None:
         await sql.execute(delete(table).where(table.c.process == process))
 
 
-async def most_used(sql: AsyncConnection) -> dict[str, tuple[int, int, int]]:
-    """Return the most calls of the last minute, calls at once and tokens of the day of any counter, by its scope."""
+async def busiest(sql: AsyncConnection, scopes: Sequence[Scope]) -> list[tuple[int, int, int]]:
+    """Return the most of any counter of each scope: calls of the last minute, calls at once, tokens of the day."""
     used = _used()
     most = (func.max(one) for one in (used.c.started, used.c.running, used.c.tokens))
-    rows = await sql.execute(select(used.c.scope, *most).group_by(used.c.scope))
-    return {scope: (calls, at_once, of_day) for scope, calls, at_once, of_day in rows}
+    found = {row[0]: row[1:] for row in await sql.execute(select(used.c.scope, *most).group_by(used.c.scope))}
+    both = [[found.get(_scope(one, of_strangers=strange), (0, 0, 0)) for strange in (False, True)] for one in scopes]
+    return [tuple(map(max, zip(*of_scope, strict=True))) for of_scope in both]
 
 
-async def used_of(sql: AsyncConnection, ids: Collection[str]) -> tuple[dict[str, Used], float]:
-    """Return what the counters of these ids have counted, and the present time in seconds since 1970."""
+async def used_of(sql: AsyncConnection, ids: Sequence[str]) -> list[Used]:
+    """Return what the counters of these ids have counted."""
     wall = (await sql.execute(select(now()))).scalar_one() / 1000
-    used = _used()
+    used, left = _used(), until_midnight(wall)
     found = {}
     for row in await sql.execute(select(used).where(used.c.id.in_(ids))):
         leaves = row.oldest / 1000 + WINDOW_SECONDS - wall if row.oldest is not None else None
-        found[row.id] = Used(row.started, leaves, row.running, row.tokens)
-    return found, wall
+        found[row.id] = Used(row.started, leaves, row.running, row.tokens, left)
+    return [found.get(id_, Used(0, None, 0, 0, left)) for id_ in ids]
 
 
 def _used() -> Subquery:
@@ -272,15 +260,6 @@ def _used() -> Subquery:
         running, running.c.counter == counters.c.id
     )
     return select(counters.c.id, counters.c.scope, minute.c.oldest, *columns).select_from(joined).subquery()
-
-
-def ratio(rule: Rule, used: Mapping[str, tuple[int, int, int]]) -> float:
-    """Return the largest share of a limit of the rule that a counter has used, from the result of `most_used`."""
-    limits = rule.settings.calls_per_minute, rule.settings.calls_at_once, rule.settings.tokens_per_day
-    counted = (used.get(_scope(rule, of_strangers=of_strangers), (0, 0, 0)) for of_strangers in (False, True))
-    return max(
-        number / limit for one in counted for number, limit in zip(one, limits, strict=True) if limit is not None
-    )
 
 
 async def clean(sql: AsyncConnection, seconds: float) -> None:

@@ -1,0 +1,1 @@
+"""State that several processes of a gateway, or several gateways, have in common."""

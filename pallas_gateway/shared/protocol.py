@@ -1,0 +1,125 @@
+"""What several processes have in common: numbers that are counted, and values of which the first one counts.
+
+Three carriers implement it: `Memory` for one process and for the parent of workers, `Remote` for a worker, which asks
+its parent, and `Sql` for all gateways on a database. One body of tests is run over them.
+
+A carrier knows no rules: a caller says which counters a call has and how much each may count. All values are plain, so
+that they can be sent to another process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+type Scope = tuple[str, str, str, int]
+"""Identifies a set of counters, each with a place for one caller, one agent, or both."""
+type Measure = Literal["calls per minute", "calls at once", "tokens per day"]
+
+
+class SharedAwayError(Exception):
+    """The state cannot be reached now; nothing is known about what was asked. Those that ask decide what this means."""
+
+
+class Wanted(NamedTuple):
+    """A counter of a call, and what it may count at most; None: this is not counted.
+
+    Attributes:
+        scope: of the counter.
+        account: of the caller, `Caller.account`; empty for a counter of all callers.
+        agent: empty for a counter of all agents.
+        calls_per_minute: that may begin in any 60 seconds.
+        calls_at_once: that may run.
+        tokens_per_day: of one day (UTC); a call without room is refused, none is counted before it has run.
+        enforced: False for limits that refuse nothing, and are only reported.
+    """
+
+    scope: Scope
+    account: str
+    agent: str
+    calls_per_minute: int | None
+    calls_at_once: int | None
+    tokens_per_day: int | None
+    enforced: bool
+
+
+class Over(NamedTuple):
+    """A limit that leaves no room.
+
+    Attributes:
+        place: of its counter in the request, from 0.
+        measure: what is limited.
+        wait_seconds: the least time until there may be room.
+    """
+
+    place: int
+    measure: Measure
+    wait_seconds: float
+
+
+class Answer(NamedTuple):
+    """The answer to a request: the enforced limit that refuses with the longest wait, and others to be reported."""
+
+    refused: Over | None
+    reported: tuple[Over, ...] = ()
+
+
+class Used(NamedTuple):
+    """What a counter has counted.
+
+    Attributes:
+        started: calls that began in the last 60 seconds.
+        leaves_seconds: until the oldest of them leaves the window; None without one.
+        running: calls at once.
+        tokens: of the present day.
+        day_seconds: until the day ends.
+    """
+
+    started: int
+    leaves_seconds: float | None
+    running: int
+    tokens: int
+    day_seconds: float
+
+
+class Shared(Protocol):
+    """One holder's access to the state. What it holds ends with it, also if it is killed.
+
+    Every method raises `SharedAwayError` if the state cannot be reached.
+    """
+
+    @property
+    def is_available(self) -> bool:
+        """False if the state is known to be away."""
+
+    async def acquire(self, lease: int, wanted: Sequence[Wanted]) -> Answer:
+        """Count a call that begins at all its counters; at none if one of them refuses.
+
+        Args:
+            lease: a number of this holder, under which the call is counted as running until `release`. If this is
+                cancelled, or fails, the holder has no such lease.
+            wanted: the counters of the call.
+        """
+
+    async def add(self, wanted: Sequence[Wanted], tokens: int) -> Answer:
+        """Count tokens, of which 0 only ask; `refused` is a limit that is used up, `reported` are newly used up."""
+
+    def release(self, lease: int) -> None:
+        """End a lease, soon; one that is unknown is ignored."""
+
+    def hold(self, lease: int, wanted: Sequence[Wanted]) -> None:
+        """Count a call that was admitted while the state was away as running once it can be reached."""
+
+    async def read(self, wanted: Sequence[Wanted]) -> Sequence[Used | None]:
+        """Return what each counter has counted; None for one that may have counted the calls of others."""
+
+    async def busiest(self, scopes: Sequence[Scope]) -> Sequence[tuple[int, int, int]]:
+        """Return the most of any counter of each scope: calls of the last minute, calls at once, tokens of the day."""
+
+    async def first(self, key: str, value: str, seconds: float) -> str:
+        """Keep a value for so many seconds unless there is one; return the one that is kept, for every holder."""
+
+    async def forget(self, key: str, value: str) -> None:
+        """Remove a value, if it is the one that is kept."""
