@@ -87,16 +87,16 @@ def events_in(file: Path) -> Iterator[Event]:
     source = file.read_text()
     lines, tree = source.splitlines(), ast.parse(source)
     for function in (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)):
-        values = _assigned(tree.body) | _assigned(ast.walk(function))
-        for call in (one for one in ast.walk(function) if isinstance(one, ast.Call)):
-            if (logged := _logged(call)) is not None:
-                method, logger, message = logged
-                level = LEVELS[method] or ", ".join(_levels(function) or _levels(tree))
-                about = (_logger(logger, source), level, tuple(_fields(method, call, values)))
-                texts = _texts(message, values)
-                assert texts, f"{file.name}:{call.lineno}: the message is no constant"
-                for text in texts:
-                    yield Event(about[0], _constant(text), *about[1:], _comment(lines, call.lineno))
+        calls = [one for one in ast.walk(function) if isinstance(one, ast.Call)]
+        found = [(call, logged) for call in calls if (logged := _logged(call)) is not None]
+        values = _assigned(tree.body) | _assigned(ast.walk(function)) if found else {}
+        for call, (method, logger, message) in found:
+            level = LEVELS[method] or ", ".join(_levels(function) or _levels(tree))
+            about = (_logger(logger, source), level, tuple(_fields(method, call, values)))
+            texts = _texts(message, values)
+            assert texts, f"{file.name}:{call.lineno}: the message is no constant"
+            for text in texts:
+                yield Event(about[0], _constant(text), *about[1:], _comment(lines, call.lineno))
 
 
 def _fields(method: str, call: ast.Call, values: Values) -> Iterator[str]:
