@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcp_types import TextContent
 
+from pallas_gateway.audit.audit_log import AuditUnavailableError
 from pallas_gateway.audit.trail import facts_of
 from pallas_gateway.calls.call import Spent
 from pallas_gateway.calls.permit import CallEnd
@@ -68,8 +69,8 @@ def books(metrics: Metrics, trail: Trail, usage: UsageSource) -> tuple[Listener,
         _count(call, end, metrics)
 
     def note_refusal(call: RunningCall, end: CallEnd) -> None:
-        # The end of a call with a line of its own is noted by its closer.
-        if end.outcome == "refused" and not call.is_audited:
+        # The end of a call with a line of its own is noted by its closer; a log that cannot be written takes none.
+        if end.outcome == "refused" and not call.is_audited and end.reason != AuditUnavailableError.reason:
             trail.record("call", "refused", {**facts_of(call.call), "rule": call.refused_by, "reason": end.reason})
 
     def add_usage(call: RunningCall, end: CallEnd) -> None:
