@@ -25,6 +25,7 @@ MOST_LEVELS = 8
 _LEFT_OUT = "…"
 _LEAST = 30  # of an entry when the limit is nearly reached
 _LONGEST_CHARACTER = 12  # an emoji is two escapes of six
+_encoded = json.JSONEncoder(default=str).encode
 
 
 def fitted(text: str, limit: int = LONGEST_TEXT) -> str:
@@ -89,4 +90,4 @@ def _fits(text: str, limit: int) -> bool:
 
 
 def _size(value: object) -> int:
-    return len(json.dumps(value, default=str))
+    return len(str(value) if type(value) is int else _encoded(value))  # the encoder takes three times as long

@@ -36,13 +36,20 @@ QUIET_LOGGERS = (
 )  # fmt: skip
 """Pinned at WARNING, independent of the root's level: at DEBUG they are verbose, and some show headers."""
 
-_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "fitted"}
 _FOR_MACHINES = {"conversation_id", "trace_id", "exception"}
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _fitted_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the record's fields, shortened once for all outputs."""
+    if (fields := getattr(record, "fitted", None)) is None:
+        fields = record.fitted = {name: fitted_field(name, value) for name, value in fields_of(record).items()}
+    return fields
 
 
 class CallFields(logging.Filter):
@@ -75,9 +82,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["exception"] = fitted_traceback(self.formatException(record.exc_info))
-        for name, value in fields_of(record).items():
-            if name not in entry:
-                entry[name] = fitted_field(name, value)
+        entry = entry | _fitted_fields(record) | entry  # no field replaces one of the record
         line = json.dumps(entry, default=str)
         # Cleaned field by field only if there is something to clean: that takes ten times as long as the check.
         if cleaned(line) != line or any(hides_its_value(name) for name in entry):
@@ -102,9 +107,8 @@ class HumanFormatter(logging.Formatter):
 
 
 def _for_people(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
-    for name, value in fields_of(record).items():
-        if value is not None and name not in _FOR_MACHINES:
-            shown = fitted_field(name, value)
+    for name, shown in _fitted_fields(record).items():
+        if shown is not None and name not in _FOR_MACHINES:
             yield name, _on_one_line(cleaned_fields(shown, name) if hides_its_value(name) else shown)
 
 
