@@ -62,7 +62,7 @@ def fitted_traceback(text: str) -> str:
 def _fitted(value: object, name: str, limit: int, levels: int) -> Any:
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    if isinstance(value, (Mapping, list, tuple, set, frozenset)):
+    if not isinstance(value, str) and isinstance(value, (Mapping, list, tuple, set, frozenset)):
         return _fitted_entries(value, name, limit, levels - 1) if levels else _LEFT_OUT
     text = value if isinstance(value, str) else str(value)
     return HIDDEN if len(text) > limit and hides_its_value(name) else fitted(text, limit)

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from time import localtime, strftime
 from typing import TYPE_CHECKING, Any, override
 
 from pallas_gateway.telemetry.current_call import current_call
@@ -95,7 +96,7 @@ class HumanFormatter(logging.Formatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        time = strftime("%H:%M:%S", localtime(record.created))
         level = "" if record.levelno == logging.INFO else f"{record.levelname} "
         extra = "".join(f" {name}={text}" for name, text in _for_people(record) if text)
         error = _last_line(record)
