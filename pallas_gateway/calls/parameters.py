@@ -122,10 +122,10 @@ def parse(asked: object, settings: AgentSettings) -> Parameters:
 
 def resolved(asked: Parameters, defaults: DefaultParameters) -> Parameters:
     """Return `asked` with the agent's defaults, except those that it clears; the keys of `extra` are merged."""
-    default = replace(of_settings(defaults), tools_allowlist=None)
-    missing = {name: value for name, value in default.given().items() if getattr(asked, name) is None}
-    filled = {name: value for name, value in missing.items() if name not in asked.cleared}
-    both = {**(default.extra or {}), **(asked.extra or {})}
+    default = of_settings(defaults).given()
+    missing = {name: value for name, value in default.items() if getattr(asked, name) is None}
+    filled = {name: value for name, value in missing.items() if name not in {*asked.cleared, "tools_allowlist"}}
+    both = {**default.get("extra", {}), **(asked.extra or {})}
     if asked.extra is not None:
         filled["extra"] = {key: value for key, value in both.items() if value is not None} or None
     return replace(asked, **filled, tools_limit=defaults.tools_allowlist)

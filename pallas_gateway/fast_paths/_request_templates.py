@@ -80,10 +80,11 @@ class _Template(NamedTuple):
         return cls(request.url, headers, dict(request.extensions))  # which `request` may change
 
     def request(self, body: bytes | StreamedBody) -> httpx2.Request:
-        content: Any = {"content": body}
-        headers = self.headers
-        if isinstance(body, StreamedBody):
-            content = {"stream": body}
-            headers = headers.copy()
-            headers["content-length"] = str(len(body))
-        return httpx2.Request("POST", self.url, headers=headers, **content, extensions=dict(self.extensions))
+        headers = self.headers.copy()
+        headers["Content-Length"] = str(len(body))
+        stream = body if isinstance(body, StreamedBody) else httpx2.ByteStream(body)
+        # With `content`, httpx2 would look through the headers five times.
+        request = httpx2.Request("POST", self.url, headers=headers, stream=stream, extensions=dict(self.extensions))
+        if stream is not body:
+            request.read()
+        return request

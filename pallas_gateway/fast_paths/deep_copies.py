@@ -2,9 +2,8 @@
 
 The history of a call is loaded uncopied. Its messages are passed to the model uncopied, but for the last, because no
 provider of fast-agent changes one before it. A turn copies all others once. `copy.deepcopy` asks of each value how it
-wants to be copied; here a few types are known. The outcome is the same, with what occurs twice in the original
-occurring twice in the copy. Tools, which fast-agent copies twice in each turn that calls one, consist of JSON:
-nothing occurs twice in them.
+wants to be copied; here a few types are known. What occurs twice in the original occurs twice in the copy, but in
+tools, which consist of JSON.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def fit_to_model(call: Call, model: ModelFacts) -> Call:
     if dropped:
         extra = {"images": dropped, "model": model.name}
         _log.warning("images in history dropped, the model does not take them", extra=extra)
-    return replace(call, history=history)
+    return replace(call, history=history) if dropped else call
 
 
 def told_of_changes(reply: Reply, asked: Call, sent: Call) -> Reply:

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from time import localtime, strftime
 from typing import TYPE_CHECKING, Any, override
 
 from pallas_gateway.telemetry.current_call import current_call
@@ -36,13 +37,20 @@ QUIET_LOGGERS = (
 )  # fmt: skip
 """Pinned at WARNING, independent of the root's level: at DEBUG they are verbose, and some show headers."""
 
-_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "fitted"}
 _FOR_MACHINES = {"conversation_id", "trace_id", "exception"}
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+def _fitted_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """Return the record's fields, shortened once for all outputs."""
+    if (fields := getattr(record, "fitted", None)) is None:
+        fields = record.fitted = {name: fitted_field(name, value) for name, value in fields_of(record).items()}
+    return fields
 
 
 class CallFields(logging.Filter):
@@ -75,9 +83,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["exception"] = fitted_traceback(self.formatException(record.exc_info))
-        for name, value in fields_of(record).items():
-            if name not in entry:
-                entry[name] = fitted_field(name, value)
+        entry = entry | _fitted_fields(record) | entry  # no field replaces one of the record
         line = json.dumps(entry, default=str)
         # Cleaned field by field only if there is something to clean: that takes ten times as long as the check.
         if cleaned(line) != line or any(hides_its_value(name) for name in entry):
@@ -90,7 +96,7 @@ class HumanFormatter(logging.Formatter):
 
     @override
     def format(self, record: logging.LogRecord) -> str:
-        time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        time = strftime("%H:%M:%S", localtime(record.created))
         level = "" if record.levelno == logging.INFO else f"{record.levelname} "
         extra = "".join(f" {name}={text}" for name, text in _for_people(record) if text)
         error = _last_line(record)
@@ -102,9 +108,8 @@ class HumanFormatter(logging.Formatter):
 
 
 def _for_people(record: logging.LogRecord) -> Iterator[tuple[str, str]]:
-    for name, value in fields_of(record).items():
-        if value is not None and name not in _FOR_MACHINES:
-            shown = fitted_field(name, value)
+    for name, shown in _fitted_fields(record).items():
+        if shown is not None and name not in _FOR_MACHINES:
             yield name, _on_one_line(cleaned_fields(shown, name) if hides_its_value(name) else shown)
 
 

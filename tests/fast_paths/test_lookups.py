@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pkgutil import resolve_name
+from types import SimpleNamespace
 
 import pytest
 from fast_agent.agents.agent_types import AgentConfig
@@ -48,6 +49,15 @@ def test_a_known_class_fulfils_its_protocol() -> None:
         assert first is resolve_name(known)
         assert isinstance(instance, protocol), name
         assert all(hasattr(instance, member) for member in get_protocol_members(protocol)), name
+
+
+def test_each_llm_looks_for_a_model_once() -> None:
+    asked: list[str] = []
+    find = lookups.remembering(lambda _, name: asked.append(name), None)
+
+    for llm in (SimpleNamespace(), SimpleNamespace()):
+        assert [find(llm, name) for name in ("one", "two", "one")] == [None] * 3
+    assert asked == ["one", "two"] * 2
 
 
 @pytest.mark.parametrize("text", ["You help.", "Reply {this}.", "It is {{where}}.", r"Write \{{name\}}.", r"End \}}."])
