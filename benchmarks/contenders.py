@@ -6,9 +6,10 @@ import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from benchmarks.fakes.downstream import FACT, TOKEN_PATH, TOOL
-from benchmarks.fakes.llm import ANSWER
+from benchmarks.fakes.llm import texts_of
 from benchmarks.processes import HOST, REPOSITORY, Process, free_port, python, running
 from benchmarks.project import PACKAGE, Agent, with_peers_as_downstreams, write_project
 
@@ -149,4 +150,4 @@ def bare_downstream(process: Process) -> Endpoint:
 
 
 def _expected(agent: Agent) -> str:
-    return ANSWER if agent.llm_url else MESSAGE
+    return "".join(texts_of(urlsplit(agent.llm_url).path)).strip() if agent.llm_url else MESSAGE

@@ -75,16 +75,20 @@ async def _images(bench: Bench) -> None:
 
 
 async def _pieces(bench: Bench) -> None:
+    says = {f"says{count}": ("answer", count) for count in PIECES} | {"again": ("again", PIECES[-1])}
     agents = {
-        f"says{count}": Agent(contenders.llm_url(bench.llm, seconds=ANSWER_SECONDS, pieces=count)) for count in PIECES
+        name: Agent(contenders.llm_url(bench.llm, kind, seconds=ANSWER_SECONDS, pieces=count))
+        for name, (kind, count) in says.items()
     }
     how = Load(ANSWERED_AT_ONCE, seconds=2 * ANSWER_SECONDS, warm_up_seconds=ANSWER_SECONDS)
     async with contenders.gateway(bench.new_folder(), agents) as gateway:
         points = [await _point(bench, "pieces", count, gateway[f"says{count}"], how) for count in PIECES]
+        again = await _point(bench, "equal pieces", PIECES[-1], gateway["again"], how)
     bench.results["growth"]["pieces"] = points
-    few, many = points[0], points[-1]
-    each = 1000 * (many["cpu_ms"] - few["cpu_ms"]) / (many["at"] - few["at"])
-    bench.check("growth/pieces", "CPU of a streamed piece", figure([each]), Bounds(60, 30, at_least=False), "µs")
+    few = points[0]
+    for id_, many, title in (("pieces", points[-1], "streamed"), ("equal-pieces", again, "streamed, equal")):
+        each = 1000 * (many["cpu_ms"] - few["cpu_ms"]) / (many["at"] - few["at"])
+        bench.check(f"growth/{id_}", f"CPU of a {title} piece", figure([each]), Bounds(30, 15, at_least=False), "µs")
 
 
 async def _clients(bench: Bench) -> None:

@@ -1,12 +1,12 @@
 """A scripted LLM: `python -m benchmarks.fakes.llm`.
 
 The base URL says what it does: `/answer/0/v1` answers at once, `/answer/5/v1` streams its answer over five seconds,
-`/answer/5x200/v1` does so in 200 pieces; `/tool/0/v1` asks once for the tool `lookup_fact`, or for another agent, and
-answers when it sees a tool's result; `/tool9/0/v1` asks nine times, for the tools in turn if there are several;
-`/tools/0/v1` asks for all of them at once. `/clock/0/v1` answers with the
-time at which it sends its first text, and waits before it sends the rest. The rest of the path decides the
-wire format: OpenAI's chat completions, or one of `formats`, which do not ask for tools. `GET /connections` returns how
-many connections have carried a request for an answer so far.
+`/answer/5x200/v1` does so in 200 pieces, `/again/5x200/v1` in 200 that are equal; `/tool/0/v1` asks once for the tool
+`lookup_fact`, or for another agent, and answers when it sees a tool's result; `/tool9/0/v1` asks nine times, for the
+tools in turn if there are several; `/tools/0/v1` asks for all of them at once. `/clock/0/v1` answers with the time at
+which it sends its first text, and waits before it sends the rest. The rest of the path decides the wire format:
+OpenAI's chat completions, or one of `formats`, which do not ask for tools. `GET /connections` returns how many
+connections have carried a request for an answer so far.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import asyncio
 import json
 import re
 from functools import cache
+from itertools import cycle, islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 ANSWER = "The scripted answer: everything is as it should be."
 PIECES = 8
 """Of an answer that comes at once; a slow one has four a second, if its address says no other number."""
-_MORE = " more"
+_AGAIN = " more"
+_MORE = (_AGAIN, " words", " that", " people", " use,", " in", " no", " order")
 """What pieces say that the answer is too short for."""
 SECONDS_BETWEEN_PIECES = 0.25
 _MODELS = {"object": "list", "data": [{"id": "scripted", "object": "model"}]}
@@ -54,16 +56,27 @@ def answer(request: Request, transport: asyncio.Transport) -> None:
     _, kind, how, *_ = request.path.split("/")
     format_name = formats.of(request.path)
     tools = _tools_asked_for(request, kind.removeprefix("tool")) if kind.startswith("tool") else ()
+    texts = texts_of(request.path)
     if format_name == formats.CHAT and not _STREAMED.search(request.body):
-        transport.write(_completion(tools))
+        transport.write(_completion(tools, "".join(texts)))
     elif kind == "clock":
         _send_the_time(transport)
     elif how == "0":
-        transport.write(STREAM_HEAD + b"".join(_events(format_name, tools, PIECES)) + STREAM_END)
+        transport.write(STREAM_HEAD + b"".join(_events(format_name, tools, texts)) + STREAM_END)
     else:
-        duration, _, pieces = how.partition("x")
-        count = int(pieces or float(duration) / SECONDS_BETWEEN_PIECES)
-        _stream_slowly(transport, _events(format_name, tools, max(1, count)), float(duration))
+        _stream_slowly(transport, _events(format_name, tools, texts), float(how.partition("x")[0]))
+
+
+@cache
+def texts_of(path: str) -> tuple[str, ...]:
+    """The pieces of the answer at a path, which begin with `ANSWER`, but for those that are equal."""
+    _, kind, how, *_ = path.split("/")
+    duration, _, given = how.partition("x")
+    pieces = PIECES if how == "0" else max(1, int(given or float(duration) / SECONDS_BETWEEN_PIECES))
+    if kind == "again":
+        return (_AGAIN,) * pieces
+    answer = _cut(ANSWER, min(pieces, PIECES))
+    return (*answer, *islice(cycle(_MORE), pieces - len(answer)))
 
 
 def _tools_asked_for(request: Request, times: str) -> tuple[str, ...]:
@@ -92,15 +105,15 @@ def _stream_slowly(transport: asyncio.Transport, events: Sequence[bytes], second
 
 
 def _send_the_time(transport: asyncio.Transport) -> None:
-    opening, *_, finish, end = _chat_events((), PIECES)
+    opening, *_, finish, end = _chat_events((), (ANSWER,))
     time = f"sent at {perf_counter():.6f}; "
     transport.write(STREAM_HEAD + opening + _event({"choices": [{"index": 0, "delta": {"content": time}}]}))
     asyncio.get_running_loop().call_later(SECONDS_BETWEEN_PIECES, transport.write, finish + end + STREAM_END)
 
 
-def _completion(tools: tuple[str, ...]) -> bytes:
+def _completion(tools: tuple[str, ...], text: str) -> bytes:
     """The whole answer as one JSON document."""
-    message: dict[str, Any] = {"role": "assistant", "content": None if tools else ANSWER}
+    message: dict[str, Any] = {"role": "assistant", "content": None if tools else text}
     if tools:
         message["tool_calls"] = _tool_calls(tools)
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if tools else "stop"}
@@ -108,18 +121,18 @@ def _completion(tools: tuple[str, ...]) -> bytes:
 
 
 @cache
-def _events(format_name: str, tools: tuple[str, ...], pieces: int) -> Sequence[bytes]:
+def _events(format_name: str, tools: tuple[str, ...], texts: tuple[str, ...]) -> Sequence[bytes]:
     """The chunks of a streamed answer, made once."""
-    return _chat_events(tools, pieces) if format_name == formats.CHAT else formats.events(format_name, _texts(pieces))
+    return _chat_events(tools, texts) if format_name == formats.CHAT else formats.events(format_name, texts)
 
 
-def _chat_events(tools: tuple[str, ...], pieces: int) -> Sequence[bytes]:
+def _chat_events(tools: tuple[str, ...], texts: tuple[str, ...]) -> Sequence[bytes]:
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     if tools:
-        deltas += [{"content": "."} for _ in range(pieces - 2)]  # the model thinks aloud, so that slow is slow
+        deltas += [{"content": "."} for _ in texts[2:]]  # the model thinks aloud, so that slow is slow
         deltas.append({"tool_calls": [{"index": index, **call} for index, call in enumerate(_tool_calls(tools))]})
     else:
-        deltas += [{"content": text} for text in _texts(pieces)]
+        deltas += [{"content": text} for text in texts]
     events = [_event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}) for delta in deltas]
     events.append(_event({"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if tools else "stop"}]}))
     events.append(_event({"choices": [], "usage": _USAGE}) + chunk(b"data: [DONE]\n\n"))
@@ -145,12 +158,6 @@ def _arguments(tool: str) -> str:
     if tool == _FORM:
         return json.dumps({"message": "Which fact?", "fields": [{"name": "topic", "type": "text"}]})
     return json.dumps({"topic" if tool.endswith(TOOL) else "message": "bees"})
-
-
-def _texts(pieces: int) -> tuple[str, ...]:
-    """So many pieces, which begin with the answer."""
-    answer = _cut(ANSWER, min(pieces, PIECES))
-    return (*answer, *[_MORE] * (pieces - len(answer)))
 
 
 def _cut(text: str, pieces: int) -> list[str]:

@@ -16,6 +16,7 @@ from typing_extensions import get_type_hints, is_typeddict
 
 from pallas_gateway.changes.change import FAST_PATH, Change, EachClass, Loaded, Name
 from pallas_gateway.fast_paths._plain_messages import PlainMessages
+from pallas_gateway.tasks import give_way
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,6 +42,8 @@ CHANGE = Change(
     ),
     gone_when="the library knows which types have no values to change, and fast-agent formats messages that are logged",
 )
+_MANY = 100
+"""Messages that are long work, even at fast-agent's 2 µs each."""
 _PLAIN = frozenset({str, int, bool, type(None)})
 
 
@@ -58,6 +61,8 @@ def unprinted(original: Callable[..., Awaitable[Any]], _: Any) -> Callable[..., 
 
     @wraps(original)
     async def normalized(*given: Any, **options: Any) -> Any:
+        if len(given[-1]) >= _MANY:
+            await give_way(0.0)  # fast-agent has just made them in one piece
         messages = await original(*given, **options)
         return _Unprinted(messages) if type(messages) is list else messages
 

@@ -2,8 +2,8 @@
 
 Events that were read together differ in a few letters. Those that have the bytes of an earlier event around another
 text become one event, so that the library and fast-agent handle one chunk for all of them. The first event of each form
-is parsed here, which shows that it is nothing but text. fast-agent takes a text that begins with all text before
-it for a repetition, so a text that is not shorter than that is left alone, unless its first letter is another one.
+is parsed here, which shows that it is nothing but text. fast-agent takes a longer text that begins with all text before
+it for the whole. A text that may be that is left alone: it has the same first letter, and may be the longer one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHANGE = Change(
     when=Loaded(f"{_PROVIDERS}.openai.llm_openai"),
     replaces=(EachModule(_PROVIDERS, "AsyncOpenAI"), EachModule(_PROVIDERS, "AsyncAzureOpenAI")),
     relies_on=(Name(f"{_PROVIDERS}.openai.llm_openai:OpenAILLM._extract_incremental_delta", ("delta", "cumulative")),),
-    needs=("delta_events",),
+    needs=("delta_events", "repeated-texts"),
     gone_when="fast-agent takes the events that are ready together, with one timer and one log event for them",
 )
 LONG_BYTES = 65_536
@@ -58,6 +58,7 @@ class Texts:
         self._head: bytes | None = None  # of an event that is only text, up to its text
         self._tail = b""
         self._characters = 0  # of the text so far, at least
+        self._is_exact = True  # whether the text so far has just so many
         self._begin: bytes | None = None  # of the text so far, its first byte; empty if that is not known
 
     def joined(self, data: bytes) -> bytes:
@@ -94,7 +95,7 @@ class Texts:
                 run.append(text)
                 length += characters
             else:
-                self._characters = characters
+                self._count(characters)
                 self._note_begin(text)
                 yield event
         if run:
@@ -122,12 +123,20 @@ class Texts:
         text = _only_text(event)
         if text is None:
             self._begin = self._begin or b""
+            self._is_exact = False
             return
-        characters = len(text)
-        self._characters = characters + (self._characters if characters < self._characters else 0)
+        self._count(len(text))
         begin = _CONTENT.search(event)
         if begin is None or event.count(_NAME) != 1 or not self._take_form(event, begin.end(), text):
             self._begin = self._begin or b""
+
+    def _count(self, characters: int) -> None:
+        """Count a text. One as long as all before it is a piece, too (`repeated-texts`); a longer one may be all."""
+        before, self._characters = self._characters, characters
+        if characters < before or (self._is_exact and characters == before):
+            self._characters += before
+        elif before:
+            self._is_exact = False
 
     def _take_form(self, event: bytes, begin: int, text: str) -> bool:
         head, tail = event[:begin], event[_end_of_text(event, begin) :]
@@ -177,8 +186,8 @@ def _only_text(event: bytes) -> str | None:
     except (ValueError, RecursionError):
         return None
     match chunk:
-        case {"choices": [{"index": 0, "delta": {"content": str(text), **delta}, **choice}]}:
+        case {"choices": [{"index": 0, "delta": {"content": str() | None as text, **delta}, **choice}]}:
             role = delta.pop("role", None)
             is_plain = role in _ROLES and not any(delta.values()) and not any(choice.values())
-            return text if is_plain and not chunk.get("error") else None
+            return text or "" if is_plain and not chunk.get("error") else None
     return None

@@ -231,3 +231,11 @@ async def test_llm_answers_the_libraries_of_other_providers(
 
     assert len(texts) == pieces
     assert "".join(texts).startswith(llm.ANSWER)
+    assert tuple(texts) == llm.texts_of(f"/answer/{how}/v1")
+
+
+def test_llm_says_ordinary_words_or_the_same_one_again() -> None:
+    words, again = (llm.texts_of(f"/{kind}/4x800/v1") for kind in ("answer", "again"))
+
+    assert (len(words), len(again)) == (800, 800)
+    assert (len(set(words[8:])), len(set(again))) == (8, 1)

@@ -122,6 +122,21 @@ async def test_fast_agent_prints_no_messages_and_the_library_gets_them() -> None
     assert type(ready["messages"]) is PlainMessages
 
 
+@pytest.mark.parametrize(("count", "ran"), [(1, False), (1000, True)])
+async def test_other_calls_run_after_fast_agent_has_made_many_messages(count: int, ran: bool) -> None:
+    async def normalized(messages: list[Any]) -> list[Any]:
+        return messages
+
+    async def run() -> None:
+        return
+
+    other = asyncio.create_task(run())
+    await unprinted(normalized, None)([{"role": "user"}] * count)
+
+    assert other.done() is ran
+    await other
+
+
 async def test_a_number_that_is_not_json_is_left_to_the_library() -> None:
     request = {"model": "m", "messages": [], "temperature": inf}
 

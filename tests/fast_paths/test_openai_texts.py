@@ -6,9 +6,11 @@ import asyncio
 import itertools
 import json
 from typing import TYPE_CHECKING, Any, override
+from uuid import UUID
 
 import httpx2
 import pytest
+from fast_agent.llm.model_factory import ModelFactory
 from fast_agent.llm.provider.openai.llm_openai import OpenAILLM
 from fast_agent.llm.provider_types import Provider
 from hypothesis import given, settings
@@ -19,11 +21,13 @@ from openai.types.chat import ChatCompletionChunk
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.fast_paths._joined_events import JoinedEvents
 from pallas_gateway.fast_paths.openai_texts import LONG_BYTES, Texts
+from pallas_gateway.repairs.openai import tool_calls
+from pallas_gateway.runtime import preparation
 from tests.support.loaded_providers import http_of, make_client
 from tests.support.model_values import taken_apart
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
 CLIENT = AsyncOpenAI(api_key="not-a-key")
 CALL = {"index": 0, "id": "a", "type": "function", "function": {"name": "search", "arguments": "{"}}
@@ -72,7 +76,6 @@ OTHERS = st.sampled_from(
     ]
 )
 END = event({}, choice={"finish_reason": "stop"})
-"""Required where a test that ran before has started an agent, which replaces fast-agent's reader of streams."""
 EVENTS = st.one_of(
     *[TEXTS.map(text)] * 4,
     *[TEXTS.map(lambda content: text(content, is_ascii=True))] * 2,
@@ -82,6 +85,16 @@ EVENTS = st.one_of(
     TEXTS.map(lambda content: text(content, created=2)),
     OTHERS,
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _repaired() -> Iterator[None]:
+    """fast-agent's reader of streams, which keeps texts that are repeated; what it calls a call without an id."""
+    preparation.prepare()
+    ModelFactory._load_provider_class(Provider.GENERIC)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tool_calls, "uuid4", lambda: UUID(int=0))
+        yield
 
 
 class Heard(OpenAILLM):
@@ -199,6 +212,16 @@ async def test_texts_of_one_length_are_joined_from_the_first_on() -> None:
     words = ["Bees", " can", " cou", "nt t", "o fo"]
 
     assert texts_of(await read([b"".join(map(text, words))], joined=True)) == ["Bees", " can count to fo"]
+
+
+@pytest.mark.parametrize("content", ["", None])
+async def test_a_word_again_and_again_is_joined(content: str | None) -> None:
+    events = [event({"role": "assistant", "content": content}), *[text("w ")] * 800]
+
+    texts = texts_of(await read([b"".join(events)], joined=True))
+
+    assert "".join(one or "" for one in texts) == "w " * 800
+    assert len(texts) < 20
 
 
 @pytest.mark.parametrize("first", ["a", "\\", "\n"])

@@ -101,16 +101,16 @@ class WholeStream:
         loop = asyncio.get_running_loop()
         begin_by = loop.time() + self._patience if self._patience is not None else None
         while True:
+            by = loop.time() + self._after_last_seconds if is_whole else begin_by
             try:
-                async with asyncio.timeout_at(loop.time() + self._after_last_seconds if is_whole else begin_by):
-                    event = await anext(events)
+                event = await (anext(events) if by is None else _next(events, by))  # most need no timer
             except StopAsyncIteration:
                 break
             except TimeoutError:
                 if not is_whole:
                     raise
                 break
-            begin_by = begin_by if _is_ping(event) else None
+            begin_by = begin_by if begin_by is not None and _is_ping(event) else None
             is_whole = is_whole or self._is_last(event)
             began = monotonic()
             yield event
@@ -122,6 +122,11 @@ class WholeStream:
             raise incomplete()
         if event is not None and not is_whole and not getattr(self._stream, "is_done", False):
             raise ended_early()
+
+
+async def _next(events: AsyncIterator[Any], by: float) -> Any:
+    async with asyncio.timeout_at(by):
+        return await anext(events)
 
 
 def _is_ping(event: Any) -> bool:

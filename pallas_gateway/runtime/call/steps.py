@@ -14,6 +14,7 @@ import json
 import logging
 from dataclasses import dataclass
 from functools import cache
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from fast_agent.constants import (
@@ -39,6 +40,7 @@ from pydantic_core import from_json
 from pallas_gateway.calls.call import Step
 from pallas_gateway.runtime.call.google_contents import CONTENT, content_channel
 from pallas_gateway.runtime.call.messages import to_fast_agent
+from pallas_gateway.tasks import give_way
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
@@ -59,6 +61,8 @@ _LEAST = 32
 """Bytes that a block must have left, to say that it was cut."""
 _MISSING = "[The call was ended before the result of this tool was read.]"
 _RECORD = "[Tools that were used for this answer. This is a record; to use a tool, call it.]"
+_AT_ONCE = 50
+"""Messages of a history, between two pauses."""
 _SHORTER = (4, 16, 64, 256)
 _log = logging.getLogger("pallas.runtime")
 
@@ -117,15 +121,16 @@ class StepRecorder:
             self.end(loop, {})
 
 
-def replayed(messages: Sequence[Message], llm: Any, *, offers_tools: bool) -> list[PromptMessageExtended]:
+async def replayed(messages: Sequence[Message], llm: Any, *, offers_tools: bool) -> list[PromptMessageExtended]:
     """Return a history for a model; with its steps in fast-agent's own messages where the model can read them.
 
-    A provider refuses tool calls in a request that offers no tools.
+    A provider refuses tool calls in a request that offers no tools. Other calls run between parts of a long history.
     """
+    began = perf_counter()
     history: list[PromptMessageExtended] = []
     seen: set[str] = set()
     reader = (llm.provider.config_name, llm.model_name) if offers_tools and llm is not None else None
-    for message in messages:
+    for number, message in enumerate(messages, 1):
         rounds = _own_messages(message.steps, reader, seen) if reader is not None and message.steps else None
         history += rounds or ()
         answer = to_fast_agent(message)
@@ -133,6 +138,9 @@ def replayed(messages: Sequence[Message], llm: Any, *, offers_tools: bool) -> li
             record = TextContent(type="text", text="\n\n".join(filter(None, (_as_text(message.steps), message.text))))
             answer.content = [record, *answer.content[1:]]
         history.append(answer)
+        if number % _AT_ONCE == 0:
+            await give_way(began)
+            began = perf_counter()
     return history
 
 
