@@ -331,7 +331,7 @@ class Metrics:
             "output",
             across="livemostrecent",
         )
-        """`printf '%013x' VALUE` gives the digits of the [head](audit.md#heads)."""
+        """`printf '%013x' $(printf %.0f VALUE)` gives the digits of the [head](audit.md#heads)."""
         self._audited = ""
 
     @property

@@ -129,17 +129,6 @@ async def test_a_call_that_waits_for_its_caller_keeps_its_lease_until_it_ends(tm
         assert await outcome_of(http) == OK
 
 
-async def test_two_workers_share_one_budget_of_tokens(tmp_path: Path) -> None:
-    async with fleet(tmp_path, **limits(tokens_per_day=25)) as served, AsyncExitStack() as stack:
-        one, other = await clients_of_each(served, stack)
-        outcomes = [await outcome_of(http) for http in (one, other, one, other, one, other)]
-        shown = [(await http.get("/api/v1/usage")).json()["limits"] for http in (one, other)]
-    assert [limit["used"] >= 25 for [limit] in shown] == [True, True]
-    used_up = outcomes.index(LIMITED)
-    assert used_up > 0
-    assert outcomes == [OK] * used_up + [LIMITED] * (6 - used_up)
-
-
 async def test_a_reload_raises_a_limit_for_all_workers_and_one_that_fails_changes_nothing(tmp_path: Path) -> None:
     async with fleet(tmp_path, **limits(calls_per_minute=1)) as served, AsyncExitStack() as stack:
         one, other = await clients_of_each(served, stack)
@@ -185,20 +174,6 @@ async def test_calls_finish_when_the_parent_is_killed_and_no_process_is_left(tmp
         await eventually(lambda: not any(map(runs, workers)), 60, what="the end of the workers")
 
 
-async def test_calls_of_two_workers_are_one_chain_with_two_lines_each(tmp_path: Path) -> None:
-    settings = {**limits(calls_at_once=100), "audit_log": "audit.log", "audit_sync": "line"}
-    async with fleet(tmp_path, **settings) as served, AsyncExitStack() as stack:
-        clients = 4 * await clients_of_each(served, stack)
-        outcomes = await asyncio.gather(*(outcome_of(http, f"call {n}") for n in range(10) for http in clients))
-        assert outcomes == [OK] * 80
-        await served.calls_ended(lambda records: len(records) >= 80)
-        lines = await eventually(lambda: _all_ended(audited(served)), what="the end of each call")
-    begun_calls, ended = ([one["call_id"] for one in lines if one["action"] == kind] for kind in ("call", "call_end"))
-    assert len({*begun_calls}) == len(begun_calls) == 80
-    assert sorted(begun_calls) == sorted(ended)
-    assert [line["seq"] for line in lines] == [*range(lines[0]["seq"], lines[0]["seq"] + len(lines))]
-
-
 def audited(served: WorkerManager) -> list[dict[str, Any]]:
     """The lines of the audit log so far, without one that is half written."""
     whole, _, _ = (served.folder / "audit.log").read_text().rpartition("\n")
@@ -208,10 +183,6 @@ def audited(served: WorkerManager) -> list[dict[str, Any]]:
 def _two_ended(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ended = [line for line in lines if line["action"] == "call_end" and line["reason"] == "worker_ended"]
     return ended if len(ended) >= 2 else []
-
-
-def _all_ended(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return lines if sum(line["action"] == "call_end" for line in lines) >= 80 else []
 
 
 def runs(pid: int) -> bool:

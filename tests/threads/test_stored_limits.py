@@ -156,23 +156,6 @@ async def get(served: Running, path: str) -> httpx.Response:
 
 
 @pytest.mark.needs("postgresql")
-async def test_a_gateway_alone_keeps_to_the_limit_of_one_gateway(tmp_path: Path, server: PostgreSql) -> None:
-    async with (
-        world_at(tmp_path, server.new_database()) as world,
-        world.gateways({"calls_per_minute": 3}) as (one, two),
-    ):
-        assert [await outcome(one.url("echo")), await outcome(two.url("echo"))] == ["fine"] * 2
-        server.stop()
-        try:
-            for gateway in (one, two):
-                assert [await outcome(gateway.url("echo")) for _ in range(5)] == ["fine"] * 3 + [LIMITED] * 2
-        finally:
-            server.start()
-        await eventually(lambda: is_up(one, two), what="the end of the outage")
-        assert [await outcome(gateway.url("echo")) for gateway in (one, two, one)] == ["fine", LIMITED, LIMITED]
-
-
-@pytest.mark.needs("postgresql")
 async def test_a_gateway_that_starts_without_its_database_counts_alone_until_it_comes(
     tmp_path: Path, server: PostgreSql
 ) -> None:
