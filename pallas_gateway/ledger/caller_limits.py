@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 type Action = Literal["call", "search", "copy"]
 
-MEASURE_SECONDS = 10.0
-"""The metrics read a database no more often."""
+MEASURE_EVERY_SECONDS = 10.0
+"""Least pause between two measurements of counters in a database."""
 _UNDECIDED = "The gateway cannot decide on this call now; try again in a moment."
 _log = logging.getLogger("pallas.limits")
 
@@ -151,7 +151,7 @@ class CallerLimits:
         return answer
 
     async def charge(self, entry: CallEntry, tokens: int) -> Excess | None:
-        """Charge tokens by the present rules, of which 0 only ask; return the rule that is used up."""
+        """Charge tokens by the present rules; return the one that is used up. 0 tokens only ask."""
         rules = _charging(self._rules.matching(entry.caller, entry.agent))
         wanted = [rule.wanted(entry.account, entry.agent, counts=False) for rule in rules]
         for place in dict.fromkeys((self._store, self._own)) if rules else ():
@@ -182,7 +182,7 @@ class CallerLimits:
         rules, store = self._rules, self._store
         if not rules.all or (store is self._stored and monotonic() < self._measure_at):
             return
-        self._measure_at = monotonic() + MEASURE_SECONDS
+        self._measure_at = monotonic() + MEASURE_EVERY_SECONDS
         with suppress(SharedAwayError):
             used = await store.busiest([rule.scope for rule in rules.all])
             if rules is self._rules:
@@ -204,7 +204,7 @@ class CallerLimits:
 
 
 class _LimitsPermit(Permit):
-    """The admission of a call by `CallerLimits`, with its lease, and the places that may have it."""
+    """The admission of a call by `CallerLimits`: the number of its lease, and the counters that may have it."""
 
     def __init__(self, limits: CallerLimits, entry: CallEntry, lease: int, *, is_charged: bool) -> None:
         self.is_charged = is_charged

@@ -1,4 +1,4 @@
-"""What several processes have in common: numbers that are counted, and values of which the first one counts.
+"""What several processes have in common: counters, and values of which the first one is kept.
 
 Three carriers implement it: `Memory` for one process and for the parent of workers, `Remote` for a worker, which asks
 its parent, and `Sql` for all gateways on a database. One body of tests is run over them.
@@ -60,7 +60,7 @@ class Over(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to a request: the enforced limit that refuses with the longest wait, and others to be reported."""
+    """The enforced limit with the longest wait, if one refuses; limits that are exceeded and not enforced."""
 
     refused: Over | None
     reported: tuple[Over, ...] = ()
@@ -85,9 +85,9 @@ class Used(NamedTuple):
 
 
 class Shared(Protocol):
-    """One holder's access to the state. What it holds ends with it, also if it is killed.
+    """One holder's access to the state: a process. Its leases end with it, also if it is killed.
 
-    Every method raises `SharedAwayError` if the state cannot be reached.
+    Every coroutine raises `SharedAwayError` if the state cannot be reached.
     """
 
     @property
@@ -104,16 +104,19 @@ class Shared(Protocol):
         """
 
     async def add(self, wanted: Sequence[Wanted], tokens: int) -> Answer:
-        """Count tokens, of which 0 only ask; `refused` is a limit that is used up, `reported` are newly used up."""
+        """Count tokens; 0 only ask. `refused` is a limit that is used up; `reported` are those that these use up."""
 
     def release(self, lease: int) -> None:
         """End a lease, soon; one that is unknown is ignored."""
 
     def hold(self, lease: int, wanted: Sequence[Wanted]) -> None:
-        """Count a call that was admitted while the state was away as running once it can be reached."""
+        """Count a call as running once the state can be reached: it was admitted while that was away."""
 
     async def read(self, wanted: Sequence[Wanted]) -> Sequence[Used | None]:
-        """Return what each counter has counted; None for one that may have counted the calls of others."""
+        """Return what each counter has counted; None for one that has, or had, calls of others.
+
+        `Sql` does not know this, and returns only what is in the counter's own row.
+        """
 
     async def busiest(self, scopes: Sequence[Scope]) -> Sequence[tuple[int, int, int]]:
         """Return the most of any counter of each scope: calls of the last minute, calls at once, tokens of the day."""

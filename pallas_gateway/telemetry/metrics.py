@@ -54,7 +54,7 @@ QUESTION_KINDS = ("form", "url", "approval", "human_input")
 QUESTION_OUTCOMES = ("accepted", "declined", "cancelled", "expired", "unaskable")
 TOKEN_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 """Kinds of tokens that every provider may have."""
-MEASURED_SECONDS = 1.0
+LONGEST_MEASURE_SECONDS = 1.0
 """Longest wait of a scrape for values that another process or the database has; then it shows the last ones."""
 MOST_SERIES = 20_000
 """Of one counter or histogram; a hundred agents have at most some thousand."""
@@ -350,7 +350,7 @@ class Metrics:
         if self.measure is not None:
             if self._measuring is None or self._measuring.done():
                 self._measuring = self.measure()
-            await asyncio.wait({self._measuring}, timeout=MEASURED_SECONDS)
+            await asyncio.wait({self._measuring}, timeout=LONGEST_MEASURE_SECONDS)
         self.refresh()
 
     def refresh(self) -> None:

@@ -12,7 +12,7 @@ from pallas_gateway.calls.permit import NO_PERMIT, CallEnd
 from pallas_gateway.config.model.limits import LimitsSettings
 from pallas_gateway.errors import AgentUnavailableError, CallLimitedError
 from pallas_gateway.ledger import caller_limits
-from pallas_gateway.ledger.caller_limits import MEASURE_SECONDS, CallEntry, CallerLimits, UsedLimit
+from pallas_gateway.ledger.caller_limits import MEASURE_EVERY_SECONDS, CallEntry, CallerLimits, UsedLimit
 from pallas_gateway.shared.counters import Counters
 from pallas_gateway.shared.memory import State
 from pallas_gateway.shared.protocol import SharedAwayError
@@ -251,12 +251,12 @@ async def test_the_share_of_a_rule_is_the_largest_of_its_limits_as_last_measured
     await (await stage.begin()).charge(8)
     assert await stage.ratios() == {"rule-1": 0.25, "day": 0.8}
     await stage.begin()
-    stage.clock.add(MEASURE_SECONDS - 1)
+    stage.clock.add(MEASURE_EVERY_SECONDS - 1)
     assert (await stage.ratios())["rule-1"] == 0.25  # a database is read every few seconds
     stage.clock.add(1)
     assert (await stage.ratios())["rule-1"] == 0.5
     await stage.begin()
-    stage.clock.add(MEASURE_SECONDS)
+    stage.clock.add(MEASURE_EVERY_SECONDS)
     stage.stored.is_away = True
     assert (await stage.ratios())["rule-1"] == 0.5
     stage.use()
