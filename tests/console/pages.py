@@ -27,12 +27,13 @@ class Pages:
     """Opens pages, each in a browser profile of its own.
 
     Attributes:
-        expected: parts of console errors that the test causes, such as `status of 401`.
+        expected: parts of console errors that the test causes, such as `status of 401`. A refused connection is no
+            error of a page: nothing listens there, because a test stops its gateway before its pages are closed.
         origins: that pages may request besides their own.
     """
 
     browser: Browser
-    expected: list[str] = field(default_factory=list)
+    expected: list[str] = field(default_factory=lambda: ["net::ERR_CONNECTION_REFUSED"])
     origins: set[str] = field(default_factory=set)
     errors: list[str] = field(default_factory=list)
     foreign: list[str] = field(default_factory=list)
