@@ -28,7 +28,7 @@ class LlmTurn:
         provider: its name in settings.
         patience: seconds that the provider may take to begin its answer.
         on_repeat: is called when a request is about to be repeated.
-        reading_pause: returns the pause between two reads of the streamed answer, in seconds.
+        reading_pause: returns the pause between two reads of the streamed answer, in seconds; None without live text.
         sent: the number of requests.
         is_answered: in this attempt.
         failure: of this attempt.
@@ -38,7 +38,7 @@ class LlmTurn:
     provider: str | None = None
     patience: float | None = None
     on_repeat: Callable[[], object] = lambda: None
-    reading_pause: Callable[[], float] = lambda: 0.0
+    reading_pause: Callable[[], float | None] = lambda: 0.0
     sent: int = 0
     is_answered: bool = False
     failure: Exception | None = None
@@ -57,7 +57,7 @@ class AgentCall:
         images: images and documents of the call, as base64.
         llm_limits: of the requests to providers.
         on_llm_repeat: is called with an LLM that is about to repeat a request.
-        reading_pause: returns the pause between two reads of an LLM's streamed answer, in seconds.
+        reading_pause: returns that of an LLM's streamed answer; see `LlmTurn`.
         turn: the running LLM turn.
     """
 
@@ -65,7 +65,7 @@ class AgentCall:
     images: Sequence[str] = ()
     llm_limits: LlmLimits = field(default_factory=LlmLimits)
     on_llm_repeat: WeakMethod[Callable[[Any], None]] | None = None
-    reading_pause: WeakMethod[Callable[[Any], float]] | None = None
+    reading_pause: WeakMethod[Callable[[Any], float | None]] | None = None
     turn: LlmTurn | None = None
 
 

@@ -32,6 +32,8 @@ CHANGE = Change(
     gone_when="fast-agent takes the events that are ready together, with one timer and one log event for them",
 )
 LARGE_BYTES = 65_536
+PAUSE_SECONDS = 0.25
+"""Between two reads of a streamed answer that is returned as a whole."""
 _EVENTS = "text/event-stream"
 
 
@@ -71,8 +73,10 @@ class PacedReader:
     async def _read(self, size: int) -> bytes:
         reader = self._reader
         is_over = reader.is_eof() or reader.exception() is not None
-        if self._may_pause and not is_over and (seconds := current_turn().reading_pause()):
-            await self._rest(seconds)
+        if self._may_pause and not is_over:
+            pause = current_turn().reading_pause()
+            if seconds := PAUSE_SECONDS if pause is None else pause:
+                await self._rest(seconds)
         # Of a connection that broke, `read` raises the error, although data arrived before.
         data: bytes = b"" if reader.exception() is None else reader._read_nowait(size)
         if not data:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pallas_gateway.events.queue import StreamOptions
+from pallas_gateway.fast_paths import paced_reads
 from pallas_gateway.mcp_server import notifications
-from pallas_gateway.runtime.call import observer
 from tests.support.calling import answer_of, ask
 from tests.support.provider_gateways import deltas_of, serving
 from tests.support.provider_matrix import ANTHROPIC, GENERIC, RESPONSES
-from tests.support.scripted_llm import call_tools, cut, stream
+from tests.support.scripted_llm import call_tools, stream
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ PROVIDERS = pytest.mark.parametrize("provider", [GENERIC, RESPONSES, ANTHROPIC],
 
 @pytest.fixture(autouse=True)
 def _without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(observer, "PAUSE_SECONDS", FOR_EVER)
+    monkeypatch.setattr(paced_reads, "PAUSE_SECONDS", FOR_EVER)
     monkeypatch.setattr(notifications, "StreamOptions", partial(StreamOptions, text_seconds=FOR_EVER))
 
 
@@ -54,11 +54,3 @@ async def test_an_answer_without_live_text_is_returned_when_it_ends(tmp_path: Pa
         answer = await ask(served.url)
 
     assert answer.text.split() == [str(number) for number in range(20)]
-
-
-@PROVIDERS
-async def test_a_connection_that_breaks_fails_the_call_at_once(tmp_path: Path, provider: Provider) -> None:
-    async with serving(tmp_path, provider, lambda _: cut(["once ", "upon"])) as served:
-        answer = await ask(served.url)
-
-    assert answer.is_error

@@ -58,6 +58,7 @@ OTHERS = st.sampled_from(
         event({"reasoning_content": "hm"}),
         event({"reasoning": "hm", "content": "x"}),
         event({"content": "x", "refusal": "no"}),
+        event({"content": "x", "role": "user"}),
         event({"tool_calls": [CALL]}),
         event({"tool_calls": [{"index": 0, "function": {"arguments": "}"}}]}),
         event({"content": "x"}, choice={"index": 1}),
@@ -75,7 +76,6 @@ OTHERS = st.sampled_from(
         b": a comment\n\n",
     ]
 )
-END = event({}, choice={"finish_reason": "stop"})
 EVENTS = st.one_of(
     *[TEXTS.map(text)] * 4,
     *[TEXTS.map(lambda content: text(content, is_ascii=True))] * 2,
@@ -202,18 +202,6 @@ async def test_texts_that_were_read_together_are_one_chunk(form: dict[str, Any])
     assert texts_of(await read([*read_first, together], joined=True))[2:] == ["".join(words)]
 
 
-async def test_texts_with_a_role_in_each_are_joined() -> None:
-    events = [event({"role": "assistant", "content": word}) for word in ("Once upon a time, ", "x", "a ", "b ")]
-
-    assert texts_of(await read([events[0], b"".join(events[1:])], joined=True)) == ["Once upon a time, ", "xa b "]
-
-
-async def test_texts_of_one_length_are_joined_from_the_first_on() -> None:
-    words = ["Bees", " can", " cou", "nt t", "o fo"]
-
-    assert texts_of(await read([b"".join(map(text, words))], joined=True)) == ["Bees", " can count to fo"]
-
-
 @pytest.mark.parametrize("content", ["", None])
 async def test_a_word_again_and_again_is_joined(content: str | None) -> None:
     events = [event({"role": "assistant", "content": content}), *[text("w ")] * 800]
@@ -229,12 +217,6 @@ async def test_a_text_that_begins_as_the_first_may_repeat_it(first: str) -> None
     words = [first, first + "b", first + "bc"]
 
     assert texts_of(await read([b"".join(map(text, words))], joined=True)) == words
-
-
-async def test_each_text_that_is_read_alone_is_a_chunk() -> None:
-    words = ["Once upon a time ", "there ", "was ", "one."]
-
-    assert texts_of(await read([text(word) for word in words], joined=True)) == words
 
 
 OTHER = [
@@ -255,42 +237,20 @@ async def test_what_is_more_than_text_stays_where_it_was(other: bytes) -> None:
     assert [texts_of(chunks)[at] for at in (0, 1, 3)] == ["Once upon a time ", "ab", "cd"]
 
 
-MORE = [
-    pytest.param(event({"content": "x", "reasoning": "hm"}), id="reasoning"),
-    pytest.param(event({"content": "x", "role": "user"}), id="another role"),
-    pytest.param(event({"content": "x"}, choice={"finish_reason": "length"}), id="an end"),
-    pytest.param(event({"content": "x"}, choice={"index": 1}), id="another choice"),
-    pytest.param(text("x").replace(b'"content": "x"', b'"content": "x", "content": "x"'), id="text twice"),
-    pytest.param(
-        text("x").replace(b'"content": "x"', b'"content": "x", "c\\u006fntent": "x"'), id="text twice, escaped"
-    ),
-    pytest.param(text("\ud83d", is_ascii=True), id="half a character"),
+STORY = ["Once upon a time ", "there ", "was ", "one."]
+WHOLE = b"".join(map(text, STORY))
+ROLES = b"".join(event({"role": "assistant", "content": word}) for word in STORY)
+READS = [
+    pytest.param([ROLES], ["Once upon a time ", "there was one."], id="a role in each"),
+    pytest.param([b"".join(map(text, ["Bees", " can", " cou", "nt t"]))], ["Bees", " can count t"], id="of one length"),
+    pytest.param([WHOLE[:-10], WHOLE[-10:]], ["Once upon a time ", "there was ", "one."], id="an event in two reads"),
+    pytest.param([text(word) for word in STORY], STORY, id="each read alone"),
 ]
 
 
-@pytest.mark.parametrize("more", MORE)
-async def test_equal_events_with_more_than_text_are_not_joined(more: bytes) -> None:
-    pieces = [text("Once upon a time "), more * 3]
-
-    chunks = await read(pieces, joined=True)
-
-    assert len(chunks) == 4
-    assert taken_apart(chunks) == taken_apart(await read(pieces, joined=False))
-
-
-async def test_a_text_that_repeats_all_before_it_is_not_joined() -> None:
-    llm = Heard(Provider.GENERIC)
-    stream = a_stream([text("ha"), b"".join(map(text, ["haha", "hahaha"])), END], joined=True)
-
-    await llm._process_stream(stream, "m")
-
-    assert llm.texts == ["ha", "ha", "ha"]
-
-
-async def test_an_event_that_arrives_in_two_parts_is_joined() -> None:
-    data = b"".join(map(text, ["Once upon a time ", "there ", "was ", "one."]))
-
-    assert texts_of(await read([data[:-10], data[-10:]], joined=True)) == ["Once upon a time ", "there was ", "one."]
+@pytest.mark.parametrize(("reads", "texts"), READS)
+async def test_texts_that_are_read_together_are_joined(reads: list[bytes], texts: list[str]) -> None:
+    assert texts_of(await read(reads, joined=True)) == texts
 
 
 @pytest.mark.parametrize("data", [b"data: {}\r\n\r\n", b"data: " + b"x" * LONG_BYTES])
@@ -298,12 +258,6 @@ def test_an_answer_in_another_form_is_passed_on_as_it_is(data: bytes) -> None:
     texts, events = Texts(), [text("Once upon a time ") + b"data: {", data, text("a") + text("b")]
 
     assert b"".join(map(texts.joined, events)) + texts.left() == b"".join(events)
-
-
-def test_an_answer_without_an_end_is_passed_on_whole() -> None:
-    texts = Texts()
-
-    assert texts.joined(text("a") + b"data: {") + texts.left() == text("a") + b"data: {"
 
 
 async def test_each_client_joins_the_texts_that_it_receives() -> None:

@@ -76,22 +76,9 @@ async def test_the_first_piece_is_read_at_once_and_later_ones_together_at_the_en
             await anext(reads)
 
 
-async def test_a_pause_ends_by_time() -> None:
+async def test_outside_of_a_turn_each_piece_is_read_as_it_comes() -> None:
     body = a_body()
-    with in_a_call(0.001):
-        reads = PacedReader(body).iter_chunked(SIZE)
-        body.feed_data(b"a")
-        assert await anext(reads) == b"a"
-        body.feed_data(b"b")
-
-        assert await asyncio.wait_for(anext(reads), 30) == b"b"
-
-
-@pytest.mark.parametrize("seconds", [0.0, None])
-async def test_without_a_pause_each_piece_is_read_as_it_comes(seconds: float | None) -> None:
-    body = a_body()
-    scope = in_a_call(seconds) if seconds is not None else calling(AgentCall())
-    with scope:
+    with calling(AgentCall()):
         reads = PacedReader(body).iter_chunked(SIZE)
         for piece in (b"a", b"b", b"c"):
             body.feed_data(piece)
@@ -112,15 +99,6 @@ async def test_a_pause_that_is_allowed_later_applies_from_then_on() -> None:
         assert not following.done()
         body.feed_eof()
         assert await following == b"c"
-
-
-async def test_more_than_one_read_holds_is_read_without_a_pause() -> None:
-    body = a_body()
-    with in_a_call(FOR_EVER):
-        reads = PacedReader(body).iter_chunked(SIZE)
-        body.feed_data(b"x" * (2 * SIZE + 1))
-
-        assert [len(await anext(reads)) for _ in range(3)] == [SIZE, SIZE, 1]
 
 
 async def test_pieces_after_a_full_read_are_read_together() -> None:

@@ -25,6 +25,9 @@ CONFIG_NAMES = ("fast-agent.yaml", "fast-agent.config.yaml", "fastagent.config.y
 SECRETS_NAMES = ("fast-agent.secrets.yaml", "fastagent.secrets.yaml")
 
 SERVERS = ("mcp", "servers")
+STREAM_LIVE_ONLY = "stream_live_only"
+"""Key of a provider: its answers are streamed for callers who read live text, others are requested as a whole."""
+_MAY_WAIT = ("azure", "generic", "groq", "hf", "moonshot", "openai", "openrouter", "tensorzero", "zai")
 
 
 @dataclass(frozen=True)
@@ -158,6 +161,11 @@ def _parsed(path: Path | None, documents: list[Document]) -> tuple[FastAgentFile
     written = file.mcp.servers or {}
     servers = {name: downstream_server(name, one, _line_of_server(documents, name)) for name, one in written.items()}
     found = [*located(_File, errors)]
+    for name, block in data.items():
+        allowed = (True, False) if name in _MAY_WAIT else (False,)
+        if isinstance(block, dict) and not any(block.get(STREAM_LIVE_ONLY, False) is one for one in allowed):
+            message = f"must be true or false, and may be true for {', '.join(_MAY_WAIT)}"
+            found.append((f"{name}.{STREAM_LIVE_ONLY}", message))
     for name in servers.keys() - servers_at(wrong):
         if useless := [*keys_without_effect(written[name], servers[name])]:
             found += useless

@@ -65,8 +65,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pallas.runtime")
 _guard_log = logging.getLogger("pallas.loop_guard")
 _LOGGED_RESULT = 500
-PAUSE_SECONDS = 0.25
-"""Between two reads of a streamed answer that is returned as a whole."""
 
 
 @dataclass(slots=True, eq=False)
@@ -138,10 +136,10 @@ class Observer:
             if getattr(loop.agent, "llm", None) is llm:
                 self._sink.put(StepBegan(loop.emitter.agent, loop.steps, "llm"))
 
-    def reading_pause(self, llm: object) -> float:
-        """Return the seconds between two reads of the answer that a model streams; 0 before its first live text."""
+    def reading_pause(self, llm: object) -> float | None:
+        """Return the seconds between two reads of a streamed answer: 0 before its first live text, None without any."""
         if not self._options.deltas:
-            return PAUSE_SECONDS
+            return None
         loop = self._speaking.get(llm)
         has_text = loop is not None and loop.spoken_in == loop.iteration
         return self._options.text_seconds if has_text else 0.0

@@ -93,7 +93,7 @@ def _turn_of(llm: Any, patience: float | None) -> LlmTurn:
         if call.on_llm_repeat is not None and (hear := call.on_llm_repeat()) is not None:
             hear(llm)
 
-    def reading_pause() -> float:
+    def reading_pause() -> float | None:
         pause_of = call.reading_pause() if call.reading_pause is not None else None
         return pause_of(llm) if pause_of is not None else 0.0
 

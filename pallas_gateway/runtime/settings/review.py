@@ -15,6 +15,7 @@ from fast_agent.mcp.server_declaration import MCPServerDeclaration
 from pydantic import BaseModel, ValidationError
 
 from pallas_gateway.config.loading.error_messages import SENTENCES
+from pallas_gateway.config.loading.fastagent_file import STREAM_LIVE_ONLY
 from pallas_gateway.config.model.forwarding import Forwarding
 from pallas_gateway.config.model.processes import ProcessSettings
 from pallas_gateway.config.problems import misspelt, nearest, suggesting
@@ -151,7 +152,8 @@ def _of_value(value: object, annotation: Any, path: str) -> Iterator[SettingsPla
 def _known_keys(section: type[BaseModel]) -> set[str]:
     if section is MCPServerSettings:
         return _SERVER_KEYS
-    return {*section.model_fields, *((*_GATEWAYS_OWN, *_MIGRATED) if section is Settings else ())}
+    own = (*_GATEWAYS_OWN, *_MIGRATED) if section is Settings else (STREAM_LIVE_ONLY,)
+    return {*section.model_fields, *own}
 
 
 def _unknown_key(key: str, path: str, section: type[BaseModel], known: Iterable[str]) -> Iterator[SettingsPlace]:

@@ -99,6 +99,7 @@ The file is fast-agent's own (`fast-agent.yaml` and `fast-agent.config.yaml` are
 | `mcp.servers.<name>.shared` | stdio: `true`: all calls use one process, of a server that keeps no state of a caller |
 | `mcp.servers.<name>.stderr` | stdio: a file for what its processes write to stderr; default: discarded |
 | `logger.level` | log level when `PALLAS_LOG_LEVEL` is not set |
+| `<provider>.stream_live_only` | `true`: only live text is streamed, at [a cost](providers-at-work.md#whole-answers) |
 | `<provider>.base_url` | address of the provider; without one: its variable (`OPENAI_BASE_URL`, …), else its own |
 
 A server without `transport` is `stdio`; with a `url` it is `http`, or `sse` when the URL ends in `/sse`.

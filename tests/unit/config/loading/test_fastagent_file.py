@@ -17,6 +17,8 @@ from tests.unit.config.configuration_page import markdown
 AGENTS = "name: demo\nagents:\n  jarvis:\n    module: agents.jarvis\n"
 CONFIG = Path("fastagent.config.yaml")
 SECRETS = Path("fastagent.secrets.yaml")
+CHAT = "azure, generic, groq, hf, moonshot, openai, openrouter, tensorzero, zai"
+LIVE_ONLY = f"must be true or false, and may be true for {CHAT}"
 
 
 @pytest.fixture(autouse=True)
@@ -344,6 +346,8 @@ def test_two_files_of_one_kind_are_refused_as_fast_agent_does() -> None:
             "mcp:\n  servers:\n    argos: {url: http://a/mcp, listing_seconds: -1}\n",
             "fastagent.config.yaml:3: mcp.servers.argos.listing_seconds: must be at least 0",
         ),
+        ("generic: {stream_live_only: 1}\n", f"fastagent.config.yaml:1: generic.stream_live_only: {LIVE_ONLY}"),
+        ("google: {stream_live_only: true}\n", f"fastagent.config.yaml:1: google.stream_live_only: {LIVE_ONLY}"),
     ],
 )
 def test_what_the_gateway_reads_is_checked(text: str, problem: str) -> None:
