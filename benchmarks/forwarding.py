@@ -63,7 +63,7 @@ async def _at_once(bench: Bench, agents: dict[str, Agent]) -> None:
         await load.answers(callers["slow"], 1)  # otherwise all would list what the downstream offers this caller
         peak = await at_once.measure(callers["slow"])
     title = f"{at_once.CALLS} calls at once, with the caller's token: memory per running call"
-    bench.check("forwarded/memory", title, figure([peak.kb_per_call]), Bounds(350, 200, at_least=False), "KB")
+    bench.check("forwarded/memory", title, figure([peak.kb_per_call]), Bounds(230, 200, at_least=False), "KB")
 
 
 async def _throughput(bench: Bench, callers: dict[str, Endpoint], theirs: Endpoint) -> None:
@@ -76,4 +76,4 @@ async def _throughput(bench: Bench, callers: dict[str, Endpoint], theirs: Endpoi
         bench.check(f"{name}/cpu", title, measured, Bounds(1.15, 1.15, at_least=False))
     rates = {name: [one.calls_per_second for one in taken] for name, taken in samples.items()}
     title = "tool call with the caller's token, throughput at 16 clients / agno, whose callers share a session"
-    bench.check("forwarded/agno", title, ratio(rates["forwarded"], rates[AGNO]), Bounds(1.0, 1.4, at_least=True))
+    bench.check("forwarded/agno", title, ratio(rates["forwarded"], rates[AGNO]), Bounds(1.7, 2, at_least=True))

@@ -62,14 +62,14 @@ async def _history(bench: Bench) -> None:
         cpu_ms = await _one_by_one(bench, "history", {count: bare.saying(history=history(count)) for count in HISTORY})
     title = f"history of {HISTORY[-1]:,} entries, CPU over that of none"
     measured = figure([cpu_ms[HISTORY[-1]] - cpu_ms[0]])
-    bench.check("growth/history", title, measured, Bounds(15, 12, at_least=False), "ms")
+    bench.check("growth/history", title, measured, Bounds(8, 8, at_least=False), "ms")
 
 
 async def _images(bench: Bench) -> None:
     async with _bare(bench) as bare:
         asking = {size: bare.saying(images=[image(size)]) if size else bare for size in IMAGE_KB}
         cpu_ms = await _one_by_one(bench, "images", asking)
-    for size, bounds in ((1024, Bounds(10, 5, at_least=False)), (4096, Bounds(20, 15, at_least=False))):
+    for size, bounds in ((1024, Bounds(3, 3, at_least=False)), (4096, Bounds(20, 15, at_least=False))):
         title = f"image of {size // 1024} MB, CPU over that of none"
         bench.check(f"growth/images/{size}", title, figure([cpu_ms[size] - cpu_ms[0]]), bounds, "ms")
 
@@ -88,7 +88,7 @@ async def _pieces(bench: Bench) -> None:
     few = points[0]
     for id_, many, title in (("pieces", points[-1], "streamed"), ("equal-pieces", again, "streamed, equal")):
         each = 1000 * (many["cpu_ms"] - few["cpu_ms"]) / (many["at"] - few["at"])
-        bench.check(f"growth/{id_}", f"CPU of a {title} piece", figure([each]), Bounds(30, 15, at_least=False), "µs")
+        bench.check(f"growth/{id_}", f"CPU of a {title} piece", figure([each]), Bounds(15, 15, at_least=False), "µs")
 
 
 async def _clients(bench: Bench) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import sysconfig
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,19 @@ def describe() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gib": round(int(_line_after("/proc/meminfo", "MemTotal").split()[0]) / 2**20, 1),
         "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
+        "python": f"{platform.python_version()} ({_build()})",
         "load_before": os.getloadavg()[0],
         "commit": _commit(),
         "versions": {name: version(name) for name in _OURS},
         "agno_versions": _agno_versions(),
     }
+
+
+def _build() -> str:
+    """How the interpreter was configured. Debian's has both optimisations, and does not name them here."""
+    options = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    optimised = (("PGO", "--enable-optimizations"), ("LTO", "--with-lto"))
+    return ", ".join(f"{name} {'on' if option in options else 'not configured'}" for name, option in optimised)
 
 
 def _line_after(file: str, key: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import at_once, counts, fast_paths, providers, sizing, tables
-from benchmarks.figures import figure
+from benchmarks.figures import Verdict, figure
 from benchmarks.processes import REPOSITORY
 
 if TYPE_CHECKING:
@@ -95,12 +95,19 @@ def markdown(results: Results) -> str:
 
 def table(results: Results) -> str:
     """The checks of all parts, with their verdicts."""
-    checks = [check for part in results.values() for check in part["checks"]]
+    checks = _checks(results)
     rows = [(check["title"], tables.measured(check), *tables.bounds(check), tables.verdict(check)) for check in checks]
     return tables.rows(("", "measured", "must", "reach", ""), rows)
 
 
+def _checks(results: Results) -> list[Results]:
+    return [check for part in results.values() for check in part["checks"]]
+
+
 def _opening(results: Results) -> str:
+    missed = [
+        f"\n- {one['title']}: {tables.measured(one)}" for one in _checks(results) if one["verdict"] == Verdict.MISSED
+    ]
     rough = [name for name, part in results.items() if part["plan"] != "full"]
     warning = f"\n\nFrom a **short run** ({', '.join(rough)}): the figures are rough." if rough else ""
     return f"""# Performance
@@ -108,7 +115,9 @@ def _opening(results: Results) -> str:
 The cost of a call in the gateway, compared with other servers of agents on one machine; [the last table](#the-machine)
 has the dates of the measurements. The model's own time is not included. For operators: [Sizing](#sizing). `python -m
 benchmarks.report` writes this page from `benchmarks/results/`. What single decisions were based on is in
-[benchmarks/decisions.md](../benchmarks/decisions.md).{warning}"""
+[benchmarks/decisions.md](../benchmarks/decisions.md).{warning}
+
+Targets that were missed:{"".join(missed) or " none."}"""
 
 
 def _table(results: Results) -> str:

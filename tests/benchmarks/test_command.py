@@ -55,11 +55,7 @@ def test_signal_ends_the_servers_and_leaves_no_folder(number: signal.Signals, tm
 @pytest.mark.parametrize(
     ("part", "scenario", "says"),
     [
-        (
-            "growth",
-            "bare",
-            "--only bare is no part of growth, choose from agents, ",
-        ),
+        ("growth", "bare", "--only bare is no part of growth, choose from agents, "),
         ("full", "agents", "--only agents is no part of full, choose from calibration, one-client, passthrough, bare,"),
         ("soak", "bare", "--only bare is no part of soak, which has none"),
     ],

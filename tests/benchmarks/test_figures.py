@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import console, fast_paths, report, soak
+from benchmarks import console, fast_paths, machine, report, soak
 from benchmarks.figures import Bounds, Figure, Verdict, difference, figure, ratio
 from benchmarks.load import Answered
 from benchmarks.profiling import PY_SPY, anywhere, top_functions
@@ -142,6 +142,7 @@ def test_document_is_made_of_the_results() -> None:
     text = report.markdown(RESULTS)
 
     assert "| throughput | 0.90x (0.80-1.00) | ≥ 0.8 | ≥ 1.2 | met |" in text
+    assert "missed: none." in text
     assert "| workers | - | ≥ 0.8 | ≥ 1.2 | not measured |" in text
     assert "they do\n8,000 calls/s, 200 times what the fastest server" in text
     assert "such a call takes **54 ms**" in text  # 25 ms, and 2 x 292 pieces of 0.05 ms
@@ -153,6 +154,11 @@ def test_document_is_made_of_the_results() -> None:
     assert re.findall(r"^\|.* \| ([\d.]+) \| [\d,]+ \|$", text, re.MULTILINE) == ["8.3", "8.5", "11.1", "82.6"]
     assert "From a **short run** (profile)" in text
     assert "50.0% `f (a.py)`" in text
+
+
+def test_the_build_of_the_interpreter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sysconfig.get_config_var", {"CONFIG_ARGS": "'--with-lto'"}.get)
+    assert machine._build() == "PGO not configured, LTO on"
 
 
 def test_document_has_a_table_of_fast_paths() -> None:
