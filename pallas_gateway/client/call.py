@@ -20,6 +20,7 @@ from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import CANCELLED, problem, result
 from pallas_gateway.client.progress_view import EventView, TerminalView, View, terminal_view
 from pallas_gateway.client.usage import AnswersOption, ApproveOption, NoAskOption, UsageError, message_text
+from pallas_gateway.tasks import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +107,7 @@ def _history(path: Path) -> list[Any]:
         raise UsageError(f"{path}: not JSON: {error}") from error
     if not isinstance(rows, list):
         raise UsageError(f"{path}: must be a list of {{role, content}} objects.")
-    _, skipped = parse_history(rows)  # as the gateway will, which counts them only
+    _, skipped = at_once(parse_history(rows))  # as the gateway will, which counts them only
     for row in skipped.first[:_SHOWN_ROWS]:
         problem(f"({path}: entry {row.index} is skipped: {row.why})")
     if skipped.count > _SHOWN_ROWS:
