@@ -20,7 +20,6 @@ from pallas_gateway.client.gateway_client import BearerOption
 from pallas_gateway.client.output import CANCELLED, problem, result
 from pallas_gateway.client.progress_view import EventView, TerminalView, View, terminal_view
 from pallas_gateway.client.usage import AnswersOption, ApproveOption, NoAskOption, UsageError, message_text
-from pallas_gateway.tasks import at_once
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,6 +106,8 @@ def _history(path: Path) -> list[Any]:
         raise UsageError(f"{path}: not JSON: {error}") from error
     if not isinstance(rows, list):
         raise UsageError(f"{path}: must be a list of {{role, content}} objects.")
+    from pallas_gateway.tasks import at_once  # noqa: PLC0415  `--help` loads this module
+
     _, skipped = at_once(parse_history(rows))  # as the gateway will, which counts them only
     for row in skipped.first[:_SHOWN_ROWS]:
         problem(f"({path}: entry {row.index} is skipped: {row.why})")
