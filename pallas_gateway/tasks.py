@@ -9,10 +9,12 @@ import asyncio
 import logging
 from contextlib import contextmanager
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine, Generator, Iterator
+
+    type Parts[T] = Generator[None, None, T]
 
 _LONG_SECONDS = 0.0002
 """After a longer part of work, the event loop runs everything else that is ready. Large images and histories have such
@@ -42,6 +44,28 @@ async def give_way(began: float) -> None:
         now = perf_counter()
         if now - before < _IDLE_SECONDS:
             return
+
+
+async def in_parts[T](work: Parts[T]) -> T:
+    """Return the result of long work; other work on the event loop runs where it yields."""
+    began = perf_counter()
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast("T", end.value)
+        if perf_counter() - began >= _LONG_SECONDS:
+            await give_way(began)
+            began = perf_counter()
+
+
+def at_once[T](work: Parts[T]) -> T:
+    """Return the result of work without a pause where it yields."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return cast("T", end.value)
 
 
 class TaskOwner:

@@ -1,7 +1,8 @@
 """From the tool's arguments to messages: strict for the current turn, forgiving for history.
 
 A broken row of history is skipped with a reason (one bad row never loses a conversation); a broken image of the
-current turn refuses the call, because the answer would be about something the user did not send. Pure functions.
+current turn refuses the call, because the answer would be about something the user did not send. Pure functions; what
+may take long is a generator, for `tasks.in_parts` or `tasks.at_once`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pallas_gateway.calls.call import PDF, Image, Message
-from pallas_gateway.calls.image_bytes import LONGEST_MARK_IN_BASE64, is_base64, why_not
+from pallas_gateway.calls.image_bytes import LONGEST_MARK_IN_BASE64, checked_base64, why_not
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.json_size import has_too_many_values
 from pallas_gateway.telemetry.redaction import quoted
@@ -23,11 +24,14 @@ from pallas_gateway.telemetry.redaction import quoted
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.call import Call, Role
+    from pallas_gateway.tasks import Parts
 
 _ROLES = ("user", "assistant")
 _NAME = re.compile(r"[^\x00-\x1f\x7f]{0,200}")
 """The name of a PDF's file: at most 200 characters, none of them a control character."""
+_AT_ONCE = 50
+"""Rows of a history between two pauses."""
 MOST_SKIPPED_SHOWN = 25
 """Skipped rows of one history that are kept with their reasons; the others are counted."""
 LONGEST_ID = 1000
@@ -77,8 +81,8 @@ def is_conversation_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and len(value) <= LONGEST_ID and is_text(value)
 
 
-def current_message(text: str, images: object) -> Message:
-    """The new user turn.
+def current_message(text: str, images: object) -> Parts[Message]:
+    """Return the new user turn.
 
     Raises:
         CallRefusedError: `bad_image`, naming the first image that is malformed and why.
@@ -86,7 +90,7 @@ def current_message(text: str, images: object) -> Message:
     if images is None:
         return Message("user", text)
     try:
-        return Message("user", text, tuple(checked_images(images)))
+        return Message("user", text, (yield from checked_images(images)))
     except MalformedError as error:
         raise CallRefusedError(f"{error}. Send images as {{data: base64, mime_type}}.", reason="bad_image") from error
 
@@ -125,16 +129,19 @@ def history_rows(history: object) -> list[Any]:
     return history or []
 
 
-def parse_history(rows: Sequence[object]) -> tuple[tuple[Message, ...], Skipped]:
+def parse_history(rows: Sequence[object]) -> Parts[tuple[tuple[Message, ...], Skipped]]:
     """Return the well-formed turns of a history in order, and the skipped entries with their reasons."""
     messages: list[Message] = []
     first: list[SkippedRow] = []
     for index, row in enumerate(rows):
         try:
-            messages.append(_row(row))
+            role, content, images = _row(row)
+            messages.append(Message(role, content, (yield from checked_images(images)) if images is not None else ()))
         except MalformedError as error:
             if len(first) < MOST_SKIPPED_SHOWN:
                 first.append(SkippedRow(index, str(error)))
+        if index % _AT_ONCE == 0:
+            yield
     return tuple(messages), Skipped(tuple(first), len(rows) - len(messages))
 
 
@@ -168,16 +175,18 @@ def without_foreign_images(messages: Iterable[Message], types: Collection[str]) 
     return tuple(bare), dropped
 
 
-def checked_images(images: object) -> Iterable[Image]:
-    """The images and PDFs of one turn, each `{data: base64, mime_type, name?}`.
+def checked_images(images: object) -> Parts[tuple[Image, ...]]:
+    """Return the images and PDFs of one turn, each `{data: base64, mime_type, name?}`.
 
     Raises:
         MalformedError: names the first that is malformed, and why.
     """
     if not isinstance(images, list):
         raise MalformedError(f"images must be a list, got {_kind(images)}")
+    checked: list[Image] = []
     for number, image in enumerate(images, start=1):
-        yield _image(number, image)
+        checked.append((yield from _image(number, image)))
+    return tuple(checked)
 
 
 def is_text(value: str) -> bool:
@@ -191,7 +200,8 @@ def is_text(value: str) -> bool:
     return True
 
 
-def _row(row: object) -> Message:
+def _row(row: object) -> tuple[Role, str, object]:
+    """Return role, text and unchecked images."""
     if not isinstance(row, dict):
         raise MalformedError(f"entry must be an object, got {_kind(row)}")
     role = row.get("role")
@@ -200,8 +210,7 @@ def _row(row: object) -> Message:
     content = _content(row.get("content"))
     if not is_text(content):
         raise MalformedError("content holds half a surrogate pair")
-    images = row.get("images")
-    return Message(role, content, tuple(checked_images(images)) if images is not None else ())
+    return role, content, row.get("images")
 
 
 def _content(content: object) -> str:
@@ -218,14 +227,14 @@ def _content(content: object) -> str:
     return "\n".join(map(str, texts))
 
 
-def _image(number: int, image: object) -> Image:
+def _image(number: int, image: object) -> Parts[Image]:
     if not isinstance(image, dict):
         raise MalformedError(f"image {number} must be an object, got {_kind(image)}")
     data, mime_type = _text(image, "data", number), _canonical(_text(image, "mime_type", number))
     if not mime_type.startswith("image/") and mime_type != PDF:
         given = f"image {number} has mime_type {quoted(mime_type)}"
         raise MalformedError(f"{given}, which is not an image type, and not {PDF}")
-    if not is_base64(data):
+    if not (yield from checked_base64(data)):
         raise MalformedError(f"image {number} is not valid base64")
     if (why := why_not(mime_type, base64.b64decode(data[:LONGEST_MARK_IN_BASE64]))) is not None:
         raise MalformedError(f"image {number} {why}")

@@ -106,7 +106,9 @@ def _history(path: Path) -> list[Any]:
         raise UsageError(f"{path}: not JSON: {error}") from error
     if not isinstance(rows, list):
         raise UsageError(f"{path}: must be a list of {{role, content}} objects.")
-    _, skipped = parse_history(rows)  # as the gateway will, which counts them only
+    from pallas_gateway.tasks import at_once  # noqa: PLC0415  `--help` loads this module
+
+    _, skipped = at_once(parse_history(rows))  # as the gateway will, which counts them only
     for row in skipped.first[:_SHOWN_ROWS]:
         problem(f"({path}: entry {row.index} is skipped: {row.why})")
     if skipped.count > _SHOWN_ROWS:

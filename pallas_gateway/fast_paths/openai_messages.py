@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args, override
 
 from typing_extensions import get_type_hints, is_typeddict
 
+from pallas_gateway.calls.current import running_call
 from pallas_gateway.changes.change import FAST_PATH, Change, EachClass, Loaded, Name
 from pallas_gateway.fast_paths._plain_messages import PlainMessages
 from pallas_gateway.tasks import give_way
@@ -61,7 +62,7 @@ def unprinted(original: Callable[..., Awaitable[Any]], _: Any) -> Callable[..., 
 
     @wraps(original)
     async def normalized(*given: Any, **options: Any) -> Any:
-        if len(given[-1]) >= _MANY:
+        if len(given[-1]) >= _MANY or running_call.get().images:
             await give_way(0.0)  # fast-agent has just made them in one piece
         messages = await original(*given, **options)
         return _Unprinted(messages) if type(messages) is list else messages

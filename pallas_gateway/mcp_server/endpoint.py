@@ -6,7 +6,6 @@ import asyncio
 import sys
 from functools import partial
 from http import HTTPStatus
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, cast
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -105,10 +104,9 @@ class McpEndpoint:
                 self._answering.discard(answering)
 
     async def _answer(self, request: McpRequest, send: Send) -> None:
-        began = perf_counter()
         answer = request.client_answer
         call = exchange.tool_call(request) if answer is None else None
-        await give_way(began)
+        await give_way(request.read_at)
         process, id_ = (call.process, call.message.id) if call is not None else (None, None)
         if answer is not None and len(request.body) <= LONGEST_ANSWER:  # a longer one is refused here
             process = process_of(str(answer["id"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from functools import cached_property, partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import pydantic_core
@@ -53,11 +54,13 @@ class McpRequest:
     Attributes:
         http: the request; its `receive` returns the messages after the body.
         body: the body, within the limit of bytes.
+        read_at: when the body had been read, by `perf_counter`.
     """
 
     def __init__(self, http: Request, body: bytes) -> None:
         self.http = http
         self.body = body
+        self.read_at = perf_counter()
         self._unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def receive(self) -> Message:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 from pallas_gateway.calls import nesting
@@ -15,7 +14,7 @@ from pallas_gateway.mcp_server.rounds import FIRST_ROUND, Round
 from pallas_gateway.mcp_server.stream_asking import StreamAsker
 from pallas_gateway.mcp_server.tools import parse_call
 from pallas_gateway.questions.asking import CANNOT_ASK
-from pallas_gateway.tasks import give_way
+from pallas_gateway.tasks import in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +100,4 @@ class ToolRequest:
 
 async def parsed(asked: Call, arguments: Mapping[str, Any], agent: HostedAgent) -> Call:
     """Add the arguments to a call; see `tools.parse_call`."""
-    began = perf_counter()
-    call = parse_call(asked, arguments, agent.settings, max_entries=agent.max_history_entries)
-    await give_way(began)
-    return call
+    return await in_parts(parse_call(asked, arguments, agent.settings, max_entries=agent.max_history_entries))

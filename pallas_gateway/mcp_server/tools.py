@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.hosting.call_request import CallRequest
+    from pallas_gateway.tasks import Parts
 
 LIMIT_META_KEY = "pallas/limit"
 """In `_meta` of a refusal: the rule of `gateway.limits`, and when to try again."""
@@ -141,7 +142,7 @@ def health_result(document: Mapping[str, Any]) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=json.dumps(document))])
 
 
-def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSettings, *, max_entries: int) -> Call:
+def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSettings, *, max_entries: int) -> Parts[Call]:
     """Add message, history and parameters to `asked`.
 
     Args:
@@ -158,8 +159,8 @@ def parse_call(asked: Call, arguments: Mapping[str, Any], settings: AgentSetting
     rows = history_rows(arguments.get("history"))
     refuse_too_many(rows, arguments.get("images"), max_entries)
     parameters = parse(arguments.get("params"), settings)
-    history, skipped = parse_history(rows)
-    message = current_message(text, arguments.get("images"))
+    history, skipped = yield from parse_history(rows)
+    message = yield from current_message(text, arguments.get("images"))
     skipped.warn(asked)
     return replace(asked, message=message, history=history, history_skipped=skipped.count, parameters=parameters)
 

@@ -51,7 +51,7 @@ from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
 from pallas_gateway.runtime.downstreams.listings.reading import listing_within
 from pallas_gateway.runtime.failures import failure_of, one_line
 from pallas_gateway.runtime.scope import current_scope
-from pallas_gateway.tasks import give_way
+from pallas_gateway.tasks import give_way, in_parts
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
@@ -332,13 +332,13 @@ class FastAgentInstance:
         for one in refusals:
             self._observer.report(one)
         if self._is_workflow:
-            history = await replayed(call.history, None, offers_tools=False)
+            history = await in_parts(replayed(call.history, None, offers_tools=False))
             return await self._session.generate([*history, message], agent_name=self._served)
         llm = getattr(agent, "llm", None)
         offers_tools = has_steps(call.history) and bool((await agent.list_tools()).tools)
         with_history = cast("MessageHistoryAgentProtocol", agent)
         before = with_history.message_history  # of the agent's card
-        history = [*before, *await replayed(call.history, llm, offers_tools=offers_tools)]
+        history = [*before, *await in_parts(replayed(call.history, llm, offers_tools=offers_tools))]
         if offers_tools:
             load_contents(llm, history)
         began = perf_counter()

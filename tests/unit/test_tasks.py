@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+from collections.abc import Generator
 
 import pytest
 
-from pallas_gateway.tasks import TaskOwner, completed, give_way
+from pallas_gateway import tasks
+from pallas_gateway.tasks import TaskOwner, at_once, completed, give_way, in_parts
 from tests.support.waiting import Gate, tick
 
 
@@ -208,6 +210,24 @@ async def test_an_owner_whose_closing_is_cancelled_cancels_its_tasks() -> None:
     assert closing.cancelled()
     assert task.cancelled()
     assert work.cleaned_up.is_set()
+
+
+async def test_other_work_runs_after_long_parts_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, given = iter([1.0, 1.00001, 1.0003, 2.0, 2.0003, 3.0]), list[float]()
+
+    def work() -> Generator[None, None, str]:
+        yield
+        yield
+        yield
+        return "done"
+
+    async def noted(began: float) -> None:
+        given.append(began)
+
+    monkeypatch.setattr(tasks, "perf_counter", lambda: next(seconds))
+    monkeypatch.setattr(tasks, "give_way", noted)
+    assert (at_once(work()), await in_parts(work())) == ("done", "done")
+    assert given == [1.0, 2.0]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import json
 import logging
 from dataclasses import dataclass
 from functools import cache
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from fast_agent.constants import (
@@ -40,7 +39,6 @@ from pydantic_core import from_json
 from pallas_gateway.calls.call import Step
 from pallas_gateway.runtime.call.google_contents import CONTENT, content_channel
 from pallas_gateway.runtime.call.messages import to_fast_agent
-from pallas_gateway.tasks import give_way
 from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
@@ -49,6 +47,7 @@ if TYPE_CHECKING:
     from mcp_types import ContentBlock
 
     from pallas_gateway.calls.call import Message, StepLog
+    from pallas_gateway.tasks import Parts
 
     type Json = dict[str, Any]
 
@@ -121,12 +120,11 @@ class StepRecorder:
             self.end(loop, {})
 
 
-async def replayed(messages: Sequence[Message], llm: Any, *, offers_tools: bool) -> list[PromptMessageExtended]:
+def replayed(messages: Sequence[Message], llm: Any, *, offers_tools: bool) -> Parts[list[PromptMessageExtended]]:
     """Return a history for a model; with its steps in fast-agent's own messages where the model can read them.
 
-    A provider refuses tool calls in a request that offers no tools. Other calls run between parts of a long history.
+    A provider refuses tool calls in a request that offers no tools.
     """
-    began = perf_counter()
     history: list[PromptMessageExtended] = []
     seen: set[str] = set()
     reader = (llm.provider.config_name, llm.model_name) if offers_tools and llm is not None else None
@@ -139,8 +137,7 @@ async def replayed(messages: Sequence[Message], llm: Any, *, offers_tools: bool)
             answer.content = [record, *answer.content[1:]]
         history.append(answer)
         if number % _AT_ONCE == 0:
-            await give_way(began)
-            began = perf_counter()
+            yield
     return history
 
 

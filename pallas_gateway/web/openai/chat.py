@@ -15,6 +15,7 @@ from pallas_gateway.events.answer_text import LIVE_SECONDS, AnswerSink, AnswerTe
 from pallas_gateway.events.events import TextDelta
 from pallas_gateway.events.queue import EventQueue, StreamOptions
 from pallas_gateway.hosting.running_call import RunningCall
+from pallas_gateway.tasks import in_parts
 from pallas_gateway.web.openai.answers import Answers
 from pallas_gateway.web.openai.errors import ApiError, of_failure, of_refusal
 from pallas_gateway.web.openai.requests import chat_request
@@ -55,7 +56,7 @@ class ChatCompletion:
 
     async def _decoded(self, agent: HostedAgent, asked: Call) -> Call:
         """Return the call with the content of the body; raises `BadRequestError`."""
-        request = chat_request(self.document, agent.settings, max_entries=agent.max_history_entries)
+        request = await in_parts(chat_request(self.document, agent.settings, max_entries=agent.max_history_entries))
         self._wants_json, self._ignored = request.wants_json, request.ignored
         if request.stream:
             self._stream = _StreamedAnswer(self.events, self._answers(asked, with_usage=request.include_usage))

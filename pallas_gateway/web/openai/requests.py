@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Image
     from pallas_gateway.calls.parameters import Parameters
     from pallas_gateway.config.model.agents import AgentSettings
+    from pallas_gateway.tasks import Parts
 
 type Json = dict[str, Any]
 
@@ -95,7 +96,7 @@ def conversation_of(document: Json) -> str | None:
     return conversation_id_of(metadata) if isinstance(metadata, dict) else None
 
 
-def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -> ChatRequest:
+def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -> Parts[ChatRequest]:
     """Parse a request to an agent with these settings; its messages may have `max_entries` parts.
 
     Raises:
@@ -108,7 +109,7 @@ def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -
     if ignored and document.get("tool_choice") not in (None, "auto", "none"):
         why = f"'tool_choice' cannot require one of '{ignored[0]}'"
         raise BadRequestError(f"{why}: {_OWN_TOOLS}. Leave out '{ignored[0]}'.", param=ignored[0])
-    turns, system = _conversation(document.get("messages"), max_entries)
+    turns, system = yield from _conversation(document.get("messages"), max_entries)
     asked = _parameters(document, system, settings)
     wanted = parameters.resolved(asked, settings.default_params).response_format
     return ChatRequest(
@@ -122,7 +123,7 @@ def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -
     )
 
 
-def _conversation(messages: object, max_entries: int) -> tuple[list[Message], list[str]]:
+def _conversation(messages: object, max_entries: int) -> Parts[tuple[list[Message], list[str]]]:
     """Return the turns, of which the last is the user's new one, and the system texts.
 
     Tool calls and results of earlier turns are left out: they belong to tools of the client or of another model.
@@ -140,8 +141,9 @@ def _conversation(messages: object, max_entries: int) -> tuple[list[Message], li
             system.append(_text(row.get("content"), f"{where}.content"))
             continue
         last = role
+        yield
         if role == "user":
-            turns.append(_user_turn(row, where))
+            turns.append((yield from _user_turn(row, where)))
         elif role == "assistant" and (text := _assistant_text(row, where)):
             turns.append(Message("assistant", text))
     if last != "user":
@@ -166,12 +168,12 @@ def _role(row: object, where: str) -> str:
     return str(role)
 
 
-def _user_turn(row: Json, where: str) -> Message:
+def _user_turn(row: Json, where: str) -> Parts[Message]:
     content, where = row.get("content"), f"{where}.content"
     if not isinstance(content, list):
         return Message("user", _text(content, where))
-    texts = [part for part in content if not _is_attached(part)]
-    return Message("user", _text(texts, where), _images([part for part in content if _is_attached(part)], where))
+    text = _text([part for part in content if not _is_attached(part)], where)
+    return Message("user", text, (yield from _images([part for part in content if _is_attached(part)], where)))
 
 
 def _assistant_text(row: Json, where: str) -> str:
@@ -205,9 +207,9 @@ def _is_attached(part: object) -> bool:
     return isinstance(part, dict) and part.get("type") in ("image_url", "file")
 
 
-def _images(parts: Sequence[Json], where: str) -> tuple[Image, ...]:
+def _images(parts: Sequence[Json], where: str) -> Parts[tuple[Image, ...]]:
     try:
-        return tuple(checked_images([_attached(part, where) for part in parts]))
+        return (yield from checked_images([_attached(part, where) for part in parts]))
     except MalformedError as error:
         raise BadRequestError(f"{where}: {error}.", param=where, reason="bad_image") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.tasks import in_parts
 from pallas_gateway.threads.records import NewThread, ThreadNotFoundError
 from pallas_gateway.web.api.errors import ApiError
 from pallas_gateway.web.api.models import parsed
@@ -60,7 +61,7 @@ class Chat:
         """
         self._asked = parsed(ChatRequest, self.body)
         settings, most_entries = self.agent.settings, self.agent.max_history_entries
-        request = requests.turn_request(self._asked, settings, max_entries=most_entries)
+        request = await in_parts(requests.turn_request(self._asked, settings, max_entries=most_entries))
         if len(request.message.text.encode()) > (most := self.services.max_message_bytes):
             why = f"The message has more than {most} bytes (gateway.max_message_bytes). Send a shorter one."
             raise ApiError(why, reason="message_too_large")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Message
     from pallas_gateway.calls.questions import Outcome
     from pallas_gateway.config.model.agents import AgentSettings
+    from pallas_gateway.tasks import Parts
     from pallas_gateway.threads.records import Position
     from pallas_gateway.web.threads.models import ChatRequest, GivenAnswers, ThreadsQuery
 
@@ -48,16 +49,16 @@ class TurnRequest:
     skipped: Skipped = NOTHING_SKIPPED
 
 
-def turn_request(asked: ChatRequest, settings: AgentSettings, *, max_entries: int) -> TurnRequest:
-    """The message of a chat request, with its history and parameters.
+def turn_request(asked: ChatRequest, settings: AgentSettings, *, max_entries: int) -> Parts[TurnRequest]:
+    """Return the message of a chat request, with its history and parameters.
 
     Raises:
         CallRefusedError: `bad_input`, `bad_params` or `bad_image`.
     """
     rows = history_rows(asked.messages)
     refuse_too_many(rows, asked.images, max_entries)
-    message, parameters = current_message(asked.message, asked.images), parse(asked.params, settings)
-    return TurnRequest(message, parameters, *parse_history(rows))
+    message, parameters = (yield from current_message(asked.message, asked.images)), parse(asked.params, settings)
+    return TurnRequest(message, parameters, *(yield from parse_history(rows)))
 
 
 def given_answers(body: GivenAnswers) -> dict[str, Answer]:

@@ -16,7 +16,7 @@ from pallas_gateway.errors import CallFailedError
 from pallas_gateway.events.answer_text import LIVE_SECONDS, text_of
 from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.hosting.running_call import RunningCall
-from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.tasks import TaskOwner, at_once
 from pallas_gateway.threads.question_store import Waits
 from pallas_gateway.threads.records import CheckpointRecord, TurnOutcome
 from pallas_gateway.web.threads.responses import message_of
@@ -141,7 +141,7 @@ class TurnCall(RunningCall):
         if self._resumed is not None:
             call = replace(
                 call,
-                history=parse_history(history_rows(self._messages))[0],
+                history=at_once(parse_history(history_rows(self._messages)))[0],
                 parameters=parse(self._params, self.agent.settings),
                 checkpoint=self._resumed.checkpoint,
                 given=self._given,

@@ -21,6 +21,7 @@ from pallas_gateway.calls.conversation import (
     without_foreign_images,
 )
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.tasks import at_once
 
 DATA = {
     "image/png": "iVBORw0KGgo=",
@@ -90,7 +91,7 @@ def well_formed(message: Message) -> bool:
     ],
 )
 def test_a_well_formed_row_becomes_a_message(row: object, message: Message) -> None:
-    assert parse_history([row]) == ((message,), Skipped())
+    assert at_once(parse_history([row])) == ((message,), Skipped())
 
 
 def test_a_history_as_json_text_is_read() -> None:
@@ -115,7 +116,7 @@ def test_a_history_that_is_no_list_is_refused(history: object) -> None:
 @example([{"role": "user", "content": "x", "images": [{"data": "\ud800", "mime_type": "image/png"}]}])
 @example([{"role": float("nan"), "content": "x"}])
 def test_no_row_of_a_history_raises_or_yields_a_malformed_message(history: list[object]) -> None:
-    messages, skipped = parse_history(history)
+    messages, skipped = at_once(parse_history(history))
 
     assert all(well_formed(message) for message in messages)
     assert len(messages) + skipped.count == len(history)
@@ -126,7 +127,7 @@ def test_no_row_of_a_history_raises_or_yields_a_malformed_message(history: list[
 def test_what_survives_is_in_the_order_it_was_sent(drawn: list[tuple[bool, dict[str, Any], Any]]) -> None:
     sent = [good if keep else {"role": "nobody", "content": bad} for keep, good, bad in drawn]
 
-    messages, skipped = parse_history(sent)
+    messages, skipped = at_once(parse_history(sent))
 
     kept = [good for keep, good, _ in drawn if keep]
     assert [(message.role, message.text) for message in messages] == [(row["role"], row["content"]) for row in kept]
@@ -145,7 +146,7 @@ def test_what_is_no_list_is_not_counted() -> None:
 
 
 def test_of_many_skipped_rows_the_first_are_kept_and_all_are_counted() -> None:
-    messages, skipped = parse_history([{"role": "x" * 1_000_000}] * 1000)
+    messages, skipped = at_once(parse_history([{"role": "x" * 1_000_000}] * 1000))
 
     assert messages == ()
     assert skipped.count == 1000
@@ -156,7 +157,7 @@ def test_of_many_skipped_rows_the_first_are_kept_and_all_are_counted() -> None:
 @given(json_values)
 def test_any_json_value_as_images_is_taken_or_refused(value: object) -> None:
     try:
-        message = current_message("hi", value)
+        message = at_once(current_message("hi", value))
     except CallRefusedError as error:
         refusal = error
     else:
@@ -180,13 +181,13 @@ def test_any_json_value_as_images_is_taken_or_refused(value: object) -> None:
 )
 def test_an_images_type_is_taken_under_its_canonical_name(sent: str, taken: str) -> None:
     data = DATA[taken]
-    assert current_message("see", [{"data": data, "mime_type": sent}]).images == (Image(data, taken),)
+    assert at_once(current_message("see", [{"data": data, "mime_type": sent}])).images == (Image(data, taken),)
 
 
 @pytest.mark.parametrize("sent", ["png", ";image/png", "text/html; image/png", " "])
 def test_a_type_that_is_no_images_is_refused(sent: str) -> None:
     with pytest.raises(CallRefusedError, match="which is not an image type"):
-        current_message("see", [{**PNG, "mime_type": sent}])
+        at_once(current_message("see", [{**PNG, "mime_type": sent}]))
 
 
 def test_images_left_out_are_counted_and_an_empty_turn_keeps_its_place() -> None:

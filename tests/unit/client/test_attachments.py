@@ -9,6 +9,7 @@ import pytest
 
 from pallas_gateway.calls.conversation import checked_images
 from pallas_gateway.client.attachments import image_of
+from pallas_gateway.tasks import at_once
 
 
 @pytest.mark.parametrize(
@@ -25,5 +26,5 @@ def test_the_name_of_a_pdf_is_sent_as_the_gateway_takes_it(name: bytes, sent: st
     path.write_bytes(b"%PDF-1.7")
     image = image_of(path)
     assert image["name"] == sent
-    [taken] = checked_images([image])
+    [taken] = at_once(checked_images([image]))
     assert taken.name == sent

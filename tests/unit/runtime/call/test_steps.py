@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -29,9 +28,9 @@ from mcp_types import (
     TextResourceContents,
 )
 
-from pallas_gateway import tasks
 from pallas_gateway.calls.call import Message, Step, StepLog
 from pallas_gateway.runtime.call.steps import StepRecorder, replayed
+from pallas_gateway.tasks import at_once
 from pallas_gateway.telemetry.redaction import hiding
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def said(*content: Any, is_error: bool = False) -> dict[str, CallToolResult]:
 
 def history(*steps: Step, by: Any = None, offers_tools: bool = True) -> list[PromptMessageExtended]:
     messages = [Message("user", "look"), Message("assistant", "found", steps=steps), Message("user", "more")]
-    return asyncio.run(replayed(messages, by or llm(), offers_tools=offers_tools))
+    return at_once(replayed(messages, by or llm(), offers_tools=offers_tools))
 
 
 def shape(messages: list[PromptMessageExtended]) -> list[str]:
@@ -283,29 +282,9 @@ def test_a_turn_is_text_as_a_whole_if_the_model_cannot_read_one_of_its_rounds() 
 def test_ids_of_calls_that_come_again_are_not_sent_twice() -> None:
     step = recorded(asking({"a": {}}), said(text("one")))
     messages = [Message("user", "look"), Message("assistant", "found", steps=(step,))] * 2
-    replay = asyncio.run(replayed(messages, llm(), offers_tools=True))
+    replay = at_once(replayed(messages, llm(), offers_tools=True))
     assert shape(replay)[:4] == ["user: look", "calls", "results", "assistant: found"]
     assert [one.role for one in replay[4:]] == ["user", "assistant"]
-
-
-def test_other_calls_run_between_parts_of_a_long_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_LONG_SECONDS", -1.0)  # each part is long
-
-    async def replay() -> int:
-        turns = 0
-
-        async def others() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await asyncio.sleep(0)
-
-        running = asyncio.create_task(others())
-        assert len(await replayed([Message("user", "more")] * 150, llm(), offers_tools=True)) == 150
-        running.cancel()
-        return turns
-
-    assert asyncio.run(replay()) >= 3
 
 
 @pytest.mark.parametrize("data", ["{", "{}", '{"assistant": {"role": "judge"}, "results": {}}', '{"assistant": []}'])

@@ -20,6 +20,7 @@ from pallas_gateway.events.events import Emitter, ToolCall, TurnEnded
 from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.long_responses import ServerSentEvents
+from pallas_gateway.tasks import at_once
 from pallas_gateway.telemetry import traces
 from pallas_gateway.web.openai import answers
 from pallas_gateway.web.openai.chat import ChatCompletion
@@ -109,7 +110,7 @@ HI = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 def understood(**changes: Any) -> Any:
-    return chat_request({**HI, **changes}, AgentSettings(module="agents.echo"), max_entries=10)
+    return at_once(chat_request({**HI, **changes}, AgentSettings(module="agents.echo"), max_entries=10))
 
 
 def test_fields_of_the_api_become_the_parameters_of_the_call() -> None:
@@ -156,7 +157,7 @@ def test_an_agent_whose_answers_are_json_by_default_gives_its_final_answer_alone
     settings = AgentSettings.model_validate(
         {"module": "agents.echo", "default_params": {"response_format": {"type": "json_object"}}}
     )
-    request = chat_request({"messages": [{"role": "user", "content": "hi"}]}, settings, max_entries=10)
+    request = at_once(chat_request({"messages": [{"role": "user", "content": "hi"}]}, settings, max_entries=10))
     assert request.wants_json
     assert request.parameters.given() == {}
 
