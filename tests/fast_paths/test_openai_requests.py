@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, override
 
+import httpx2
+import openai._streaming
 import pytest
 from fast_agent.llm.provider_types import Provider
-from openai import AsyncOpenAI
-from openai._base_client import BaseClient
+from openai import AsyncOpenAI, AsyncStream
+from openai._base_client import AsyncAPIClient, BaseClient
 from openai._models import FinalRequestOptions
 from openai._utils import is_given
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from pallas_gateway.calls.current import AgentCall, LlmTurn, calling
 from pallas_gateway.fast_paths._plain_messages import PlainMessages
@@ -18,11 +22,10 @@ from tests.support.loaded_providers import load
 from tests.support.pairs import pairs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
 
 THEIRS: Any = BaseClient._build_request
-
-
+STREAMING: Any = openai._streaming
 OF_A_TURN = AgentCall(turn=LlmTurn())
 
 
@@ -125,6 +128,30 @@ def test_an_idempotency_key_is_of_one_request(client: Any) -> None:
     sent = [client._build_request(request).headers["idempotency-key"] for request in requests]
 
     assert sent == ["one", "two"]
+
+
+async def test_a_streamed_response_is_the_librarys_stream(client: Any) -> None:
+    options = FinalRequestOptions.construct(method="post", url="/c")
+    response = httpx2.Response(200, request=httpx2.Request("POST", "http://llm.invalid/c"))
+    stream: dict[str, Any] = {"stream": True, "stream_cls": AsyncStream[ChatCompletionChunk]}
+    ours, theirs = [
+        vars(await process(cast_to=ChatCompletion, options=options, response=response, **stream))
+        for process in (client._process_response, partial(AsyncAPIClient._process_response, client))
+    ]
+    same = ("_cast_to", "response", "_options", "_client")
+    assert [ours[name] for name in same] == [theirs[name] for name in same]
+    assert ours["_cast_to"] is ChatCompletionChunk
+
+
+@pytest.mark.usefixtures("client")
+async def test_a_body_that_does_not_end_is_closed() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b": ping"
+
+    response = httpx2.Response(200, content=endless())
+    await STREAMING.drain_response_async(response)
+    assert response.is_closed
 
 
 def test_templates_of_old_keys_are_dropped(client: Any) -> None:
