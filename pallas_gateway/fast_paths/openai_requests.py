@@ -2,12 +2,11 @@
 
 The OpenAI library builds address and headers of each request from the settings of the client. Only the body differs.
 Large images in it are sent piece by piece. Of a streamed answer, the library wraps the response twice to find the type
-of its stream, and reads what follows the last event within cancel scopes of AnyIO.
+of its stream.
 """
 
 from __future__ import annotations
 
-import asyncio
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 _OPTIONS = "openai._models:FinalRequestOptions"
 _PROCESSED = ("self", "cast_to", "options", "response", "stream", "stream_cls")
-_DRAIN_SECONDS = 0.1
-"""As the library waits for the end of a body whose last event was read."""
 CHANGE = Change(
     "openai_requests",
     FAST_PATH,
@@ -29,7 +26,6 @@ CHANGE = Change(
         Name("openai:AsyncOpenAI._build_request", ("self", "options", "retries_taken")),
         Name("openai:AsyncOpenAI._process_response", _PROCESSED, by="streaming"),
         Name("openai._base_client:BaseClient._idempotency_key", ("self",), by="naming"),
-        Name("openai._streaming:drain_response_async", ("response",), by="draining"),
     ),
     relies_on=(
         Name("openai:AsyncOpenAI._idempotency_header"),
@@ -72,28 +68,6 @@ def naming(original: Callable[[Any], str], _: Any) -> Callable[[Any], str]:
         return "" if self._idempotency_header is None else original(self)
 
     return idempotency_key
-
-
-def draining(original: Callable[..., Any], _: Any) -> Callable[..., Any]:
-    """Read the end of a body, by a timer of asyncio."""
-    from openai import _httpx2  # noqa: PLC0415  as above
-
-    harmless: Any = (TimeoutError, *_httpx2.request_exceptions(), *_httpx2.stream_consumed_exceptions())
-
-    @wraps(original)
-    async def drain_response_async(response: Any) -> None:
-        if response.is_closed:
-            return
-        try:
-            async with asyncio.timeout(_DRAIN_SECONDS):
-                async for _ in response.stream:
-                    await asyncio.sleep(0)  # the time-out also ends a body whose pieces are all there
-        except harmless:
-            pass  # the answer is complete
-        finally:
-            await response.aclose()
-
-    return drain_response_async
 
 
 def install() -> None:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, override
 
 import httpx2
-import openai._streaming
 import pytest
 from fast_agent.llm.provider_types import Provider
 from openai import AsyncOpenAI, AsyncStream
@@ -22,10 +21,9 @@ from tests.support.loaded_providers import load
 from tests.support.pairs import pairs
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Iterator
 
 THEIRS: Any = BaseClient._build_request
-STREAMING: Any = openai._streaming
 OF_A_TURN = AgentCall(turn=LlmTurn())
 
 
@@ -47,26 +45,24 @@ class ForUsers(AsyncOpenAI):
         return {**super().default_headers, "X-User": self.user}
 
 
-@pytest.mark.parametrize("call", [AgentCall(), OF_A_TURN], ids=["in a tool", "in a turn"])
-def test_each_request_of_an_agents_own_client_has_the_headers_of_its_time(call: AgentCall) -> None:
+@pytest.mark.parametrize(
+    ("kind", "setting", "header", "call"),
+    [
+        *((ForUsers, "user", "X-User", call) for call in (AgentCall(), OF_A_TURN)),
+        (AsyncOpenAI, "organization", "OpenAI-Organization", AgentCall()),
+    ],
+)
+def test_each_request_of_an_agents_own_client_has_its_present_setting(
+    kind: type[AsyncOpenAI], setting: str, header: str, call: AgentCall
+) -> None:
     load(Provider.OPENAI)
-    client = ForUsers(api_key="key-1", base_url="http://llm.invalid/v1")
-    seen = []
-    with calling(call):
-        for client.user in ("alice", "bob"):
-            options = FinalRequestOptions.construct(method="post", url="/chat/completions", json_data={"model": "m"})
-            seen.append(client._build_request(options).headers["X-User"])
-    assert seen == ["alice", "bob"]
-
-
-def test_a_setting_of_an_agents_own_client_may_change() -> None:
-    load(Provider.OPENAI)
-    client = AsyncOpenAI(api_key="key-1", base_url="http://llm.invalid/v1")
-    seen = []
-    for client.organization in ("one", "two"):
+    client, seen = kind(api_key="key-1", base_url="http://llm.invalid/v1"), []
+    for value in ("alice", "bob"):
+        setattr(client, setting, value)
         options = FinalRequestOptions.construct(method="post", url="/chat/completions", json_data={"model": "m"})
-        seen.append(client._build_request(options).headers["OpenAI-Organization"])
-    assert seen == ["one", "two"]
+        with calling(call):
+            seen.append(client._build_request(options).headers[header])
+    assert seen == ["alice", "bob"]
 
 
 @pairs(
@@ -138,20 +134,7 @@ async def test_a_streamed_response_is_the_librarys_stream(client: Any) -> None:
         vars(await process(cast_to=ChatCompletion, options=options, response=response, **stream))
         for process in (client._process_response, partial(AsyncAPIClient._process_response, client))
     ]
-    same = ("_cast_to", "response", "_options", "_client")
-    assert [ours[name] for name in same] == [theirs[name] for name in same]
-    assert ours["_cast_to"] is ChatCompletionChunk
-
-
-@pytest.mark.usefixtures("client")
-async def test_a_body_that_does_not_end_is_closed() -> None:
-    async def endless() -> AsyncIterator[bytes]:
-        while True:
-            yield b": ping"
-
-    response = httpx2.Response(200, content=endless())
-    await STREAMING.drain_response_async(response)
-    assert response.is_closed
+    assert all(ours[name] is theirs[name] for name in ("_cast_to", "response", "_options", "_client"))
 
 
 def test_templates_of_old_keys_are_dropped(client: Any) -> None:
