@@ -1,8 +1,7 @@
-"""Requests to an OpenAI API, built from a template of their client, and the frame of their answers.
+"""Requests to an OpenAI API, built from a template of their client.
 
 The OpenAI library builds address and headers of each request from the settings of the client. Only the body differs.
-Large images in it are sent piece by piece. Of a streamed answer, the library wraps the response twice to find the type
-of its stream.
+Large images in it are sent piece by piece.
 """
 
 from __future__ import annotations
