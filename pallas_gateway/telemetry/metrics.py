@@ -15,7 +15,7 @@ import math
 import platform
 import warnings
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, Self, override
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, override
 
 from prometheus_client import (
     GC_COLLECTOR,
@@ -68,7 +68,7 @@ class _Counter(Counter):
 
     @override
     def labels(self, *values: Any, **named: Any) -> Self:
-        return super().labels(*_within(self, values, named))
+        return cast("Self | None", self._metrics.get(values)) or super().labels(*_within(self, values, named))
 
 
 class _Histogram(Histogram):
@@ -76,7 +76,7 @@ class _Histogram(Histogram):
 
     @override
     def labels(self, *values: Any, **named: Any) -> Self:
-        return super().labels(*_within(self, values, named))
+        return cast("Self | None", self._metrics.get(values)) or super().labels(*_within(self, values, named))
 
 
 def _within(metric: _Counter | _Histogram, values: tuple[Any, ...], named: Mapping[str, Any]) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from fast_agent.config import GenericSettings, Settings
 from fast_agent.core.instruction import InstructionBuilder
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
 from mcp_types import TextContent
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import INVALID_SPAN, ProxyTracer, SpanKind, get_current_span
 from typing_extensions import get_protocol_members
 
 from pallas_gateway.fast_paths import lookups
@@ -20,23 +22,15 @@ from pallas_gateway.runtime import preparation
 
 
 @pytest.mark.parametrize("key", ["a-key", None])
-def test_a_providers_key_is_found_in_the_settings(key: str | None) -> None:
+def test_a_providers_key_is_found_in_the_settings(key: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     preparation.prepare()
+    monkeypatch.setattr(Settings, "model_dump", None)  # they are not dumped
 
     found = ProviderKeyManager.get_config_file_key("generic", Settings(generic=GenericSettings(api_key=key)))
 
     assert found == key
     assert ProviderKeyManager.get_config_file_key("generic", {"generic": {"api_key": key}}) == key
     assert ProviderKeyManager.get_config_file_key("nowhere", Settings()) is None
-
-
-def test_the_settings_are_not_dumped_for_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    preparation.prepare()
-    dumped: list[object] = []
-    monkeypatch.setattr(Settings, "model_dump", lambda self, **_: dumped.append(self))
-
-    assert ProviderKeyManager.get_config_file_key("generic", Settings(generic=GenericSettings(api_key="a-key")))
-    assert dumped == []
 
 
 def test_a_known_class_fulfils_its_protocol() -> None:
@@ -66,3 +60,16 @@ async def test_an_instruction_has_the_text_that_fast_agent_makes(text: str) -> N
     ours, theirs = (InstructionBuilder(text).set("where", "here") for _ in range(2))
 
     assert await ours.build() == await inspect.unwrap(InstructionBuilder.build)(theirs)
+
+
+def test_spans_that_nothing_records_are_the_current_one() -> None:
+    preparation.prepare()
+    ours, agents = (ProxyTracer(name) for name in ("fast_agent.agents", "an_agent"))
+
+    with ours.start_as_current_span("one", kind=SpanKind.CLIENT) as span:
+        assert span is get_current_span() is INVALID_SPAN
+    with TracerProvider().get_tracer("gateway").start_as_current_span("gateway") as outer:
+        with ours.start_as_current_span("inner") as inner:
+            assert inner is get_current_span() is not outer
+        assert inner.get_span_context() == outer.get_span_context()
+    assert agents.start_as_current_span("decorated")(lambda: 5)() == 5

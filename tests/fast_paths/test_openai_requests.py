@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, override
 
+import httpx2
 import pytest
 from fast_agent.llm.provider_types import Provider
-from openai import AsyncOpenAI
-from openai._base_client import BaseClient
+from openai import AsyncOpenAI, AsyncStream
+from openai._base_client import AsyncAPIClient, BaseClient
 from openai._models import FinalRequestOptions
 from openai._utils import is_given
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from pallas_gateway.calls.current import AgentCall, LlmTurn, calling
 from pallas_gateway.fast_paths._plain_messages import PlainMessages
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 THEIRS: Any = BaseClient._build_request
-
-
 OF_A_TURN = AgentCall(turn=LlmTurn())
 
 
@@ -44,26 +45,24 @@ class ForUsers(AsyncOpenAI):
         return {**super().default_headers, "X-User": self.user}
 
 
-@pytest.mark.parametrize("call", [AgentCall(), OF_A_TURN], ids=["in a tool", "in a turn"])
-def test_each_request_of_an_agents_own_client_has_the_headers_of_its_time(call: AgentCall) -> None:
+@pytest.mark.parametrize(
+    ("kind", "setting", "header", "call"),
+    [
+        *((ForUsers, "user", "X-User", call) for call in (AgentCall(), OF_A_TURN)),
+        (AsyncOpenAI, "organization", "OpenAI-Organization", AgentCall()),
+    ],
+)
+def test_each_request_of_an_agents_own_client_has_its_present_setting(
+    kind: type[AsyncOpenAI], setting: str, header: str, call: AgentCall
+) -> None:
     load(Provider.OPENAI)
-    client = ForUsers(api_key="key-1", base_url="http://llm.invalid/v1")
-    seen = []
-    with calling(call):
-        for client.user in ("alice", "bob"):
-            options = FinalRequestOptions.construct(method="post", url="/chat/completions", json_data={"model": "m"})
-            seen.append(client._build_request(options).headers["X-User"])
-    assert seen == ["alice", "bob"]
-
-
-def test_a_setting_of_an_agents_own_client_may_change() -> None:
-    load(Provider.OPENAI)
-    client = AsyncOpenAI(api_key="key-1", base_url="http://llm.invalid/v1")
-    seen = []
-    for client.organization in ("one", "two"):
+    client, seen = kind(api_key="key-1", base_url="http://llm.invalid/v1"), []
+    for value in ("alice", "bob"):
+        setattr(client, setting, value)
         options = FinalRequestOptions.construct(method="post", url="/chat/completions", json_data={"model": "m"})
-        seen.append(client._build_request(options).headers["OpenAI-Organization"])
-    assert seen == ["one", "two"]
+        with calling(call):
+            seen.append(client._build_request(options).headers[header])
+    assert seen == ["alice", "bob"]
 
 
 @pairs(
@@ -125,6 +124,17 @@ def test_an_idempotency_key_is_of_one_request(client: Any) -> None:
     sent = [client._build_request(request).headers["idempotency-key"] for request in requests]
 
     assert sent == ["one", "two"]
+
+
+async def test_a_streamed_response_is_the_librarys_stream(client: Any) -> None:
+    options = FinalRequestOptions.construct(method="post", url="/c")
+    response = httpx2.Response(200, request=httpx2.Request("POST", "http://llm.invalid/c"))
+    stream: dict[str, Any] = {"stream": True, "stream_cls": AsyncStream[ChatCompletionChunk]}
+    ours, theirs = [
+        vars(await process(cast_to=ChatCompletion, options=options, response=response, **stream))
+        for process in (client._process_response, partial(AsyncAPIClient._process_response, client))
+    ]
+    assert all(ours[name] is theirs[name] for name in ("_cast_to", "response", "_options", "_client"))
 
 
 def test_templates_of_old_keys_are_dropped(client: Any) -> None:

@@ -106,7 +106,7 @@ def finalizing(original: Any, holder: Any) -> Any:
 
     @wraps(original)
     def should_finalize(self: Any, messages: object, request_params: Any, tools: Any, assistant_message: Any) -> bool:
-        if self.llm is None or assistant_message.stop_reason not in _WHOLE_ANSWERS:
+        if self.llm is None or not tools or assistant_message.stop_reason not in _WHOLE_ANSWERS:
             return False
         return _holds_back(self.llm, messages, self.llm.get_request_params(request_params), tools)
 

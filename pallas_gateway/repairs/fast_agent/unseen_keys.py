@@ -16,7 +16,7 @@ from functools import wraps
 from typing import Any
 
 from pallas_gateway.changes.change import REPAIR, Change, EachClass, Loaded
-from pallas_gateway.telemetry.redaction import hide_credentials_in_this_call
+from pallas_gateway.telemetry.redaction import configured, hide_credentials_in_this_call
 
 _PACKAGE = "fast_agent.llm"
 CHANGE = Change(
@@ -52,7 +52,8 @@ def _hidden(original: Any, name: str) -> Any:
     @wraps(original)
     def read(self: Any) -> Any:
         credentials = original(self)
-        if credentials and not (isinstance(credentials, str) and credentials in _NO_KEYS):
+        is_text = isinstance(credentials, str)
+        if credentials and not (is_text and (credentials in _NO_KEYS or credentials in configured.forms)):
             hide_credentials_in_this_call({name: credentials})
         return credentials
 
