@@ -24,6 +24,8 @@ _SETTINGS = "fast_agent.config:Settings"
 _DISPLAY = "fast_agent.ui.console_display:ConsoleDisplay"
 _SPANNING = ("fast_agent.", "mcp-python-sdk")
 _BUILDER = "fast_agent.core.instruction:InstructionBuilder"
+_DIRECTIVE = "fast_agent.agents.subagent_directive"
+_FACTORY = "fast_agent.core.direct_factory"
 IMPLEMENTATIONS = {
     "fast_agent.core.instruction_utils:McpInstructionCapable": _MCP_AGENT,
     "fast_agent.core.instruction_utils:LlmInstructionContextAgent": "fast_agent.agents.llm_decorator:LlmDecorator",
@@ -54,6 +56,12 @@ CHANGE = Change(
         Name("opentelemetry.trace:ProxyTracer.start_as_current_span", by="spanning"),
         Name(f"{_BUILDER}.build", ("self",), by="building"),
         Name("fast_agent.llm.provider_key_manager:_get_config_value", ("config", "key"), by="reading_fields"),
+        Name(
+            f"{_FACTORY}:active_agents_in_dependency_group",
+            ("app_instance", "agents_dict", "model_factory_func", "global_function_tools", "group", "active_agents"),
+            by="making_those",
+        ),
+        Name("fast_agent.agents.mcp_agent:resolve_subagent_directive", ("instruction",), by="searching_for_its_name"),
         Name("fast_agent.llm.fastagent_llm:FastAgentLLM._get_model_params", ("self", "model_name"), by="remembering"),
     ),
     relies_on=(
@@ -61,6 +69,8 @@ CHANGE = Change(
         Name("opentelemetry.trace:ProxyTracer._tracer"),
         Name("opentelemetry.trace:ProxyTracer._noop_tracer"),
         Name("opentelemetry.trace:ProxyTracer._instrumenting_module_name"),
+        Name(f"{_DIRECTIVE}:SUBAGENT_DIRECTIVE"),
+        Name(f"{_DIRECTIVE}:SubagentDirectiveResult.__init__", ("instruction", "subagent_instruction", "found")),
     ),
 )
 
@@ -129,6 +139,35 @@ def spanning(original: Callable[..., Any], _: Any) -> Callable[..., Any]:
         return original(self, *given, context=context, **options)
 
     return start_as_current_span
+
+
+def making_those(original: Callable[..., Awaitable[None]], holder: Any) -> Callable[..., Awaitable[None]]:
+    """fast-agent makes the agents of each type in turn, also of the types that no agent has."""
+
+    @wraps(original)
+    async def active_agents_in_dependency_group(  # noqa: PLR0913, PLR0917  fast-agent's own parameters
+        app: Any, agents: Any, factory: Any, tools: Any, group: list[str], active: dict[str, Any], **options: Any
+    ) -> None:
+        types = {name: holder.normalize_agent_type_value(agents[name].get("type")) for name in group}
+        for kind in filter({*types.values()}.__contains__, holder.AgentType):
+            those = {name: agents[name] for name in group if types[name] == kind}
+            active.update(await holder.create_agents_by_type(app, those, kind, factory, active, tools, **options))
+
+    return active_agents_in_dependency_group
+
+
+def searching_for_its_name(original: Callable[[str], Any], _: Any) -> Callable[[str], Any]:
+    """fast-agent looks three times for the parts of an instruction that are for subagents."""
+    name, result = (
+        resolve_name(f"{_DIRECTIVE}:SUBAGENT_DIRECTIVE"),
+        resolve_name(f"{_DIRECTIVE}:SubagentDirectiveResult"),
+    )
+
+    @wraps(original)
+    def resolve_subagent_directive(instruction: str) -> Any:
+        return original(instruction) if name in instruction else result(instruction, instruction, found=False)
+
+    return resolve_subagent_directive
 
 
 def reading_fields(original: Callable[..., object], _: Any) -> Callable[..., object]:

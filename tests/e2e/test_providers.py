@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import itertools
 import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, override
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any, override
 import httpx
 import pytest
 
+from pallas_gateway.runtime.instance import FastAgentInstance
 from pallas_gateway.telemetry.logs import CallFields, HumanFormatter, JsonFormatter
 from tests.support.calling import answer_of, ask
 from tests.support.gateway import until_idle
 from tests.support.provider_gateways import KEY, Provider, deltas_of, serving
 from tests.support.provider_matrix import BEDROCK, GENERIC, GROQ, HF, XAI, in_shared_gateways
+from tests.support.reachable import reachable
 from tests.support.scripted_llm import Usage, call_tools, cut, error_event, garbage, hang, say, stream, text_of
 from tests.support.waiting import Gate
 
@@ -56,6 +59,28 @@ async def test_earlier_messages_go_along_in_order(shared: Served) -> None:
 def conversation(request: LlmRequest) -> list[tuple[str, str]]:
     turns = [(one["role"], text_of(one)) for one in request.messages]
     return [turn for turn in turns if turn[0] in {"user", "assistant"}]
+
+
+@in_shared_gateways("history")
+async def test_a_call_reaches_nothing_of_an_earlier_one(shared: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    instances: list[tuple[dict[int, object], dict[int, object]]] = []
+    answer = FastAgentInstance._answer
+
+    async def noting(self: Any, call: Any) -> Any:
+        given = [one := self._agents["solo"].config.default_request_params, *vars(one).values()]  # of the agent
+        before = reachable(self._agents, but=given)
+        reply = await answer(self, call)
+        instances.append((before, reachable(self._agents, but=given)))
+        return reply
+
+    monkeypatch.setattr(FastAgentInstance, "_answer", noting)
+    async with shared.playing(both_tools) as served:
+        for number in range(4):
+            await ask(served.url, f"{number}")
+    for (_, earlier), (later, _) in itertools.combinations(instances, 2):
+        assert {type(later[key]) for key in later.keys() & earlier.keys()} == set()
+        assert len(later) > 100
+    assert len(instances) == 4
 
 
 @in_shared_gateways("images")

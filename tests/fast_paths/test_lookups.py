@@ -7,8 +7,10 @@ from pkgutil import resolve_name
 from types import SimpleNamespace
 
 import pytest
+from fast_agent.agents import mcp_agent
 from fast_agent.agents.agent_types import AgentConfig
 from fast_agent.agents.mcp_agent import McpAgent
+from fast_agent.agents.subagent_directive import resolve_subagent_directive
 from fast_agent.config import GenericSettings, Settings
 from fast_agent.core.instruction import InstructionBuilder
 from fast_agent.llm.provider_key_manager import ProviderKeyManager
@@ -73,3 +75,9 @@ def test_spans_that_nothing_records_are_the_current_one() -> None:
             assert inner is get_current_span() is not outer
         assert inner.get_span_context() == outer.get_span_context()
     assert agents.start_as_current_span("decorated")(lambda: 5)() == 5
+
+
+@pytest.mark.parametrize("text", ["You help.", "fast-agent-subagents\nYou help.", "See fast-agent-subagents.", ""])
+def test_parts_for_subagents_are_found(text: str) -> None:
+    preparation.prepare()
+    assert vars(mcp_agent)["resolve_subagent_directive"](text) == resolve_subagent_directive(text)
