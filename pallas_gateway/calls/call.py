@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
     from pallas_gateway.calls.questions import Answer
+    from pallas_gateway.calls.recording import Recorder
     from pallas_gateway.identity.secret import Secret
 
 GET_HEALTH = "get_health"
@@ -156,7 +157,8 @@ class Call:
     `parent_call_id`, and those that a client states.
     `parameters` are those of the caller, until the agent that answers completes them by its defaults. `checkpoint` is
     where another process has left off, for a call that is resumed; `given` are answers to questions that it puts again,
-    by their ids, or an answer that the request brings along, by the kind of its question. `began` is when, by the
+    by their ids, or an answer that the request brings along, by the kind of its question. `recorder` stores the course
+    of a long call, and has that of its earlier runs. `began` is when, by the
     monotonic clock. `spent` is what the call has used so far, the same object in every copy of the call, as is its
     `spending`, which has its budgets. `api` is the API of its request. `step_log` takes the steps of the call, if they
     are kept.
@@ -178,6 +180,7 @@ class Call:
     call_id: str = field(default_factory=new_call_id)
     checkpoint: str | None = field(default=None, repr=False)
     given: Mapping[str, Answer] = field(default_factory=dict, repr=False, compare=False)
+    recorder: Recorder | None = field(default=None, repr=False, compare=False)
     began: float = field(default_factory=monotonic, repr=False, compare=False)
     spent: Spent = field(default_factory=Spent, repr=False, compare=False)
     spending: Spending = field(default_factory=Spending, repr=False, compare=False)
@@ -186,6 +189,11 @@ class Call:
     def is_nested(self) -> bool:
         """True if a running call of this gateway made this one."""
         return self.parent_call_id is not None
+
+    @property
+    def is_continued(self) -> bool:
+        """True if another process has begun it."""
+        return self.recorder is not None and self.recorder.runs > 0
 
 
 @dataclass(frozen=True, slots=True)

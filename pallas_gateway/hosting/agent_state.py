@@ -127,6 +127,11 @@ class AgentState:
         return self._version.runtime if self._version else None
 
     @property
+    def keeps_journal(self) -> bool:
+        """True if another process can go on with its calls."""
+        return self._version is not None and self._version.runtime.keeps_journal
+
+    @property
     def is_refused(self) -> bool:
         """True for an agent of the database that may not run."""
         return self.identity is not None and self.identity.refused is not None

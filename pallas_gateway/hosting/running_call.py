@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Api, Call, Reply, ToolUse, TurnUsage
     from pallas_gateway.calls.permit import Outcome, Permit
     from pallas_gateway.calls.questions import Answer, Mode, Question
+    from pallas_gateway.calls.recording import Journal
     from pallas_gateway.events.events import Event, EventSink
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.questions.asking import Asker, Questions
@@ -203,7 +204,17 @@ class RunningCall:
 
         None for a call that cannot be resumed.
         """
-        return self._instance.checkpoint(open_questions) if self._instance is not None else None
+        return self.journal.checkpoint(open_questions) if self.journal is not None else None
+
+    @property
+    def journal(self) -> Journal | None:
+        """The course of the call so far; None for a call that has no instance, or cannot be resumed."""
+        return self._instance.journal if self._instance is not None else None
+
+    def goes_on_after(self, reason: str) -> bool:
+        """Return whether another process goes on with the call after it has ended here for this reason."""
+        del reason
+        return False
 
     # Its books
 

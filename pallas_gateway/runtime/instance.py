@@ -55,7 +55,7 @@ from pallas_gateway.tasks import give_way, in_parts
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence, Set
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from fast_agent.core.harness import HarnessSession
@@ -218,25 +218,28 @@ class FastAgentInstance:
     @property
     def _is_workflow(self) -> bool:
         """True for a chain, parallel, router …: it has no model and no history, and passes messages to its agents."""
-        return getattr(self._agents[self._served], "llm", None) is None
+        return _is_workflow(self._agents[self._served])
 
-    def keep_journal(self, questions: Questions, checkpoint: str | None) -> Journal | None:
+    def keep_journal(self, questions: Questions, call: Call) -> Journal | None:
         """Return the journal of the call; None for one that never waits for its caller, or cannot be resumed.
 
         Raises:
-            CallRefusedError: `call_again`, because the call cannot go on from this checkpoint.
+            CallRefusedError: `call_again`, because the call cannot go on from where another process has left it.
         """
-        if not questions.modes and checkpoint is None:
+        checkpoint, recorder = call.checkpoint, call.recorder
+        if not questions.modes and checkpoint is None and recorder is None:
             return None
-        if len(self._agents) == 1 and not self._is_workflow:
-            self._journal = Journal(self._agents[self._served], questions, self._meter.spending, checkpoint)
-        elif checkpoint is not None:
+        if has_journal(self._agents, self._served):
+            agent = self._agents[self._served]
+            self._journal = Journal(agent, questions, self._meter.spending, checkpoint, recorder)
+        elif checkpoint is not None or (recorder is not None and recorder.rows):
             raise CallRefusedError("The agent has changed. Call the tool again.", reason="call_again")
         return self._journal
 
-    def checkpoint(self, open_questions: Set[str]) -> str | None:
-        """Return where the call waits; see `Instance.checkpoint`."""
-        return self._journal.checkpoint(open_questions) if self._journal is not None else None
+    @property
+    def journal(self) -> Journal | None:
+        """The course of the call; see `Instance.journal`."""
+        return self._journal
 
     async def connect_one(self, aggregator: MCPAggregator, only: str | None = None) -> None:
         """Watch and connect one aggregator, of an agent or of a clone that is made during the call."""
@@ -370,6 +373,15 @@ class FastAgentInstance:
             slow.cancel()
         fast_agent_api.break_cycles(self._session)
         self._work = None  # whose context refers to this instance
+
+
+def has_journal(agents: Mapping[str, AgentProtocol], served: str) -> bool:
+    """Return True for a single loop without agents of its own: the course of its calls can be recorded."""
+    return len(agents) == 1 and not _is_workflow(agents[served])
+
+
+def _is_workflow(agent: AgentProtocol) -> bool:
+    return getattr(agent, "llm", None) is None
 
 
 def _suspended_while_asking(deadline: asyncio.Timeout) -> AbstractContextManager[None]:

@@ -17,12 +17,13 @@ from pallas_gateway.config.model.processes import ProcessSettings
 from pallas_gateway.questions.asking import NO_QUESTIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from mcp_types import CallToolResult, Tool
 
     from pallas_gateway.calls.call import Call, Credentials, Reply, ToolUse, TurnUsage
+    from pallas_gateway.calls.recording import Journal
     from pallas_gateway.config.model.agents import ModelCapabilities
     from pallas_gateway.events.events import EventSink
     from pallas_gateway.events.progress import NotificationSender
@@ -294,11 +295,9 @@ class Instance(Protocol):
     def tool_uses(self) -> Sequence[ToolUse]:
         """Each tool call so far."""
 
-    def checkpoint(self, open_questions: Set[str]) -> str | None:
-        """Return where the call waits for answers to these questions, for another process to resume it from there.
-
-        None for a call that cannot be resumed, or whose checkpoint would be too long.
-        """
+    @property
+    def journal(self) -> Journal | None:
+        """The course of the call so far; None for a call that cannot be resumed."""
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer the call; a failure of the model or the runtime is a `Reply` with the kind of `failure`."""
@@ -324,6 +323,10 @@ class AgentRuntime(Protocol):
 
     def model_named(self, spec: str) -> ModelFacts:
         """Facts of one of the spec's `models`."""
+
+    @property
+    def keeps_journal(self) -> bool:
+        """True if another process can go on with its calls: it is a single loop, without agents of its own."""
 
     @property
     def model_names(self) -> frozenset[str]:

@@ -27,7 +27,7 @@ from pallas_gateway.runtime.downstreams.listings.read_only import local_tools_on
 from pallas_gateway.runtime.downstreams.listings.tool_names import tool_names
 from pallas_gateway.runtime.downstreams.programs.program_listings import ProgramListings
 from pallas_gateway.runtime.downstreams.tool_filters import FilterReport
-from pallas_gateway.runtime.instance import Connections, FastAgentInstance
+from pallas_gateway.runtime.instance import Connections, FastAgentInstance, has_journal
 from pallas_gateway.runtime.loading.agent_choice import served_agent
 from pallas_gateway.runtime.protocols import ModelFacts, Parent, ServerTools
 from pallas_gateway.runtime.scope import CallScope, Operations, Presented, connect_nothing, entered
@@ -134,6 +134,7 @@ class StartedAgent:
         self._outside_calls = CallScope(connect=connect_nothing, servers=tuple(self._downstreams), models=models)
         self._models_used: set[tuple[str, str]] = set()
         self._provider: LlmProvider | None = None
+        self._keeps_journal = False
         self._model = ModelFacts("unknown")  # until rehearse(), which runs before the first use
         self._local_tools_only_read = False
         self._live = 0
@@ -199,6 +200,11 @@ class StartedAgent:
         """The instruction of the served agent, before its placeholders are filled in for a call."""
         return str(self._fast.agents[self._served]["config"].instruction)
 
+    @property
+    def keeps_journal(self) -> bool:
+        """True if another process can go on with its calls; see `AgentRuntime.keeps_journal`."""
+        return self._keeps_journal
+
     def server_tools(self, caller: Caller) -> tuple[ServerTools, ...]:
         """The tools of each downstream; see `AgentRuntime.server_tools`."""
         return self._known_tools.of_servers(caller)
@@ -233,6 +239,7 @@ class StartedAgent:
         try:
             pause_child_timeouts()
             agents = session.agent_app.registered_agents().values()
+            self._keeps_journal = has_journal(session.agent_app.registered_agents(), self._served)
             known = {*self._servers, *self._downstreams, *self._spec.file_agents}
             refuse_unenforceable(agents, self._spec, known)
             await registry().settled()
@@ -291,7 +298,7 @@ class StartedAgent:
             instance = FastAgentInstance(
                 session, self._served, connect, observer, self._answers, meter=meter, limits=limits
             )
-            meter.journal = instance.keep_journal(questions, call.checkpoint)
+            meter.journal = instance.keep_journal(questions, call)
         except BaseException:
             self._tasks.spawn(self._dispose_unused(creation), name=f"dispose {call.call_id}", report=True)
             raise

@@ -30,6 +30,7 @@ class ToolRun:
         asked_under: the policy by which its approval is asked for; None if it is not.
         texts: that another process had for the model, to be read in the result.
         is_refused: the gateway has not run it.
+        has_begun: it works, or has worked; False while nothing of it runs.
     """
 
     result: CallToolResult | None = None
@@ -40,6 +41,7 @@ class ToolRun:
     asked_under: Sequence[str] | None = None
     texts: Sequence[str] = ()
     is_refused: bool = False
+    has_begun: bool = False
 
     @property
     def can_be_repeated(self) -> bool:
@@ -58,5 +60,6 @@ class ToolRun:
         if (known := self.answers.get(about)) is not None:
             return known
         id_ = self.questions.setdefault(about, question.id)
+        self.has_begun = False
         self.answers[about] = answer = await questions.ask(replace(question, id=id_))
         return answer

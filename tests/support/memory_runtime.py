@@ -4,7 +4,7 @@ It keeps the promises of `pallas_gateway.runtime.protocols`; one contract test r
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from time import monotonic
@@ -213,6 +213,11 @@ class MemoryAgentRuntime:
         """As the agent says."""
         return self.agent.model
 
+    @property
+    def keeps_journal(self) -> bool:
+        """False: its calls cannot be resumed."""
+        return False
+
     def model_named(self, spec: str) -> ModelFacts:
         """The same under this name."""
         return replace(self.agent.model, name=spec)
@@ -296,10 +301,9 @@ class MemoryInstance:
         """One for each turn."""
         return len(self.turns)
 
-    def checkpoint(self, open_questions: Set[str]) -> str | None:
-        """Return None: the call cannot be resumed."""
-        del open_questions
-        return None
+    @property
+    def journal(self) -> None:
+        """None: the call cannot be resumed."""
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer, after waiting at the agent's gate; at the deadline a success that says so."""

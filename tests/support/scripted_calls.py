@@ -19,6 +19,7 @@ from mcp_types import TextContent
 
 from pallas_gateway.calls.call import Reply
 from pallas_gateway.calls.questions import Question
+from pallas_gateway.calls.recording import Row
 from pallas_gateway.events import queue
 from pallas_gateway.events.events import (
     Emitter,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Credentials
     from pallas_gateway.calls.questions import Answer
+    from pallas_gateway.calls.recording import Recorder
     from pallas_gateway.events.events import EventSink
     from pallas_gateway.runtime.protocols import AgentSpec
     from tests.support.asgi import AsgiApp
@@ -161,6 +163,9 @@ class ScriptedCall:
     @property
     def open_elsewhere(self) -> list[str]:
         """The ids of the questions at which another process has left the call."""
+        recorder = self.call.recorder
+        if recorder is not None:
+            return [row.tool_call for row in recorder.rows if row.kind == "waits"]
         return list(json.loads(self.call.checkpoint or "[]"))
 
     def call_peer(self, world: World, peer: str) -> ScriptedCall:
@@ -220,12 +225,27 @@ class _ScriptedInstance:
         self._script = script
         self._agent = agent
 
-    def checkpoint(self, open_questions: Set[str]) -> str | None:
-        return json.dumps(sorted(open_questions)) if self._agent.can_be_resumed else None
+    @property
+    def journal(self) -> _ScriptedJournal | None:
+        return _ScriptedJournal() if self._agent.can_be_resumed else None
 
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         del call
         return await self._script.run(timeout_seconds)
+
+
+class _ScriptedJournal:
+    """The `Journal` of a call that has said nothing yet: its open questions are those of tools."""
+
+    def checkpoint(self, open_questions: Set[str]) -> str | None:
+        return json.dumps(sorted(open_questions))
+
+    def record_by(self, recorder: Recorder) -> Sequence[Row]:
+        del recorder
+        return [Row("turn", 1, "", {})]
+
+    def waiting(self, question: Question) -> Sequence[Row]:
+        return [Row("waits", 1, question.id, {})]
 
 
 @dataclass(eq=False)
@@ -236,6 +256,11 @@ class ScriptedAgent(MemoryAgentRuntime):
 
     def __post_init__(self) -> None:
         self.calls: list[ScriptedCall] = []
+
+    @property
+    @override
+    def keeps_journal(self) -> bool:
+        return self.can_be_resumed
 
     @asynccontextmanager
     @override

@@ -1,9 +1,12 @@
-"""The course of a call, from which another process can go on with it while the call waits for answers of its caller.
+"""The course of a call, from which another process can go on with it.
 
 Only a single loop has one: the served agent is the only agent of its instance. The journal holds the model's turns, the
 results of tools, and the tools whose questions can be put again. A resumed call runs the same loop: recorded turns and
-results take the place of the model and the tools, until the loop is where it waited. Nothing runs twice: the result of
-a tool that had begun, and whose question cannot be put again, is an error.
+results take the place of the model and the tools, until the loop is where it was. Nothing runs twice: the result of a
+tool that had begun, and whose question cannot be put again, is an error.
+
+A call that waits for answers of its caller gives its whole course to its client, as a checkpoint. A long call stores
+each step with its `Recorder`; a tool does not begin before that is stored.
 """
 
 from __future__ import annotations
@@ -20,14 +23,17 @@ from mcp_types import CallToolResult, InputRequiredResult, TextContent
 from pydantic import ValidationError
 
 from pallas_gateway.calls.questions import Answer
+from pallas_gateway.calls.recording import Row
 from pallas_gateway.errors import CallRefusedError
 from pallas_gateway.runtime.scope import current_scope, entered
 from pallas_gateway.runtime.tool_run import OF_SERVER, ToolRun
+from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Set
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 
     from pallas_gateway.calls.questions import Question
+    from pallas_gateway.calls.recording import Recorder, RowKind
     from pallas_gateway.calls.spending import Spending
     from pallas_gateway.questions.asking import Questions
 
@@ -78,13 +84,22 @@ async def ask_for_server(key: object, tool_calls: Callable[[], Collection[str]],
 
 
 class Journal:
-    """The journal of the loop of `agent`; with a `checkpoint`, that of another process is played first.
+    """The journal of the loop of `agent`.
+
+    With a `checkpoint`, or with the rows of a `recorder`, the course in another process is played first.
 
     Raises:
-        CallRefusedError: `call_again`, because the checkpoint cannot be read.
+        CallRefusedError: `call_again`, because that cannot be read.
     """
 
-    def __init__(self, agent: Any, questions: Questions, spending: Spending, checkpoint: str | None = None) -> None:
+    def __init__(
+        self,
+        agent: Any,
+        questions: Questions,
+        spending: Spending,
+        checkpoint: str | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
         self.agent = agent
         self._questions = questions
         self._spending = spending
@@ -92,9 +107,13 @@ class Journal:
         self._runs: dict[tuple[int, str], ToolRun] = {}
         self._unrepeatable: dict[str, Collection[str]] = {}
         self._recorded: list[PromptMessageExtended] = []
-        if checkpoint is not None:
+        self._recorder = recorder
+        if checkpoint is not None or (recorder is not None and recorder.rows):
             try:
-                self._load(json.loads(zlib.decompress(base64.b64decode(checkpoint))))
+                if checkpoint is not None:
+                    self._load(json.loads(zlib.decompress(base64.b64decode(checkpoint))))
+                elif recorder is not None:
+                    self._load(_document_of_rows(recorder.rows, recorder.tokens, recorder.cost))
             except (ValueError, KeyError, TypeError, zlib.error, ValidationError) as error:
                 message = "The call cannot be resumed by this version of the gateway. Call the tool again."
                 raise CallRefusedError(message, reason="call_again") from error
@@ -112,23 +131,78 @@ class Journal:
             turn, agent = self._recorded.pop(0), self.agent
             if agent.llm.get_request_params(options.get("request_params")).use_history:  # as after a model's turn
                 agent.load_message_history([*agent.message_history, *messages, turn])
+            self._turns.append(turn)
+            return turn
         self._turns.append(turn)
+        if self._recorder is not None:
+            self._recorder.note(self._row_of_turn(len(self._turns)), *self._spent)
         return turn
 
     async def run(
         self, tool_call_id: str, call: Callable[[], Awaitable[CallToolResult]], count: Callable[[], object]
     ) -> CallToolResult:
         """Return the result of a tool call, which runs unless its result was recorded; a recorded run is counted."""
-        run = self._runs.setdefault((len(self._turns), tool_call_id), ToolRun())
+        number = len(self._turns)
+        run = self._runs.setdefault((number, tool_call_id), ToolRun())
         for text in run.texts:
             self._questions.tell_model(tool_call_id, text)
         run.texts = ()
         if run.result is None:
             with entered(replace(current_scope.get(), tool_run=run)):
                 run.result = await call()
+            if self._recorder is not None:
+                self._recorder.note(self._row(number, tool_call_id, run), *self._spent)
         elif not run.is_refused:
             count()
         return run.result
+
+    async def begin(self, run: ToolRun) -> None:
+        """Note that a tool begins; if the call is recorded, store it first."""
+        if run.has_begun:
+            return
+        run.has_begun = True
+        if self._recorder is None:
+            return
+        number, id_ = next(key for key, one in self._runs.items() if one is run)
+        await self._recorder.store(self._row(number, id_, run), *self._spent)
+
+    def record_by(self, recorder: Recorder) -> Sequence[Row]:
+        """Store each step from now on; return those so far."""
+        self._recorder = recorder
+        runs = [(key, run) for key, run in self._runs.items() if run.result or run.can_be_repeated or run.has_begun]
+        turns = [self._row_of_turn(number) for number in range(1, len(self._turns) + 1)]
+        return [*turns, *(self._row(*key, run) for key, run in runs)]
+
+    def waiting(self, question: Question) -> Sequence[Row]:
+        """Return the tool calls that wait for the answer to a question, as rows."""
+        # The question of a nested call, or of a server of the initialize era, cannot be put again.
+        lost = self._unrepeatable.get(question.id, question.call_path[-1:])
+        rows = []
+        for key, run in self._runs.items():
+            if run.result is None and question.id in run.questions.values():
+                rows.append(self._row(*key, run))
+            elif key[0] == len(self._turns) and key[1] in lost:
+                rows.append(Row("began", *key, {"asks": True}))
+        return rows
+
+    @property
+    def _spent(self) -> tuple[int, float]:
+        return self._spending.tokens, self._spending.cost
+
+    def _row_of_turn(self, number: int) -> Row:
+        return Row("turn", number, "", cleaned_data(_wire(self._turns[number - 1])))
+
+    def _row(self, turn: int, tool_call: str, run: ToolRun) -> Row:
+        texts = {"texts": [*self._questions.unread_texts(tool_call)]}
+        kind: RowKind
+        if run.result is not None:
+            kind, data = "result", {**_document_of_ended(run), **texts}
+        elif run.can_be_repeated:
+            kind, data = "waits", {**_document(run, waits=False), **texts}
+        else:
+            approvals = self._questions.approvals
+            kind, data = "began", {"approved": approvals.allowed if approvals is not None else ()}
+        return Row(kind, turn, tool_call, cleaned_data(data))
 
     def note_unrepeatable(self, question_id: str, tool_calls: Collection[str]) -> None:
         """Note a question that a server asks while these tools run: it cannot be put again."""
@@ -173,6 +247,26 @@ class Journal:
         self._spending.resume(int(tokens), float(cost))
 
 
+def _document_of_rows(rows: Sequence[Row], tokens: int, cost: float) -> Mapping[str, Any]:
+    """Return the document of a checkpoint; a tool call of an earlier run that has begun and has no result is lost."""
+    turns, runs, approved = {}, {}, ()
+    for kind, turn, tool_call, data in rows:
+        if kind == "turn":
+            turns[turn] = data
+        elif kind == "began":
+            approved = data.get("approved", approved)
+            runs[turn, tool_call] = _document_of_ended(ToolRun(), _LOST_QUESTION if data.get("asks") else _LOST)
+        else:
+            runs[turn, tool_call] = data
+    return {
+        "version": _VERSION,
+        "turns": [turns[number] for number in sorted(turns)],
+        "runs": [[*key, run] for key, run in runs.items()],
+        "approved": approved,
+        "spent": [tokens, cost],
+    }
+
+
 def packed_within(most: int, data: bytes) -> bytes | None:
     """Return `data` compressed; None as soon as that is longer than `most` bytes, so that long data costs little."""
     packing, packed = zlib.compressobj(), b""
@@ -202,6 +296,13 @@ def journal_of(agent: object) -> Journal | None:
     """The journal of the call, if this agent is the one whose course it records."""
     journal = _journal()
     return journal if journal is not None and journal.agent is agent else None
+
+
+async def tool_begins() -> None:
+    """Store that the tool of the present scope begins, before it is asked for its work."""
+    run = current_scope.get().tool_run
+    if run is not None and (journal := _journal()) is not None:
+        await journal.begin(run)
 
 
 def _journal() -> Journal | None:

@@ -9,7 +9,7 @@ from fast_agent.agents.mcp_agent import McpAgent
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
 
 from pallas_gateway.calls.tool_names import name_at_model, real_name
-from pallas_gateway.runtime.call.journal import journal_of, run_in_journal
+from pallas_gateway.runtime.call.journal import journal_of, run_in_journal, tool_begins
 from pallas_gateway.runtime.call.tool_approval import LimitsOfTool, why_not_approved
 from pallas_gateway.runtime.downstreams.operations import Operation, refresh_and_report
 from pallas_gateway.runtime.downstreams.result_checks import read_misfits
@@ -44,6 +44,8 @@ def call_tool(original: Callable[..., Awaitable[CallToolResult]], holder: type[T
             refusal = refusal or limits.why_not_run()
             if refusal is None:
                 if (refusal := await why_not_approved(self, name, arguments or {})) is None:
+                    if not ((run := current_scope.get().tool_run) is not None and run.repeats):  # else it asks first
+                        await tool_begins()
                     return await run_tool()
                 limits.release()
             return _refused(tool_use_id, refusal)
@@ -96,6 +98,7 @@ def session_call_tool(original: Callable[..., Awaitable[Any]], _: type[ClientSes
             run.repeats = False
             return run.input_required
         run.require(None)
+        await tool_begins()
         result = await original(self, *arguments, **options)
         if isinstance(result, InputRequiredResult):
             run.require(result)
