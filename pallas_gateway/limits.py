@@ -155,6 +155,23 @@ class ThreadLimits:
     long_work_seconds: float = 5.0
 
 
+@dataclass(slots=True, kw_only=True)
+class TaskLimits:
+    """Of calls with which other processes go on.
+
+    Attributes:
+        lease_seconds: After this time without a sign of life of a process, others go on with its tasks.
+        look_seconds: Pause between two looks for answers that came to other processes, while a question is open.
+        claim_seconds: Mean pause of a process between two looks for tasks of ended processes.
+        clean_seconds: Tasks that cannot go on are looked for so often.
+    """
+
+    lease_seconds: float = 10.0
+    look_seconds: float = 0.5
+    claim_seconds: float = 2.0
+    clean_seconds: float = 60.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuestionLimits:
     """Of questions to callers; those beyond are declined, and the model reads the reason.
@@ -186,6 +203,7 @@ class GatewayLimits:
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
     database: DatabaseLimits = field(default_factory=DatabaseLimits)
     threads: ThreadLimits = field(default_factory=ThreadLimits)
+    tasks: TaskLimits = field(default_factory=TaskLimits)
     questions: QuestionLimits = field(default_factory=QuestionLimits)
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Float,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -26,7 +27,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
+    from sqlalchemy import ColumnElement, Row
     from sqlalchemy.sql.compiler import SQLCompiler
 
     type AnyRow = Row[*tuple[Any, ...]]
@@ -134,7 +135,7 @@ questions = Table(
     Column("answer", JSON(none_as_null=True)),
     Column("asked_at", BigInteger, nullable=False),
 )
-"""The open questions of pending turns; one with an answer waits for the process that runs the call."""
+"""Used by release 0.1.0 only, as the next table: questions of turns are those of their tasks."""
 
 
 checkpoints = Table(
@@ -147,7 +148,97 @@ checkpoints = Table(
     Column("checkpoint", Text, nullable=False),
     Column("valid_until", BigInteger, nullable=False),
 )
-"""Where the calls of pending turns wait for answers: another process resumes them from there."""
+"""Used by release 0.1.0 only."""
+
+
+tasks = Table(
+    "pallas_tasks",
+    METADATA,
+    Column("id", String(ID_CHARACTERS), primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("principal", Text, nullable=False),
+    Column("agent", Text, nullable=False),
+    Column("agent_id", Text, nullable=False),
+    Column("api", Text, nullable=False),
+    Column("call_id", Text, nullable=False),
+    Column("conversation_id", Text),
+    Column("thread_id", String(ID_CHARACTERS)),
+    Column("turn", Integer),
+    Column("key", Text),
+    Column("digest", String(64)),
+    Column("request", JSON(none_as_null=True)),
+    Column("format", Integer, nullable=False),
+    Column("definition", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("status_message", Text, nullable=False),
+    Column("result", JSON(none_as_null=True)),
+    Column("error", JSON(none_as_null=True)),
+    Column("holder", String(ID_CHARACTERS)),
+    Column("process", String(ID_CHARACTERS)),
+    Column("claims", Integer, nullable=False),
+    Column("unmoved", Integer, nullable=False),
+    Column("not_before", BigInteger, nullable=False),
+    Column("can_move", Boolean, nullable=False),
+    Column("by_owner", Boolean, nullable=False),
+    Column("cancelled_at", BigInteger),
+    Column("tokens", BigInteger, nullable=False),
+    Column("cost", Float, nullable=False),
+    Column("worked_ms", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+    Column("expires_at", BigInteger, nullable=False),
+    CheckConstraint(
+        "status IN ('working', 'input_required', 'completed', 'failed', 'cancelled')", name="pallas_tasks_status"
+    ),
+    ForeignKeyConstraint(["thread_id", "turn"], ["pallas_turns.thread_id", "pallas_turns.number"], ondelete="CASCADE"),
+    Index("pallas_tasks_of_owner", "owner", "updated_at"),
+    Index("pallas_tasks_by_end", "expires_at"),
+    Index("pallas_tasks_of_turn", "thread_id", "turn"),
+)
+"""Calls that go on after their process has ended. `holder` is the secret of the run that may write, `process` its
+process; both are null while nobody runs it. `claims` counts runs of later processes, `unmoved` those since the latest
+step. `by_owner`: only a request of its owner continues it."""
+
+
+def _partial(name: str, column: str, where: ColumnElement[bool]) -> None:
+    Index(name, tasks.c[column], sqlite_where=where, postgresql_where=where)
+
+
+_partial("pallas_tasks_to_claim", "not_before", tasks.c.status == "working")
+_partial("pallas_tasks_of_process", "process", tasks.c.holder.is_not(None))
+_has_key = tasks.c.key.is_not(None)
+_KEY = (tasks.c.owner, tasks.c.agent, tasks.c.key)
+Index("pallas_tasks_of_key", *_KEY, unique=True, sqlite_where=_has_key, postgresql_where=_has_key)
+
+
+task_steps = Table(
+    "pallas_task_steps",
+    METADATA,
+    Column("task_id", ForeignKey("pallas_tasks.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String(8), nullable=False),
+    Column("turn", Integer, nullable=False),
+    Column("tool_call", Text, nullable=False),
+    Column("data", JSON, nullable=False),
+)
+"""The course of tasks that have not ended; see `calls/recording.py: Row`."""
+
+
+task_questions = Table(
+    "pallas_task_questions",
+    METADATA,
+    Column("task_id", ForeignKey("pallas_tasks.id", ondelete="CASCADE"), primary_key=True),
+    Column("id", String(ID_CHARACTERS), primary_key=True),
+    Column("question", JSON, nullable=False),
+    Column("answer", JSON(none_as_null=True)),
+    Column("asked_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("taken", Boolean, nullable=False),
+)
+"""The questions of tasks; `taken`: the call goes on, with its answer or without."""
 
 
 used_states = Table(

@@ -54,12 +54,15 @@ class AuditGate:
     async def admit(self, call: RunningCall) -> None:
         trail, facts = self._trail, facts_of(call.call)
         try:
-            await trail.admit(facts)
+            if call.call.is_continued:  # its line before it runs is that of its first run
+                trail.record("task_continued", "ok", facts)
+            else:
+                await trail.admit(facts)
         except asyncio.CancelledError:  # while it waited for the disk: its line is written
             trail.end(facts, CallEnd("error", "cancelled", 0.0))
             raise
         call.is_audited = True
-        call.closers.append(lambda _, end: trail.end(facts, end))
+        call.closers.append(lambda call, end: None if call.goes_on_after(end.reason) else trail.end(facts, end))
 
 
 def books(metrics: Metrics, trail: Trail, usage: UsageSource) -> tuple[Listener, ...]:

@@ -167,6 +167,8 @@ class Gateway:
         `with_rounds`: check their health regularly; of several processes one does.
         """
         preflight = self._ask_providers()
+        if self.threads is not None:
+            self.threads.begin(lambda: not (self.calls.draining or self.lacks_stored_agents))
         try:
             async with self._agent_set.hosting(after=preflight, with_rounds=with_rounds):
                 yield

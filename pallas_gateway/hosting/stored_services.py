@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.definitions.service import Definitions
@@ -34,7 +35,8 @@ class StoredServices:
         self.database = database
         limits = limits or GatewayLimits()
         connections, process = self.database.connections, leases.process or secrets.token_hex(4)
-        self.threads = Threads(database, leases, limits.threads)
+        of_tasks = replace(limits.tasks, lease_seconds=min(limits.tasks.lease_seconds, leases.seconds))
+        self.threads = Threads(database, leases, limits.threads, of_tasks)
         self.shared = Sql(
             connections,
             leases.seconds,

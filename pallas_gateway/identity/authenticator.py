@@ -39,7 +39,11 @@ def utc_now() -> datetime:
 
 
 class Authenticator:
-    """Identifies the holders of static keys and of one authorization server's tokens."""
+    """Identifies the holders of static keys and of one authorization server's tokens.
+
+    Attributes:
+        anonymous: the caller without a token.
+    """
 
     def __init__(
         self,
@@ -50,7 +54,7 @@ class Authenticator:
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._now = now
-        self._anonymous = Caller(ANONYMOUS_NAME, grants=Grants.of(settings.anonymous))
+        self.anonymous = Caller(ANONYMOUS_NAME, grants=Grants.of(settings.anonymous))
         # Without a bearer: a static key must not be sent to other servers.
         self._static_keys = {
             hash_: _StaticKey(
@@ -83,7 +87,7 @@ class Authenticator:
             VerificationUnavailableError: the token cannot be verified now.
         """
         if bearer is None:
-            return self._anonymous
+            return self.anonymous
         key = self._static_keys.get(hash_of(bearer.reveal()))
         if key is not None:
             if key.not_after is not None and self._now() > key.not_after:
@@ -92,6 +96,11 @@ class Authenticator:
         if self._verifier is None:
             raise TokenRejectedError("the token is not known")
         return await self._verifier.identify(bearer, audiences=audiences)
+
+    def key_named(self, name: str) -> Caller | None:
+        """Return the holder of a static key that is accepted now; None if there is none of this name."""
+        keys = (one for one in self._static_keys.values() if one.holder.name == name)
+        return next((one.holder for one in keys if one.not_after is None or self._now() <= one.not_after), None)
 
     def is_own_key(self, bearer: Secret) -> bool:
         """Return true for a static key, which must not be sent to other servers."""

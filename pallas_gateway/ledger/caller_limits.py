@@ -47,6 +47,7 @@ class CallEntry:
         account: the holder of counters; see `Caller.account`.
         is_nested: another call makes it; such a call counts no call.
         action: others than calls use no tokens.
+        is_continued: another process has begun the call, which counts once among those of a minute.
     """
 
     call_id: str
@@ -55,12 +56,14 @@ class CallEntry:
     account: str
     is_nested: bool = False
     action: Action = "call"
+    is_continued: bool = False
 
     @classmethod
     def of(cls, call: Call) -> CallEntry:
         """Return the entry of a call."""
         caller = call.caller
-        return cls(call.call_id, call.agent, caller.principal, caller.account, call.parent_call_id is not None)
+        of_caller = caller.principal, caller.account
+        return cls(call.call_id, call.agent, *of_caller, call.is_nested, is_continued=call.is_continued)
 
 
 class UsedLimit(NamedTuple):
@@ -122,6 +125,8 @@ class CallerLimits:
         if not rules:
             return NO_PERMIT
         wanted = [rule.wanted(entry.account, entry.agent, counts=counts, uses_tokens=uses_tokens) for rule in rules]
+        if entry.is_continued:
+            wanted = [one._replace(calls_per_minute=None) for one in wanted]
         permit = _LimitsPermit(self, entry, next(self._numbers), is_charged=bool(_charging(rules)))
         refused = self._refusal(entry, rules, await self._acquired(permit, rules, wanted))
         if refused is not None:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
 
 from pallas_gateway.calls.call import Image, Message, Step
-from pallas_gateway.calls.questions import Question
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.long_calls.records import Held
 from pallas_gateway.telemetry.redaction import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pallas_gateway.calls.call import Role
-    from pallas_gateway.calls.questions import Answer
+    from pallas_gateway.calls.questions import Question
     from pallas_gateway.database.tables import AnyRow
+    from pallas_gateway.long_calls.records import ClaimedTask
 
 
 type Position = tuple[int, str] | tuple[int, str, int]
@@ -29,6 +30,8 @@ type Rating = Literal["good", "bad"]
 _NAME = "; name="
 ABANDONED = "abandoned"
 ABANDONED_SENTENCE = "The gateway that was answering has gone away; send the message again."
+GAVE_UP = "gave_up"
+GAVE_UP_SENTENCE = "Each process that was answering has ended before the next step, so nobody goes on. Send it again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,25 +165,25 @@ class NewThread:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to add to a thread; `holder` is unguessable and new for every turn."""
+    """The right to add to a thread; `holder` is unguessable and new for every turn, and for each run of its task."""
 
     thread_id: str
     turn: int
     holder: str
+    task_id: str | None = None
+
+    @property
+    def task(self) -> Held | None:
+        """The right to write the task of the turn, if it has one."""
+        return Held(self.task_id, self.holder) if self.task_id is not None else None
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointRecord:
-    """Where the call of a turn waits for answers of its caller.
+class ClaimedTurn:
+    """A turn with which this process goes on."""
 
-    `params` are those of its message, `messages` those that took the place of the stored history, `answers` those that
-    were given after its process had ended.
-    """
-
-    checkpoint: str = field(repr=False)
-    params: Mapping[str, Any] | None = None
-    messages: Sequence[Any] | None = field(default=None, repr=False)
-    answers: Mapping[str, Answer] = field(default_factory=dict, repr=False)
+    task: ClaimedTask
+    lease: Lease
 
 
 class ThreadNotFoundError(GatewayError):
@@ -330,18 +333,6 @@ def turn_of(row: AnyRow, asks: Sequence[Question] = (), steps: Sequence[Step] = 
 
 def feedback_of(row: AnyRow) -> Feedback:
     return Feedback(row.rating, row.note, _time(row.rated_at))
-
-
-def columns_of_question(question: Question) -> dict[str, Any]:
-    return {"id": question.id, "question": asdict(question)}
-
-
-def question_of(row: AnyRow) -> Question:
-    return Question(**{**row.question, "call_path": tuple(row.question["call_path"])})
-
-
-def answer_as_json(answer: Answer) -> dict[str, Any]:
-    return {"outcome": answer.outcome, "content": dict(answer.content) if answer.content is not None else None}
 
 
 def _outcome(row: AnyRow) -> TurnOutcome:

@@ -1,65 +1,85 @@
-"""The gateway's threads, stored in its database.
-
-An answer to an open question is written to the database, which decides between two requests that answer the same
-question. Requests at this process deliver it at once; those of other processes are found in the database.
-"""
+"""The gateway's threads, stored in its database."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+import secrets
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.call import StepLog
-from pallas_gateway.database.errors import DatabaseBusyError, DatabaseUnavailableError
-from pallas_gateway.limits import ThreadLimits
-from pallas_gateway.tasks import TaskOwner
+from pallas_gateway.database.errors import DatabaseBusyError
+from pallas_gateway.limits import TaskLimits, ThreadLimits
+from pallas_gateway.long_calls import rows as task_rows
+from pallas_gateway.long_calls.service import LongCalls
+from pallas_gateway.threads import older_questions
 from pallas_gateway.threads.lines import Lines
-from pallas_gateway.threads.question_store import QuestionStore
 from pallas_gateway.threads.quota import Quota
+from pallas_gateway.threads.records import QuestionNotOpenError
 from pallas_gateway.threads.sizes import Room
 from pallas_gateway.threads.store import Store
 from pallas_gateway.threads.thread_changes import ThreadChanges
 from pallas_gateway.threads.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+    from typing import Any
 
-    from pallas_gateway.calls.questions import Answer, Question
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from pallas_gateway.calls.questions import Answer
     from pallas_gateway.database.leases import LeaseTerms
     from pallas_gateway.database.service import GatewayDatabase
-    from pallas_gateway.threads.question_store import QuestionKey, Waits
-    from pallas_gateway.threads.records import Lease
-
-LOOK_SECONDS = 0.5
-"""Pause between two looks for answers that came to other processes, while a question is open."""
+    from pallas_gateway.threads.older_questions import MakeTask
+    from pallas_gateway.threads.records import ClaimedTurn
 
 
 class Threads:
     """The threads of a database: a part of it, opened and closed with it."""
 
-    def __init__(self, database: GatewayDatabase, leases: LeaseTerms, limits: ThreadLimits | None = None) -> None:
+    def __init__(
+        self,
+        database: GatewayDatabase,
+        leases: LeaseTerms,
+        limits: ThreadLimits | None = None,
+        of_tasks: TaskLimits | None = None,
+    ) -> None:
         self._limits = limits = limits or ThreadLimits()
         self._service = database
-        self._database = database.connections
+        self.database = database.connections
         self.quota = Quota()
         self.expire_days: float | None = None
-        self._store = Store(self._database, leases, limits, self.quota)
-        self._changes = ThreadChanges(self._database, limits, self.quota)
+        self.long_calls = LongCalls(database, leases.process or secrets.token_hex(4), of_tasks or TaskLimits())
+        self._store = Store(self.database, leases, self.long_calls, limits, self.quota)
+        self._changes = ThreadChanges(self.database, limits, self.quota)
         self._turns = Turns(self._store, leases.seconds)
-        self._question_store = QuestionStore(self._database)
-        self._questions = ThreadQuestions(self._question_store)
         self._long_work = Lines()
+        self.go_on: Callable[[ClaimedTurn], Coroutine[Any, Any, None]] | None = None
+        """Runs a claimed turn to its end; it does not raise."""
 
     async def remove_expired(self, seconds: float) -> None:
-        await self._question_store.remove_expired(seconds)
+        await self.long_calls.remove_expired(seconds)
+        await self.database.write(partial(older_questions.remove_expired, seconds=seconds), share="services")
         if self.expire_days is not None:
             await self._changes.remove_unchanged_for(self.expire_days)
 
     async def close(self) -> None:
         """Wait (bounded) for running writes. A turn whose end is not written by then ends with its lease."""
-        await self._questions.close()
         await self._turns.close()
+        await self.long_calls.close()
+
+    def begin(self, is_ready: Callable[[], bool]) -> None:
+        """Go on with turns of ended processes from now on, while this process is ready for calls."""
+
+        async def claimed() -> ClaimedTurn | None:
+            return await self._store.claim_turn() if self.go_on is not None and is_ready() else None
+
+        async def go_on(turn: ClaimedTurn) -> None:
+            if self.go_on is not None:
+                await self.go_on(turn)
+
+        self.long_calls.look_for_tasks(claimed, go_on, self._store.give_up)
 
     @property
     def store(self) -> Store:
@@ -106,72 +126,24 @@ class Threads:
         self._service.refuse_unless_open()
         return self._turns
 
-    @property
-    def questions(self) -> ThreadQuestions:
-        """Questions of turns; raises as `store`."""
-        self._service.refuse_unless_open()
-        return self._questions
-
-
-class ThreadQuestions:
-    """Waits for answers; looks into the database only while a question is open."""
-
-    def __init__(self, store: QuestionStore) -> None:
-        self._store = store
-        self._waiting: dict[QuestionKey, asyncio.Future[Answer]] = {}
-        self._tasks = TaskOwner(close_seconds=0)
-        self._looking: asyncio.Task[None] | None = None
-
-    async def close(self) -> None:
-        await self._tasks.cancel_all()
-
-    async def open(
-        self, lease: Lease, question: Question, answer: asyncio.Future[Answer], waits: Waits | None = None
+    async def give(
+        self, thread_id: str, number: int, answers: Mapping[str, Answer], older: MakeTask | None = None
     ) -> None:
-        """Keep a question of the turn of a lease, and where its call waits; the answer is set when a client gives it.
+        """Write answers to open questions of a turn, all or none, and deliver them if it runs in this process.
 
-        Raises:
-            DatabaseUnavailableError: the database cannot be used.
-        """
-        await self._store.open(lease, question, waits)
-        self._waiting[lease.thread_id, question.id] = answer
-        if self._looking is None or self._looking.done():
-            self._looking = self._tasks.spawn(self._look(), name="answers to questions", report=True)
-
-    async def close_one(self, lease: Lease, question_id: str, waits: Waits | None = None) -> None:
-        """Forget a question, and keep where the call waits for the others.
-
-        If that fails, the question is forgotten with its turn.
-        """
-        self._waiting.pop((lease.thread_id, question_id), None)
-        with suppress(DatabaseUnavailableError):
-            await self._store.close(lease, question_id, waits)
-
-    async def give(self, thread_id: str, answers: Mapping[str, Answer]) -> None:
-        """Write answers to open questions of a thread, all or none, and deliver them to a turn of this process.
+        `older` makes the task of a turn that release 0.1.0 has left.
 
         Raises:
             QuestionNotOpenError: one of the questions is not open.
             DatabaseUnavailableError: the database cannot be used.
         """
-        is_taken = any((thread_id, id_) in self._waiting for id_ in answers)
-        await self._store.give(thread_id, answers, is_taken=is_taken)
-        self._deliver({(thread_id, id_): answer for id_, answer in answers.items()})
 
-    async def _look(self) -> None:
-        while self._waiting:
-            await asyncio.sleep(LOOK_SECONDS)
-            with suppress(DatabaseUnavailableError):
-                given = await self._store.given({thread_id for thread_id, _ in self._waiting})
-                new = {key: answer for key, answer in given.items() if self._waits_for(key)}
-                if new:  # first of all, so that no tool runs again in another process
-                    await self._store.take({thread_id for thread_id, _ in new})
-                    self._deliver(new)
+        async def written(sql: AsyncConnection) -> None:
+            is_older = older is not None and not await older_questions.adopt(sql, thread_id, number, older)
+            if is_older and await older_questions.give(sql, thread_id, answers):
+                return
+            if (missing := await task_rows.give(sql, task_rows.is_of(thread_id, number), answers)) is not None:
+                raise QuestionNotOpenError(missing)
 
-    def _deliver(self, answers: Mapping[QuestionKey, Answer]) -> None:
-        for key, answer in answers.items():
-            if self._waits_for(key):
-                self._waiting[key].set_result(answer)
-
-    def _waits_for(self, key: QuestionKey) -> bool:
-        return key in self._waiting and not self._waiting[key].done()
+        await self.database.write(written)
+        self.long_calls.deliver(answers)

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import secrets
 from contextlib import aclosing
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, delete, exists, func, insert, or_, select, tuple_, update
 
-from pallas_gateway.database.tables import ID_CHARACTERS, agents, feedback, now, steps, threads, turns
+from pallas_gateway.database.tables import (
+    ID_CHARACTERS,
+    agents,
+    feedback,
+    now,
+    steps,
+    task_questions,
+    tasks,
+    threads,
+    turns,
+)
 from pallas_gateway.limits import ThreadLimits
-from pallas_gateway.threads.question_store import forget_questions, has_checkpoint, unanswered, used_checkpoint
+from pallas_gateway.long_calls import rows as task_rows
+from pallas_gateway.threads import older_questions
 from pallas_gateway.threads.quota import ROW_BYTES, Quota
 from pallas_gateway.threads.records import (
     ABANDONED,
     ABANDONED_SENTENCE,
     CANCELLED,
+    GAVE_UP,
+    GAVE_UP_SENTENCE,
     AgentDeletedError,
+    ClaimedTurn,
     History,
     Lease,
     NotLatestTurnError,
@@ -42,11 +57,16 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.call import Message, Step
+    from pallas_gateway.calls.questions import Question
     from pallas_gateway.database.connections import Database
     from pallas_gateway.database.leases import LeaseTerms
-    from pallas_gateway.threads.records import CheckpointRecord, NewThread, ThreadRecord, TurnOutcome, WantedThreads
+    from pallas_gateway.database.tables import AnyRow
+    from pallas_gateway.long_calls.records import NewTask, TaskStatus
+    from pallas_gateway.long_calls.service import LongCalls
+    from pallas_gateway.threads.records import NewThread, ThreadRecord, TurnOutcome, WantedThreads
     from pallas_gateway.threads.sizes import Room
 
+    type MakeTask = Callable[[Lease], NewTask]
     type _Method[**P, T] = Callable[Concatenate[Store, AsyncConnection, P], Awaitable[T]]
     type _Transaction[**P, T] = Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]
 
@@ -85,10 +105,16 @@ class Store:
     """
 
     def __init__(
-        self, database: Database, leases: LeaseTerms, limits: ThreadLimits | None = None, quota: Quota | None = None
+        self,
+        database: Database,
+        leases: LeaseTerms,
+        long_calls: LongCalls,
+        limits: ThreadLimits | None = None,
+        quota: Quota | None = None,
     ) -> None:
-        """Leases are timed by the database's clock."""
+        """Leases are timed by the database's clock; `long_calls` are the tasks of this process."""
         self.database = database
+        self._long_calls = long_calls
         self._leases = leases
         self._quota = quota or Quota()
         self._limits = limits or ThreadLimits()
@@ -165,8 +191,11 @@ class Store:
         fitting, has_more = await _fitting(connection, sizes, most=limit, octets=self._limits.page_bytes, at_least=1)
         if fitting is None:
             return TurnPage((), has_more=False)
-        is_left = and_(turns.c.status == "pending", or_(threads.c.lease_until.is_(None), threads.c.lease_until < now()))
-        is_over, can_be_resumed = and_(is_left, ~has_checkpoint()), and_(is_left, has_checkpoint())
+        is_pending, has_ended = turns.c.status == "pending", is_free_of_calls()
+        its_task = exists().where(task_rows.is_of(turns.c.thread_id, turns.c.number), task_rows.goes_on())
+        is_over = and_(is_pending, has_ended, ~its_task, ~older_questions.has_checkpoint())
+        at_rest = or_(its_task.where(~task_rows.is_run()), and_(has_ended, older_questions.has_checkpoint()))
+        can_be_resumed = and_(is_pending, at_rest)
         ends = is_over.label("is_over"), can_be_resumed.label("can_be_resumed")
         page = (
             select(turns, *_RATED, threads.c.lease_process, *ends)
@@ -176,7 +205,7 @@ class Store:
             .order_by(turns.c.number)
         )
         rows = (await connection.execute(page)).all()
-        asks = await unanswered(connection, thread_id)
+        asks = await _unanswered(connection, thread_id)
         numbers = and_(steps.c.turn > after, steps.c.turn <= fitting)
         made = await _steps_of(connection, thread_id, numbers) if with_steps else {}
         shown = (turn_of(row, asks.get(row.number, ()), made.get(row.number, ())) for row in rows)
@@ -201,9 +230,14 @@ class Store:
 
     @_writing
     async def begin_thread(
-        self, connection: AsyncConnection, thread: NewThread, question: Message, call_id: str
+        self,
+        connection: AsyncConnection,
+        thread: NewThread,
+        question: Message,
+        call_id: str,
+        task: MakeTask | None = None,
     ) -> Lease:
-        """Create a thread with its first turn, pending, and its lease, in one transaction; raises as `create`."""
+        """Create a thread with its first turn, pending, with a lease and perhaps a task; raises as `create`."""
         await refuse_deleted_agent(connection, thread.agent_id)
         size = 2 * ROW_BYTES + Size.of(question).bytes
         await self._quota.refuse_beyond(connection, thread.owner, size)
@@ -213,15 +247,23 @@ class Store:
         values.update(self._held_by(lease.holder))
         await connection.execute(insert(threads).values(**values, created_at=now(), updated_at=now(), turns=1))
         await connection.execute(_pending(thread.id, lease.turn, question, call_id))
-        return lease
+        return await self._with_task(connection, lease, task)
+
+    async def _with_task(self, connection: AsyncConnection, lease: Lease, task: MakeTask | None) -> Lease:
+        if task is None:
+            return lease
+        await task_rows.add(connection, new := task(lease), self._long_calls.process)
+        await self._long_calls.keep_alive(connection)
+        return replace(lease, task_id=new.id)
 
     @_writing
-    async def begin_turn(
+    async def begin_turn(  # noqa: PLR0913  a message, its place, and how it begins
         self,
         connection: AsyncConnection,
         thread_id: str,
         question: Message,
         call_id: str,
+        task: MakeTask | None = None,
         *,
         replaces: int | None = None,
     ) -> Lease | None:
@@ -249,10 +291,11 @@ class Store:
         given_up = {"status": "error", "error_reason": ABANDONED, "error": ABANDONED_SENTENCE, "ended_at": now()}
         pending = update(turns).where(turns.c.thread_id == thread_id, turns.c.status == "pending")
         await connection.execute(pending.values(**given_up))
-        await forget_questions(connection, thread_id)
+        await task_rows.end(connection, tasks.c.thread_id == thread_id, "failed")
+        await older_questions.forget(connection, thread_id)
         first = await _first_replaced(connection, thread_id, number - 1, replaces) if replaces is not None else None
         await connection.execute(_pending(thread_id, number, question, call_id, replaces=first))
-        return Lease(thread_id, number, holder)
+        return await self._with_task(connection, Lease(thread_id, number, holder), task)
 
     @_writing
     async def renew(self, connection: AsyncConnection, lease: Lease) -> bool:
@@ -295,33 +338,51 @@ class Store:
             await connection.execute(ended)
             if made:
                 await connection.execute(insert(steps), _rows_of(lease, made))
-            await forget_questions(connection, lease.thread_id)
+            status: TaskStatus = "failed" if outcome.answer is None else "completed"
+            await task_rows.end(connection, task_rows.is_of(lease.thread_id, lease.turn), status)
         return is_held
 
     @_writing
-    async def leave_turn(self, connection: AsyncConnection, lease: Lease) -> bool:
-        """Give a lease back, and leave its turn as it is, for another process to resume it; False if it was lost."""
+    async def leave_turn(self, connection: AsyncConnection, lease: Lease, wait_seconds: float) -> bool:
+        """Give a lease back, and leave the turn and its task to any process, after a pause; False if it was lost."""
         given_back = update(threads).where(_holds(lease)).values(**FREED)
-        return (await connection.execute(given_back)).rowcount == 1
+        is_held = (await connection.execute(given_back)).rowcount == 1
+        if is_held and lease.task is not None:
+            await task_rows.hand_over(connection, lease.task, wait_seconds)
+        return is_held
 
     @_writing
-    async def resume_turn(
-        self, connection: AsyncConnection, thread_id: str, number: int, take: Callable[[CheckpointRecord], object]
-    ) -> Lease | None:
-        """Take the lease of a thread whose turn is left with open questions; None if another call has it.
+    async def claim_turn(
+        self,
+        connection: AsyncConnection,
+        which: ColumnElement[bool] = tasks.c.api == "threads",
+        *,
+        owner: str | None = None,
+    ) -> ClaimedTurn | None:
+        """Take the task of a turn that nobody runs, with the lease of its thread; None if there is none.
 
-        `take` receives the checkpoint, which is used up.
-
-        Raises:
-            QuestionNotOpenError: the turn cannot be resumed.
+        With `owner`, a request of the owner continues it.
         """
-        holder = secrets.token_hex(16)
-        is_left = and_(threads.c.id == thread_id, threads.c.turns == number, is_free())
-        taken = update(threads).where(is_left).values(**self._held_by(holder), updated_at=now())
-        if (await connection.execute(taken)).rowcount != 1:
+        claimed = await task_rows.claim(connection, self._long_calls.process, which, owner=owner)
+        if claimed is None:
             return None
-        take(await used_checkpoint(connection, thread_id, number))
-        return Lease(thread_id, number, holder)
+        await self._long_calls.keep_alive(connection)
+        lease = Lease(claimed.thread_id, claimed.turn, claimed.held.holder, claimed.held.task_id)
+        its_thread = and_(threads.c.id == lease.thread_id, threads.c.turns == lease.turn)
+        taken = update(threads).where(its_thread).values(**self._held_by(lease.holder), updated_at=now())
+        if (await connection.execute(taken)).rowcount != 1:  # release 0.1.0 has begun another turn
+            await task_rows.end(connection, tasks.c.id == claimed.held.task_id, "failed")
+            return None
+        return ClaimedTurn(claimed, lease)
+
+    async def give_up(self, connection: AsyncConnection, task: AnyRow) -> None:
+        """End a task that cannot go on, with its turn."""
+        failed = {"status": "error", "error_reason": GAVE_UP, "error": GAVE_UP_SENTENCE, "ended_at": now()}
+        its_turn = and_(turns.c.thread_id == task.thread_id, turns.c.number == task.turn, turns.c.status == "pending")
+        await connection.execute(update(turns).where(its_turn).values(**failed))
+        its_thread = and_(threads.c.id == task.thread_id, threads.c.turns == task.turn)
+        await connection.execute(update(threads).where(its_thread).values(**FREED))
+        await task_rows.end(connection, tasks.c.id == task.id, "failed")
 
     @_writing
     async def forget(self, connection: AsyncConnection, lease: Lease) -> bool:
@@ -415,8 +476,23 @@ async def refuse_deleted_agent(
 
 
 def is_free() -> ColumnElement[bool]:
+    """No call holds the lease of the thread, and no task of it goes on."""
+    return and_(is_free_of_calls(), ~exists().where(tasks.c.thread_id == threads.c.id, task_rows.goes_on()))
+
+
+def is_free_of_calls() -> ColumnElement[bool]:
     """No call holds the lease of the thread."""
     return or_(threads.c.lease_holder.is_(None), threads.c.lease_until < now())
+
+
+async def _unanswered(sql: AsyncConnection, thread_id: str) -> dict[int, list[Question]]:
+    """Return the open questions of a thread, in order, by the numbers of their turns."""
+    wanted = select(tasks.c.turn, task_questions).join(tasks, tasks.c.id == task_questions.c.task_id)
+    wanted = wanted.where(tasks.c.thread_id == thread_id, task_rows.is_open(), task_rows.is_unanswered())
+    by_turn: dict[int, list[Question]] = {}
+    for row in await sql.execute(wanted.order_by(task_questions.c.asked_at, task_questions.c.id)):
+        by_turn.setdefault(row.turn, []).append(task_rows.question_of(row))
+    return by_turn or await older_questions.unanswered(sql, thread_id)
 
 
 def _holds(lease: Lease) -> ColumnElement[bool]:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, delete, exists, func, insert, literal, select, update
 
-from pallas_gateway.database.tables import ID_CHARACTERS, agents, feedback, now, steps, threads, turns
-from pallas_gateway.threads.question_store import forget_questions
+from pallas_gateway.database.tables import ID_CHARACTERS, agents, feedback, now, steps, tasks, threads, turns
+from pallas_gateway.long_calls import rows as task_rows
+from pallas_gateway.threads import older_questions
 from pallas_gateway.threads.quota import ROW_BYTES, Quota
 from pallas_gateway.threads.records import (
     CANCELLED,
@@ -198,7 +199,8 @@ class ThreadChanges:
         async def written(sql: AsyncConnection) -> None:
             if (await sql.execute(freed)).rowcount:
                 await sql.execute(ended)
-                await forget_questions(sql, thread_id)
+                await task_rows.end(sql, tasks.c.thread_id == thread_id, "cancelled")
+                await older_questions.forget(sql, thread_id)
 
         await self._database.write(written)
 

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pallas_gateway.calls.call import Message, StepLog
-    from pallas_gateway.threads.records import CheckpointRecord, Lease, NewThread
+    from pallas_gateway.threads.records import ClaimedTurn, Lease, NewThread
     from pallas_gateway.threads.sizes import Room
-    from pallas_gateway.threads.store import Store
+    from pallas_gateway.threads.store import MakeTask, Store
 
     type _Begin = Callable[[], Coroutine[Any, Any, Lease | None]]
 
@@ -87,11 +87,11 @@ class OpenTurn:
             writing.add_done_callback(partial(_note_if_failed, self.lease))
             raise
 
-    async def leave(self) -> None:
-        """Leave the turn with its open questions to another process; if that fails, it is left when the lease ends."""
+    async def leave(self, wait_seconds: float = 0) -> None:
+        """Leave the turn to any process, after a pause; if that fails, others find it when the leases end."""
         self.is_ended = True
         with suppress(DatabaseUnavailableError):
-            await self._store.leave_turn(self.lease)
+            await self._store.leave_turn(self.lease, wait_seconds)
 
     async def fail(self, outcome: TurnOutcome) -> None:
         """Store the failure, unless the turn has ended; deletes a thread that was created for it and is not kept.
@@ -138,11 +138,13 @@ class Turns:
         wait_seconds: float,
         room: Room | None = None,
         replaces: int | None = None,
+        task: MakeTask | None = None,
     ) -> AbstractAsyncContextManager[OpenTurn]:
         """The next turn of a thread, for the block, which is ended as an error unless the block ends it.
 
         Its history has what fits into `room`, or nothing without one. With `replaces` it takes the place of the latest
-        turn. The lease is renewed during the block. If it is lost nevertheless, the block is cancelled.
+        turn, with `task` its course is stored. The lease is renewed during the block. If it is lost nevertheless, the
+        block is cancelled.
 
         Raises:
             ThreadBusyError: another turn was still running after `wait_seconds`.
@@ -150,27 +152,23 @@ class Turns:
             LeaseLostError: another writer has taken over the thread during the block, or cancelled the turn.
             DatabaseUnavailableError: the database cannot be used.
         """
-        begin = partial(self._store.begin_turn, thread_id, question, call_id, replaces=replaces)
+        begin = partial(self._store.begin_turn, thread_id, question, call_id, task, replaces=replaces)
         return self._turn(thread_id, begin, wait_seconds=wait_seconds, room=room)
 
-    def first_turn(self, thread: NewThread, question: Message, call_id: str) -> AbstractAsyncContextManager[OpenTurn]:
+    def first_turn(
+        self, thread: NewThread, question: Message, call_id: str, *, task: MakeTask | None = None
+    ) -> AbstractAsyncContextManager[OpenTurn]:
         """The first turn of a new thread; as `turn`.
 
         If the turn fails before `keep` is called, the thread is deleted.
         """
-        return self._turn(thread.id, partial(self._store.begin_thread, thread, question, call_id), is_first=True)
+        return self._turn(thread.id, partial(self._store.begin_thread, thread, question, call_id, task), is_first=True)
 
-    def resumed_turn(
-        self, thread_id: str, number: int, take: Callable[[CheckpointRecord], object], *, room: Room | None = None
-    ) -> AbstractAsyncContextManager[OpenTurn]:
-        """A turn that another process has left with open questions; as `turn`.
-
-        `take` receives where its call waited.
-
-        Raises:
-            QuestionNotOpenError: it cannot be resumed.
-        """
-        return self._turn(thread_id, partial(self._store.resume_turn, thread_id, number, take), room=room)
+    @asynccontextmanager
+    async def claimed_turn(self, claimed: ClaimedTurn, *, room: Room | None = None) -> AsyncIterator[OpenTurn]:
+        """A turn with which this process goes on; otherwise as `turn`. It does not stand in line: its lease is held."""
+        async with self._running(OpenTurn(self._store, claimed.lease, self._tasks, is_first=False), room) as turn:
+            yield turn
 
     @asynccontextmanager
     async def _turn(
@@ -182,21 +180,27 @@ class Turns:
         is_first: bool = False,
         room: Room | None = None,
     ) -> AsyncIterator[OpenTurn]:
-        async with self._in_line(thread_id, wait_seconds) as deadline:
-            turn = await self._begun(begin, deadline, is_first=is_first)
-            try:
-                async with self._kept(turn):
-                    if room is not None:
-                        await turn.read_history(room)
-                    yield turn
-            except LeaseLostError:
-                raise
-            except asyncio.CancelledError:
-                await turn.fail(CANCELLED)
-                raise
-            except Exception as error:
-                await turn.fail(_failure(error))
-                raise
+        async with (
+            self._in_line(thread_id, wait_seconds) as deadline,
+            self._running(await self._begun(begin, deadline, is_first=is_first), room) as turn,
+        ):
+            yield turn
+
+    @asynccontextmanager
+    async def _running(self, turn: OpenTurn, room: Room | None) -> AsyncIterator[OpenTurn]:
+        try:
+            async with self._kept(turn):
+                if room is not None:
+                    await turn.read_history(room)
+                yield turn
+        except LeaseLostError:
+            raise
+        except asyncio.CancelledError:
+            await turn.fail(CANCELLED)
+            raise
+        except Exception as error:
+            await turn.fail(_failure(error))
+            raise
 
     @asynccontextmanager
     async def _in_line(self, thread_id: str, seconds: float) -> AsyncIterator[float]:

@@ -88,6 +88,7 @@ UNAPPROVED = "was not run: it requires approval, and this caller cannot be asked
 STOPS = "The gateway is stopping and could not wait for this call any longer."
 LOST = "SSE stream ended without a response"
 AGAIN = "Call the tool again"
+UNKNOWN = "its question could not be completed"
 INITIALIZE, MODERN, EVENTS, JSON, OPENAI = CALLERS
 # fmt: off
 TABLE = [Row(*one) for one in (
@@ -121,7 +122,7 @@ TABLE = [Row(*one) for one in (
     (MODERN,     "one",        "drain",      "human input", SAYS_ADA,      "accepted",  0, 2),
     (MODERN,     "one",        "drain",      "nested form", AGAIN,         None,        1, 2),
     (EVENTS,     "one",        "drain",      "form",        SAYS_ADA,      "accepted",  2, 2),
-    (JSON,       "one",        "drain",      "nested form", "stopped",     None,        1, 2),
+    (JSON,       "one",        "drain",      "nested form", UNKNOWN,       None,        1, 3),
     # --- the call at one worker, the answer at the other
     (INITIALIZE, "workers",    "answered",   "human input", SAYS_ADA,      "accepted",  0, 2),
     (INITIALIZE, "workers",    "answered",   "nested form", SAYS_ADA,      "accepted",  2, 4),
@@ -160,7 +161,7 @@ TABLE = [Row(*one) for one in (
     (MODERN,     "replicas",   "killed",     "human input", SAYS_ADA,      "accepted",  0, 2),
     (EVENTS,     "replicas",   "killed",     "approval",    WIPED,         "accepted",  1, 2),
     (JSON,       "replicas",   "killed",     "page",        ACCEPTED,      "accepted",  2, 2),
-    (EVENTS,     "replicas",   "killed",     "nested form", "abandoned",   None,        1, 2),
+    (EVENTS,     "replicas",   "killed",     "nested form", UNKNOWN,       None,        1, 3),
 )]
 # fmt: on
 

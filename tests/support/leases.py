@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import select, update
+from sqlalchemy import select, union, update
 
 from pallas_gateway.database.connections import Database
-from pallas_gateway.database.tables import call_leases, processes, threads
+from pallas_gateway.database.tables import call_leases, processes, tasks, threads
 from pallas_gateway.identity.secret import Secret
 
 if TYPE_CHECKING:
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 async def let_leases_end(url: str) -> None:
-    """Let the time pass of the leases that are held now: of threads, and of the calls of processes.
+    """Let the time pass of the leases that are held now: of threads, and of the calls and tasks of processes.
 
     A process that lives renews its own, as after an outage.
     """
 
     async def end(sql: AsyncConnection) -> None:
         await sql.execute(update(threads).where(threads.c.lease_until.is_not(None)).values(lease_until=0))
-        holders = select(call_leases.c.process)
+        holders = union(select(call_leases.c.process), select(tasks.c.process).where(tasks.c.holder.is_not(None)))
         await sql.execute(update(processes).where(processes.c.process.in_(holders)).values(alive_until=0))
 
     database = Database(Secret(url), Path("/"))

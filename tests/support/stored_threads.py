@@ -12,6 +12,7 @@ from pallas_gateway.database.service import GatewayDatabase
 from pallas_gateway.hosting.stored_services import StoredServices
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import DatabaseLimits, GatewayLimits
+from pallas_gateway.long_calls.records import NewTask
 from pallas_gateway.threads.records import TurnOutcome, WantedThreads
 
 if TYPE_CHECKING:
@@ -53,6 +54,24 @@ def services(
     database = GatewayDatabase(Secret(url), folder, limits=of_gateway.database, up=up)
     leases = LeaseTerms(lease_seconds, process)
     return StoredServices(database, leases, configuration or _unconfigured, of_gateway)
+
+
+def task_of(thread_id: str, turn: int = 1, *, by_owner: bool = False, seconds: float = LONG) -> NewTask:
+    """Return a task of a turn of `me` with the agent `solo`."""
+    return NewTask(
+        owner="me",
+        account="me",
+        principal="key:me",
+        agent="solo",
+        agent_id="",
+        api="threads",
+        call_id="call",
+        request={"params": None, "messages": None},
+        by_owner=by_owner,
+        thread_id=thread_id,
+        turn=turn,
+        seconds=seconds,
+    )
 
 
 def _unconfigured() -> Configuration:

@@ -212,7 +212,7 @@ async def test_release_0_1_0_goes_on_beside_this_one_which_continues_what_it_beg
         refused = answer_of(await of_two_agents.repeat(url=new.url("boss")))
         assert (refused.is_error, refused.meta["stop_reason"]) == (True, "call_again")
         assert answer_of(await of_two_agents.repeat()).text == ANSWERED
-        assert await new.answer(questions[0]) == await old.answer(await new.chat("name")) == ANSWERED
+        assert await new.answer(questions[0]) == await new.answer(await new.chat("name")) == ANSWERED
         await a_thread_goes_on_at_each(thread_id, old, new)
         await limits_count_calls_of_both(world, old, new)
 

@@ -17,7 +17,6 @@ from alembic.runtime.migration import MigrationContext
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event, text
 
-from pallas_gateway.calls.questions import Question
 from pallas_gateway.database import connections as module
 from pallas_gateway.database.connections import Database
 from pallas_gateway.database.errors import DatabaseBusyError, DatabaseSchemaError, DatabaseUnavailableError
@@ -25,10 +24,10 @@ from pallas_gateway.database.migrating import VERSION_TABLE
 from pallas_gateway.database.tables import METADATA
 from pallas_gateway.hosting import gateway
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.long_calls import rows
 from pallas_gateway.telemetry.metrics import Metrics
-from pallas_gateway.threads.records import Lease
 from tests.support.gateway import Agent, running, write_project
-from tests.support.stored_threads import listed, services
+from tests.support.stored_threads import listed, services, task_of
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -119,9 +118,8 @@ async def test_a_transaction_that_breaks_a_rule_of_a_table_fails_alone(
     database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with services_at(database_url, try_again_seconds=3600) as stored:
-        lost = Lease("0" * 32, 1, "holder")
         with pytest.raises(DatabaseBusyError):  # its thread was deleted with its agent
-            await stored.threads.questions.open(lost, Question("form", "Which?", id="f00"), asyncio.Future())
+            await stored.database.connections.write(lambda sql: rows.add(sql, task_of("0" * 32), "process"))
         assert stored.database.connections.is_up
         assert (await stored.threads.store.create("me", "solo")).agent == "solo"
     [record] = [one for one in caplog.records if one.name == "pallas.threads"]
@@ -220,7 +218,7 @@ async def test_a_database_of_a_newer_gateway_is_refused_with_what_to_do(database
     await database.write(lambda connection: connection.execute(newer))
     await database.close()
 
-    with pytest.raises(DatabaseSchemaError, match=r"at version 9999, .* knows up to 0011:.* update this one"):
+    with pytest.raises(DatabaseSchemaError, match=r"at version 9999, .* knows up to 0012:.* update this one"):
         await services_at(database_url).__aenter__()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,19 +10,19 @@ from alembic import command
 from sqlalchemy import text
 
 from pallas_gateway.calls.call import Message
-from pallas_gateway.calls.questions import Question
 from pallas_gateway.database import migrating
 from pallas_gateway.database.connections import Database
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.threads.question_store import Waits
-from pallas_gateway.threads.records import CheckpointRecord, NewThread, TurnOutcome
-from tests.support.stored_threads import SHORT, opened, turns_of
+from pallas_gateway.threads.records import NewThread, TurnOutcome
+from tests.support.stored_threads import SHORT, opened, task_of, turns_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from pallas_gateway.long_calls.records import NewTask
+    from pallas_gateway.threads.records import Lease
     from pallas_gateway.threads.service import Threads
 
 ASKED = Message("user", "one")
@@ -38,6 +38,10 @@ OLDER_BEGINS = (
 
 async def process_of(threads: Threads, thread_id: str) -> str | None:
     return (await turns_of(threads, thread_id))[-1].process
+
+
+def task_of_lease(lease: Lease) -> NewTask:
+    return replace(task_of(lease.thread_id, lease.turn), holder=lease.holder)
 
 
 async def test_every_process_reads_which_one_runs_the_call_of_a_pending_turn(database_url: str) -> None:
@@ -59,12 +63,12 @@ async def test_every_process_reads_which_one_runs_the_call_of_a_pending_turn(dat
 async def test_the_process_that_resumes_a_turn_is_that_of_its_call(database_url: str) -> None:
     async with opened(database_url, process="a") as a, opened(database_url, process="b") as b:
         thread = await a.store.create("me", "solo")
-        async with a.turns.turn(thread.id, ASKED, "call", wait_seconds=0) as turn:
-            waits = Waits(CheckpointRecord("turns of the model"), 60)
-            await a.questions.open(turn.lease, Question("form", "Which year?", id="f00"), asyncio.Future(), waits)
+        async with a.turns.turn(thread.id, ASKED, "call", wait_seconds=0, task=task_of_lease) as turn:
             await turn.leave()
         assert await process_of(b, thread.id) is None
-        async with b.turns.resumed_turn(thread.id, 1, lambda _: None) as turn:
+        claimed = await b.store.claim_turn()
+        assert claimed is not None
+        async with b.turns.claimed_turn(claimed) as turn:
             assert await process_of(a, thread.id) == "b"
             await turn.end(FINE)
         assert await process_of(a, thread.id) is None
@@ -83,7 +87,7 @@ async def test_a_killed_process_runs_no_call_once_its_lease_has_ended(database_u
 
 async def test_a_gateway_that_does_not_know_the_name_goes_on_with_newer_tables(database_url: str) -> None:
     async with opened(database_url, process="new") as threads:
-        await executed(threads._database, *OLDER_BEGINS)
+        await executed(threads.database, *OLDER_BEGINS)
         [turn] = await turns_of(threads, "t")
     assert (turn.status, turn.process) == ("pending", None)
 

@@ -18,9 +18,7 @@ from pallas_gateway.database.connections import Database
 from pallas_gateway.database.leases import LeaseTerms
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import ThreadLimits
-from pallas_gateway.threads.question_store import QuestionStore, Waits
 from pallas_gateway.threads.records import (
-    CheckpointRecord,
     History,
     LeaseLostError,
     NewThread,
@@ -41,7 +39,6 @@ from tests.support.stored_threads import LONG, SHORT, listed, opened, say, turns
 from tests.support.waiting import eventually, tick
 
 if TYPE_CHECKING:
-    from sqlalchemy import Table
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.threads.records import Lease, TurnRecord
@@ -343,7 +340,7 @@ async def test_a_lease_is_renewed_while_its_turn_runs(database_url: str) -> None
 
 
 async def lease_until(threads: Threads) -> float:
-    found = await threads._database.read(lambda sql: sql.execute(select(tables.threads.c.lease_until)))
+    found = await threads.database.read(lambda sql: sql.execute(select(tables.threads.c.lease_until)))
     return float(found.scalar_one()) / 1000
 
 
@@ -363,7 +360,7 @@ async def test_a_renewal_that_comes_after_the_end_is_no_loss_of_the_thread(
 
     async with opened(database_url) as threads:
         thread = await threads.store.create("me", "solo")
-        store = SlowToRenew(threads._database, LeaseTerms(LONG))
+        store = SlowToRenew(threads.database, LeaseTerms(LONG), threads.long_calls)
         async with Turns(store, SHORT).turn(thread.id, Message("user", "one"), "call", wait_seconds=0) as turn:
             await asyncio.wait_for(store.begun.wait(), 20)
             await turn.end(TurnOutcome(Message("assistant", "fine")))
@@ -536,35 +533,6 @@ async def test_a_turn_takes_the_place_of_the_latest_one_once_it_is_answered(data
     assert replayed == [[], ["1"], ["1"], ["1"], ["1", "3"], ["1", "3"], ["1", "3"], ["1", "3", "7"]]
     assert [turn.replaces for turn in shown] == [None, None, 2, 2, None, 5, 5, None]
     assert [turn.replaces for turn in copied] == [None, None, 2, 2, None, 5, 5]
-
-
-async def test_what_killed_processes_left_of_questions_is_removed_when_it_has_expired(database_url: str) -> None:
-    limits: dict[str, Any] = {"try_again_seconds": 0.05, "clean_seconds": 0, "expired_seconds": 0}
-    left: dict[str, str] = {}
-    async with opened(database_url, LONG) as alive, opened(database_url, 0.001) as killed:
-        for name, threads, seconds in (
-            ("expired", killed, 0.001),
-            ("resumable", killed, LONG),
-            ("running", alive, 0.001),
-        ):
-            lease = await threads.store.begin_turn((await threads.store.create("me", name)).id, ASKED, "call")
-            assert lease is not None
-            left[lease.thread_id] = name
-            waits = Waits(CheckpointRecord("turns of the model"), seconds)
-            await QuestionStore(threads._database).open(lease, QUESTION, waits)
-
-        async def kept(table: Table) -> set[str]:
-            rows = await alive.store.database.read(lambda sql: sql.execute(select(table.c.thread_id)))
-            return {left[row.thread_id] for row in rows}
-
-        assert await kept(tables.questions) == set(left.values())
-        async with opened(database_url, **limits):
-
-            async def removed() -> bool:
-                return await kept(tables.checkpoints) == {"resumable"}
-
-            await eventually(removed, what="the removal of what has expired")
-            assert await kept(tables.questions) == {"resumable", "running"}
 
 
 async def test_an_owner_stores_no_more_than_its_quota_until_it_deletes_something(database_url: str) -> None:

@@ -317,13 +317,13 @@ async def test_threads_are_kept_unless_they_shall_expire(database_url: str) -> N
         thread = await threads.store.create("me", "solo")
         await _set_age(threads, thread.id, days=4000)
         cleaned: list[float] = []
-        original = threads._question_store.remove_expired
+        original = threads.long_calls.remove_expired
 
         async def counted(seconds: float) -> None:
             cleaned.append(seconds)
             await original(seconds)
 
-        threads._question_store.remove_expired = counted  # type: ignore[method-assign]
+        threads.long_calls.remove_expired = counted  # type: ignore[method-assign]
         await eventually(lambda: len(cleaned) > 2, what="further rounds of the cleaner")
         assert [one.id for one in await listed(threads)] == [thread.id]
 

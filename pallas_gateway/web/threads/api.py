@@ -29,6 +29,7 @@ from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.json_pieces import JsonInPieces
 from pallas_gateway.web.threads import answers, models, requests
 from pallas_gateway.web.threads.chat import Chat
+from pallas_gateway.web.threads.continued_turns import ContinuedTurns
 from pallas_gateway.web.threads.given_answers import GivenAnswers
 from pallas_gateway.web.threads.responses import TurnResponse, last_events_of_abandoned
 from pallas_gateway.web.threads.stored_turn import turn_in
@@ -57,6 +58,7 @@ class ThreadsApi(Api):
     def __init__(self, gateway: Gateway, threads: Threads) -> None:
         super().__init__(gateway)
         self._threads = threads
+        threads.go_on = ContinuedTurns(gateway, self._services).go_on
 
     @operation(
         "GET", "/api/v1/agents/{name}/threads", "listThreads",
@@ -246,8 +248,9 @@ class ThreadsApi(Api):
 
         async def work(response: TurnResponse) -> None:
             missing: NotThere | None = request.scope.get(NOT_THERE_KEY)
-            may_be_taken = missing is not None and missing.is_lost
             services = self._services()
+            if may_be_taken := missing is not None and missing.is_lost:
+                await self._threads.long_calls.note_end_of(missing.process)
             answering = GivenAnswers(agent, thread, given, body, services, response, may_be_taken=may_be_taken)
             with requested(agent, caller, request.headers, api="threads") as call:
                 await answering.respond(call)

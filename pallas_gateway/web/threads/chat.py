@@ -83,19 +83,6 @@ class Chat:
         """
         thread_id, turns, events = call.conversation_id or "", self.services.threads.turns, self.response.events
         asked = self._asked
-        if self._new is not None:
-            opened = turns.first_turn(self._new, call.message, call.call_id)
-        else:
-            window = self.agent.context_window(call.parameters.model)
-            room = self.services.threads.room_for(window) if asked.messages is None else None
-            opened = turns.turn(
-                thread_id,
-                call.message,
-                call.call_id,
-                wait_seconds=self.services.queue_seconds,
-                room=room,
-                replaces=asked.replaces,
-            )
         switches = {"in_background": asked.background, "as_assistant": asked.assistant_stream}
         self._turn = turn = LiveTurn(thread_id, is_first=self._new is not None, **switches)
         running = TurnCall(
@@ -107,6 +94,20 @@ class Chat:
             params=asked.params,
             messages=asked.messages,
         )
+        if self._new is not None:
+            opened = turns.first_turn(self._new, call.message, call.call_id, task=running.first_task)
+        else:
+            window = self.agent.context_window(call.parameters.model)
+            room = self.services.threads.room_for(window) if asked.messages is None else None
+            opened = turns.turn(
+                thread_id,
+                call.message,
+                call.call_id,
+                wait_seconds=self.services.queue_seconds,
+                room=room,
+                replaces=asked.replaces,
+                task=running.first_task,
+            )
         self.services.live.begin(turn, running.run(opened))
         return await (turn.stream(events) if self.response.is_stream else turn.reply())
 

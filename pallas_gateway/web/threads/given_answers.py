@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.long_calls.records import NewTask
+from pallas_gateway.long_calls.rows import is_of
 from pallas_gateway.threads.records import QuestionNotOpenError
 from pallas_gateway.web.api.errors import ApiError
+from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.threads.live_turn import LiveTurn, ShownTurn
 from pallas_gateway.web.threads.stored_turn import StoredTurn, TurnLeftError, turn_in
-from pallas_gateway.web.threads.turn_call import TurnCall
+from pallas_gateway.web.threads.turn_call import LIFE_SECONDS, begin_again
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.threads.records import ThreadRecord
+    from pallas_gateway.threads.records import ClaimedTurn, ThreadRecord
     from pallas_gateway.web.threads import models
     from pallas_gateway.web.threads.responses import TurnResponse
     from pallas_gateway.web.threads.turn_call import Services
@@ -68,21 +72,40 @@ class GivenAnswers:
             _refuse_misfit(question_id, questions.get(question_id), answer)
         call = replace(asked, message=turn.question, call_id=turn.call_id, conversation_id=thread_id)
         live = self.services.live.find(thread_id, turn.number)
-        if self.given and turn.can_be_resumed and live is None:
-            self._turn = self._resumed(call, turn.number)
-            return call
-        self._turn = live or StoredTurn(thread_id, turn, threads.store)
+        owner = owner_of(asked.caller)
+        self._turn = live or StoredTurn(thread_id, turn, threads.store, owner)
         if self.given:
-            await threads.questions.give(thread_id, self.given)
+            await threads.give(thread_id, turn.number, self.given, partial(self._older_task, call, turn.number))
             self._turn.answered(self.given)
+            claimed = await threads.store.claim_turn(is_of(thread_id, turn.number), owner=owner)
+            if claimed is not None:  # with the token of this request it goes on here
+                self._turn = self._continued(call, claimed)
         return call
+
+    def _older_task(self, call: Call, number: int, request: Mapping[str, Any], call_id: str, owner: str) -> NewTask:
+        """Return the task of a turn that release 0.1.0 has left; only this owner's requests go on with it."""
+        caller, agent = call.caller, self.agent
+        return NewTask(
+            owner=owner,
+            account=caller.account,
+            principal=caller.principal,
+            agent=agent.name,
+            agent_id=agent.id,
+            api="threads",
+            call_id=call_id,
+            request=request,
+            by_owner=True,
+            thread_id=self.thread.id,
+            turn=number,
+            seconds=LIFE_SECONDS,
+        )
 
     async def _reply(self, call: Call) -> Reply:
         """Return the reply of the turn; with JSON, that the agent asks, as long as a question is open."""
         try:
             return await self._followed()
-        except TurnLeftError:  # the process that took the answers is gone
-            self._turn = self._resumed(call, self.thread.turns)
+        except TurnLeftError as left:
+            self._turn = self._continued(call, left.claimed)
             return await self._followed()
 
     async def _followed(self) -> Reply:
@@ -91,15 +114,11 @@ class GivenAnswers:
             raise RuntimeError("the answers were not given")
         return await (turn.stream(events) if self.response.is_stream else turn.reply())
 
-    def _resumed(self, call: Call, number: int) -> LiveTurn:
-        """Continue a turn in this process after another process has left it."""
+    def _continued(self, call: Call, claimed: ClaimedTurn) -> LiveTurn:
+        """Go on with a turn in this process after another process has left it."""
         switches = {"in_background": self.body.background, "as_assistant": self.body.assistant_stream}
         turn = LiveTurn(self.thread.id, is_first=False, **switches)
-        is_streamed = self.response.is_stream
-        running = TurnCall(self.agent, call, self.services, turn, is_streamed=is_streamed, given=self.given)
-        room = self.services.threads.room_for(self.agent.context_window(None))
-        opened = self.services.threads.turns.resumed_turn(self.thread.id, number, running.resume, room=room)
-        self.services.live.begin(turn, running.run(opened))
+        begin_again(self.agent, call, self.services, turn, claimed)
         return turn
 
 

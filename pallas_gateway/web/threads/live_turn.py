@@ -157,6 +157,15 @@ class LiveTurn(ShownTurn):
         for reader in self._readers:
             reader.put(QuestionClosed(question_id, action))
 
+    async def ended(self) -> Reply:
+        """Wait for the end, without a client; return the reply.
+
+        Raises:
+            GatewayError: the call has failed or was cancelled.
+        """
+        await asyncio.wait({self._work})
+        return self._result()
+
     async def cancel(self) -> None:
         """End the call, and wait until its turn is stored as cancelled."""
         self._work.cancel()

@@ -9,6 +9,7 @@ from mcp_types import ImageContent, TextContent
 
 from pallas_gateway.calls.call import Reply, TurnUsage, Usage
 from pallas_gateway.errors import CallFailedError
+from pallas_gateway.long_calls.rows import is_of
 from pallas_gateway.threads.records import ThreadNotFoundError
 from pallas_gateway.threads.turns import POLL_SECONDS
 from pallas_gateway.web.threads import answers
@@ -18,20 +19,25 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from pallas_gateway.long_responses import ServerSentEvents
-    from pallas_gateway.threads.records import TurnOutcome, TurnRecord
+    from pallas_gateway.threads.records import ClaimedTurn, TurnOutcome, TurnRecord
     from pallas_gateway.threads.store import Store
 
 
 class TurnLeftError(Exception):
-    """A turn has to be resumed to go on."""
+    """Nobody ran the turn, and it waits for no answer: the request has claimed it."""
+
+    def __init__(self, claimed: ClaimedTurn) -> None:
+        super().__init__("the turn goes on in this process")
+        self.claimed = claimed
 
 
 class StoredTurn(ShownTurn):
-    """A turn in the database; a client that leaves does not end its call."""
+    """A turn in the database; a client that leaves does not end its call. A request of its `owner` goes on with it."""
 
-    def __init__(self, thread_id: str, turn: TurnRecord, store: Store) -> None:
+    def __init__(self, thread_id: str, turn: TurnRecord, store: Store, owner: str) -> None:
         super().__init__(thread_id, turn.number)
         self._store = store
+        self._owner = owner
 
     async def reply(self) -> Reply:
         """Return the reply, or `INPUT_NEEDED` as soon as a question is open."""
@@ -54,14 +60,17 @@ class StoredTurn(ShownTurn):
         """Return the turn when it has ended, or has an open question that was not shown.
 
         Raises:
-            TurnLeftError: its process is gone, and all its questions have answers.
+            TurnLeftError: nobody runs it, and all its questions have answers.
         """
         pause, longest = POLL_SECONDS
         while True:
-            turn = await turn_in(self._store, str(self.thread_id), self.number or 0)
+            thread_id, number = str(self.thread_id), self.number or 0
+            turn = await turn_in(self._store, thread_id, number)
             self.questions = {one.id: one for one in turn.asks}
             if turn.can_be_resumed and not turn.asks:
-                raise TurnLeftError
+                claimed = await self._store.claim_turn(is_of(thread_id, number), owner=self._owner)
+                if claimed is not None:  # else another process has it
+                    raise TurnLeftError(claimed)
             if turn.status != "pending" or any(id_ not in shown for id_ in self.questions):
                 return turn
             await asyncio.sleep(pause)

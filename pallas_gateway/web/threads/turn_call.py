@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, override
@@ -10,32 +11,42 @@ from typing import TYPE_CHECKING, Any, override
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.conversation import history_rows, parse_history
 from pallas_gateway.calls.parameters import parse
-from pallas_gateway.calls.questions import MODES, UNASKABLE
+from pallas_gateway.calls.questions import MODES, UNASKABLE, Answer
 from pallas_gateway.database.errors import DatabaseUnavailableError
-from pallas_gateway.errors import CallFailedError
+from pallas_gateway.errors import CallFailedError, GatewayError
 from pallas_gateway.events.answer_text import LIVE_SECONDS, text_of
 from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.hosting.running_call import RunningCall
+from pallas_gateway.long_calls.recorder import FirstQuestion, TaskRecorder
+from pallas_gateway.long_calls.records import NewTask
 from pallas_gateway.tasks import TaskOwner, at_once
-from pallas_gateway.threads.question_store import Waits
-from pallas_gateway.threads.records import CheckpointRecord, TurnOutcome
+from pallas_gateway.threads.records import TurnOutcome
+from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.threads.responses import message_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.calls.questions import Answer, Question
+    from pallas_gateway.calls.questions import Question
     from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.long_calls.records import ClaimedTask, Held
     from pallas_gateway.threads.live_turns import LiveTurns
-    from pallas_gateway.threads.records import Lease
+    from pallas_gateway.threads.records import ClaimedTurn, Lease
     from pallas_gateway.threads.service import Threads
+    from pallas_gateway.threads.store import MakeTask
     from pallas_gateway.threads.turns import OpenTurn
     from pallas_gateway.web.threads.live_turn import LiveTurn
 
 
-_LEFT = "The gateway is stopping. The question stays open: answer it again in a moment."
+_LEFT = "The gateway is stopping. Another process goes on: read the thread's messages in a moment."
+_LEFT_ASKING = "The gateway is stopping. The question stays open: answer it again in a moment."
+_NOT_NOW = ("agent_unavailable", "audit_unavailable", "busy", "limited")
+"""Refusals of a call with which this process goes on: it, or another one, tries again."""
+TRY_AGAIN_SECONDS = 5.0
+LIFE_SECONDS = 86_400.0
+"""Of a task of a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +57,7 @@ class Services:
         threads: where threads and turns are stored.
         live: turns of this process.
         queue_seconds: longest wait for another message of the thread.
-        ask_seconds: time in which a turn can be resumed.
+        ask_seconds: time for an answer.
         keeps_steps: tool calls and their results are stored.
         max_message_bytes: longest text of a message.
     """
@@ -62,8 +73,9 @@ class Services:
 class TurnCall(RunningCall):
     """The call of a turn, which puts its questions to the clients of the turn.
 
-    A question is stored before clients receive it: they may answer at another process, or after a reload. The end of a
-    question is stored while the call continues. A write that has begun ends before the turn does.
+    A call in the background is a task from its start, any other one from its first question on: its course is stored,
+    and another process goes on with it after this one has ended. A question is stored before clients receive it: they
+    may answer at another process, or after a reload. A write that has begun ends before the turn does.
 
     Args:
         agent: answers.
@@ -73,7 +85,7 @@ class TurnCall(RunningCall):
         is_streamed: text is sent as the model produces it.
         params: of the message, as the client gave them.
         messages: as the client gave them, instead of the stored history.
-        given: answers to questions of a resumed call.
+        claimed: the task, if another process has begun it.
     """
 
     def __init__(  # noqa: PLR0913  what a request says of its turn
@@ -86,65 +98,107 @@ class TurnCall(RunningCall):
         is_streamed: bool,
         params: Mapping[str, Any] | None = None,
         messages: Sequence[Any] | None = None,
-        given: Mapping[str, Answer] | None = None,
+        claimed: ClaimedTask | None = None,
     ) -> None:
         super().__init__(agent, call, shown, StreamOptions(deltas=is_streamed, text_seconds=LIVE_SECONDS))
         self.modes = MODES
         self._services = services
+        self._long_calls = services.threads.long_calls
         self._shown = shown
         self._params = params
         self._messages = messages
-        self._given = given or {}
-        self._resumed: CheckpointRecord | None = None
+        self._claimed = claimed
+        self._can_move = agent.keeps_journal  # an agent that stops does not say
+        self._by_owner = call.caller.bearer is not None  # which no other process has
         self._is_over = False  # open questions now end with the turn, or stay for another process
-        self._can_be_resumed = False  # from where it waited last, by another process
-        self._lease: Lease
+        self._turn: OpenTurn
+        self._recorder: TaskRecorder | None = None
         self._open: dict[str, asyncio.Future[Answer]] = {}
-        self._writing = asyncio.Lock()  # two writes at once would each store where the call waits
+        self._writing = asyncio.Lock()  # a first question at a time makes the task
         self._writes = TaskOwner()
+
+    def new_task(self, lease: Lease) -> NewTask:
+        """Return the task of the turn of a lease."""
+        call = self.call
+        caller = call.caller
+        return NewTask(
+            owner=owner_of(caller),
+            account=caller.account,
+            principal=caller.principal,
+            agent=self.agent.name,
+            agent_id=self.agent.id,
+            api="threads",
+            call_id=call.call_id,
+            request={"params": self._params, "messages": self._messages},
+            by_owner=self._by_owner,
+            thread_id=lease.thread_id,
+            turn=lease.turn,
+            seconds=max(LIFE_SECONDS, self._services.ask_seconds),
+            holder=lease.holder,
+        )
+
+    @property
+    def first_task(self) -> MakeTask | None:
+        """What makes the task of a turn that is one from its start; None for any other turn.
+
+        A call in the background that could not go on elsewhere, as it needs its caller's token, is none.
+        """
+        goes_on = self._can_move and not self._by_owner
+        return self.new_task if self._shown.in_background and goes_on else None
 
     async def run(self, opened: AbstractAsyncContextManager[OpenTurn]) -> Reply:
         """Have the agent answer within a turn of the thread, and store the outcome."""
         shown = self._shown
         async with opened as turn:
-            self._lease = turn.lease
+            self._turn = turn
             shown.left_out = turn.history.left_out if self._messages is None else 0
             shown.on_left = turn.look.set  # another process may have cancelled the turn
             if shown.is_first:
                 shown.on_admitted = partial(self._keep, turn)
             else:
                 self._keep(turn)
+            if turn.lease.task is not None:
+                self._recorder = self._record(turn.lease.task)
             self.call = self._completed(turn)
             try:
                 rest, reply = shown.said.ending(await self._answer())
                 shown.add_text(rest)
-            except CallFailedError as error:
-                if error.reason != "stopped" or not self._can_be_resumed:
+            except GatewayError as error:
+                if not self.goes_on_after(error.reason):
                     raise
-                await turn.leave()
-                raise CallFailedError(_LEFT, reason="stopping") from error
+                await turn.leave(TRY_AGAIN_SECONDS if error.reason in _NOT_NOW else 0)
+                raise CallFailedError(_LEFT_ASKING if self._open else _LEFT, reason="stopping") from error
             finally:
                 shown.on_admitted = lambda: None  # it refers to the turn: a reference cycle of the whole call
+                if self._recorder is not None:
+                    self._long_calls.end(self._recorder.held)
             await turn.end(self._outcome_of(reply))
         return reply
 
-    def resume(self, checkpoint: CheckpointRecord) -> None:
-        """Go on from where another process has left the call."""
-        self._resumed, self._params, self._messages = checkpoint, checkpoint.params, checkpoint.messages
-        self._given = {**checkpoint.answers, **self._given}
+    def _record(self, held: Held) -> TaskRecorder:
+        recorder = TaskRecorder(self._services.threads.database, held, self._services.ask_seconds, self._claimed)
+        recorder.on_lost = self._turn.look.set  # the lease of the thread is lost, too
+        self._long_calls.begin(recorder)
+        return recorder
+
+    @override
+    def goes_on_after(self, reason: str) -> bool:
+        """Return whether another process goes on with the call after it has ended here for this reason."""
+        if self._recorder is None or not self._can_move or (self._by_owner and not self._open):
+            return False
+        return reason == "stopped" or (self._claimed is not None and reason in _NOT_NOW)
 
     def _completed(self, turn: OpenTurn) -> Call:
-        """Return the call with its history, and with where another process has left it."""
+        """Return the call with its history, and with its course so far."""
         if self._services.keeps_steps:
             turn.step_log = self._services.threads.step_log()
-        call = replace(self.call, step_log=turn.step_log)
-        if self._resumed is not None:
+        call = replace(self.call, step_log=turn.step_log, recorder=self._recorder)
+        if self._claimed is not None:
             call = replace(
                 call,
                 history=at_once(parse_history(history_rows(self._messages)))[0],
                 parameters=parse(self._params, self.agent.settings),
-                checkpoint=self._resumed.checkpoint,
-                given=self._given,
+                given=self._claimed.answers,
             )
         return replace(call, history=turn.history.messages) if self._messages is None else call
 
@@ -161,13 +215,28 @@ class TurnCall(RunningCall):
         """
         if self.agent.calls.draining:  # the drain may have begun while the call waited for its turn
             raise cut_off(stopping=True)
-        async with self._writes:
+        async with self._recording(), self._writes:
             work = self.begin()
             try:
-                await asyncio.wait({work})
+                with self.agent.calls.ended_by_drain(self._leave):
+                    await asyncio.wait({work})
             finally:
                 self._give_up()
         return self.result_of(work)
+
+    def _leave(self) -> None:
+        """When a drain begins, leave the call to another process after the present step, if it can go on there."""
+        if self._recorder is not None and not self._by_owner:
+            self._recorder.leave_by(self._give_up)
+
+    @asynccontextmanager
+    async def _recording(self) -> AsyncIterator[None]:
+        """Store what was noted of the course before the turn ends, or is left."""
+        try:
+            yield
+        finally:
+            if self._recorder is not None:
+                await self._recorder.__aexit__()
 
     def _give_up(self) -> None:
         """End the call, if it runs."""
@@ -188,11 +257,15 @@ class TurnCall(RunningCall):
             with self.agent.calls.ended_by_drain(lambda: None if answer.done() else self._give_up()):
                 return await answer
         finally:
-            del self._open[question.id]
             if not self._is_over:
-                has_answer = answer.done() and not answer.cancelled()
-                self._shown.close(question.id, answer.result().action if has_answer else "cancel")
-                self._writes.spawn(self._close(question.id), name="end of a question", report=True)
+                del self._open[question.id]
+                is_given = answer.done() and not answer.cancelled()
+                self._shown.close(question.id, answer.result().action if is_given else "cancel")
+                if self._recorder is not None:
+                    self._recorder.forget(question.id)
+                    if not is_given:
+                        closing = self._recorder.close(question.id, Answer("expired"))
+                        self._writes.spawn(closing, name="end of a question", report=True)
 
     async def _store(self, question: Question, answer: asyncio.Future[Answer]) -> bool:
         """Store a question; return False if the database cannot be used, or the call has ended."""
@@ -200,24 +273,29 @@ class TurnCall(RunningCall):
             if self._is_over:
                 return False
             try:
-                await self._services.threads.questions.open(self._lease, question, answer, self._waits())
+                if self._recorder is None:
+                    await self._become_task(question, answer)
+                else:
+                    waiting = self.journal.waiting(question) if self.journal is not None else ()
+                    await self._recorder.ask(question, waiting, answer)
             except DatabaseUnavailableError:
                 return False
+        self._long_calls.look_for_answers()
         return True
 
-    async def _close(self, question_id: str) -> None:
-        async with self._writing:
-            if not self._is_over:
-                await self._services.threads.questions.close_one(self._lease, question_id, self._waits())
-
-    def _waits(self) -> Waits | None:
-        """Return where the call waits for answers to the open questions; None if it cannot be resumed from there."""
-        questions = {id_ for id_, answer in self._open.items() if not answer.done()}
-        checkpoint = self.checkpoint(questions) if questions else None
-        self._can_be_resumed = checkpoint is not None
-        if checkpoint is None:
-            return None
-        return Waits(CheckpointRecord(checkpoint, self._params, self._messages), self._services.ask_seconds)
+    async def _become_task(self, question: Question, answer: asyncio.Future[Answer]) -> None:
+        """Store the task of the call, with its course so far and its first question."""
+        task = replace(self.new_task(self._turn.lease), can_move=self.journal is not None)
+        spending = self.call.spending
+        first = FirstQuestion(question, answer, self.journal, spending.tokens, spending.cost)
+        recorder = self._record(task.held)
+        try:
+            await recorder.begin(task, first, self._long_calls)
+        except DatabaseUnavailableError:
+            self._long_calls.end(task.held)
+            raise
+        self._turn.lease = replace(self._turn.lease, task_id=task.id)
+        self._recorder = recorder
 
     def _outcome_of(self, reply: Reply) -> TurnOutcome:
         failed = reply.failure is not None
@@ -230,3 +308,12 @@ class TurnCall(RunningCall):
             model=reply.turns[-1].model if reply.turns else None,
             params=self._params,
         )
+
+
+def begin_again(agent: HostedAgent, call: Call, services: Services, shown: LiveTurn, claimed: ClaimedTurn) -> None:
+    """Go on with a turn in this process; `shown` has its events and its end."""
+    request, task = claimed.task.request, claimed.task
+    about = {"params": request["params"], "messages": request["messages"], "claimed": task}
+    running = TurnCall(agent, call, services, shown, is_streamed=True, **about)
+    room = services.threads.room_for(agent.context_window(None)) if request["messages"] is None else None
+    services.live.begin(shown, running.run(services.threads.turns.claimed_turn(claimed, room=room)))

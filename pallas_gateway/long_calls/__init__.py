@@ -1,0 +1,1 @@
+"""Calls whose course is stored, so that another process goes on with them after theirs has ended."""
