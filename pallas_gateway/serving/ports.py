@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.limits import ConnectionLimits
     from pallas_gateway.serving.sockets import Listeners
-    from pallas_gateway.web.port_routes import PortRoutes
+    from pallas_gateway.web.app import PortRoutes
 
 
 class SwappableApp:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, GatewayError
-from pallas_gateway.web.port_routes import PortRoutes
+from pallas_gateway.web.app import PortRoutes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,15 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.mcp_server.mcp_servers import McpServers
     from pallas_gateway.web.open_endpoints import Endpoint
-    from pallas_gateway.web.port_routes import PortRoutes
+
+
+@dataclass(frozen=True, slots=True)
+class PortRoutes:
+    """The routes of a listener: every agent by path, one agent at `/mcp`, or the registry."""
+
+    agents_by_path: bool = False
+    agent: str | None = None
+    registry: bool = False
 
 
 def create_app(gateway: Gateway, servers: McpServers, ports: Mapping[int, PortRoutes]) -> ASGIApp:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.identity.grants import Grants
-    from pallas_gateway.web.port_routes import PortRoutes
+    from pallas_gateway.web.app import PortRoutes
 
 _STYLE = (
     ":root{color-scheme:light dark}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from pallas_gateway.hosting.gateway import Gateway
-    from pallas_gateway.web.port_routes import PortRoutes
+    from pallas_gateway.web.app import PortRoutes
 
     type Endpoint = Callable[[Request], Awaitable[Response]]
 

@@ -44,8 +44,7 @@ from pallas_gateway.questions.asking import NO_QUESTIONS, Questions
 from pallas_gateway.questions.pauses import PausableDeadline
 from pallas_gateway.runtime.protocols import NestedRequest, Parent
 from pallas_gateway.urls import Addresses
-from pallas_gateway.web.app import create_app
-from pallas_gateway.web.port_routes import PortRoutes
+from pallas_gateway.web.app import PortRoutes, create_app
 from tests.support.memory_hosting import configuration
 from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, MemoryRuntime
 from tests.support.virtual_time import virtual_loop

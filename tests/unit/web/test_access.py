@@ -25,8 +25,7 @@ from pallas_gateway.urls import Addresses
 from pallas_gateway.web import protected_resource
 from pallas_gateway.web.access import RequestedEndpoint, admitted
 from pallas_gateway.web.agent_routes import named_by_path
-from pallas_gateway.web.app import create_app
-from pallas_gateway.web.port_routes import PortRoutes
+from pallas_gateway.web.app import PortRoutes, create_app
 from tests.support.challenges import parse_challenge
 from tests.support.memory_runtime import MemoryRuntime
 
