@@ -158,10 +158,10 @@ class Call:
     `parameters` are those of the caller, until the agent that answers completes them by its defaults. `checkpoint` is
     where another process has left off, for a call that is resumed; `given` are answers to questions that it puts again,
     by their ids, or an answer that the request brings along, by the kind of its question. `recorder` stores the course
-    of a long call, and has that of its earlier runs. `began` is when, by the
-    monotonic clock. `spent` is what the call has used so far, the same object in every copy of the call, as is its
-    `spending`, which has its budgets. `api` is the API of its request. `step_log` takes the steps of the call, if they
-    are kept.
+    of a long call, and has that of its earlier runs; `may_become_task` is true for a call that may get one. `began` is
+    when, by the monotonic clock. `spent` is what the call has used so far, the same object in every copy of the call,
+    as is its `spending`, which has its budgets. `api` is the API of its request. `step_log` takes the steps of the
+    call, if they are kept.
     """
 
     agent: str
@@ -181,6 +181,7 @@ class Call:
     checkpoint: str | None = field(default=None, repr=False)
     given: Mapping[str, Answer] = field(default_factory=dict, repr=False, compare=False)
     recorder: Recorder | None = field(default=None, repr=False, compare=False)
+    may_become_task: bool = False
     began: float = field(default_factory=monotonic, repr=False, compare=False)
     spent: Spent = field(default_factory=Spent, repr=False, compare=False)
     spending: Spending = field(default_factory=Spending, repr=False, compare=False)

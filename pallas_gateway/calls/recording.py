@@ -49,6 +49,9 @@ class Recorder(Protocol):
     def note(self, row: Row, tokens: int, cost: float) -> None:
         """Store a row soon, after all earlier ones, with what the call has used so far."""
 
+    async def before_turn(self) -> None:
+        """Return if the model may be asked for a turn; if the call is left to another process, it does not return."""
+
     async def store(self, row: Row, tokens: int, cost: float) -> None:
         """Store a row, and return once it and all earlier ones are stored; waits while the database is away.
 

@@ -62,7 +62,7 @@ class AuditGate:
             trail.end(facts, CallEnd("error", "cancelled", 0.0))
             raise
         call.is_audited = True
-        call.closers.append(lambda call, end: None if call.goes_on_after(end.reason) else trail.end(facts, end))
+        call.closers.append(lambda _, end: trail.end(facts, end))
 
 
 def books(metrics: Metrics, trail: Trail, usage: UsageSource) -> tuple[Listener, ...]:

@@ -28,6 +28,7 @@ from pallas_gateway.hosting.call_books import AuditGate, LimitsGate, books
 from pallas_gateway.hosting.parts import ProcessParts
 from pallas_gateway.http_answers import limited
 from pallas_gateway.identity.authenticator import Authenticator
+from pallas_gateway.identity.caller import ANONYMOUS, ANONYMOUS_NAME, Caller, address_of
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.ledger.caller_limits import CallerLimits
 from pallas_gateway.limits import GatewayLimits
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.agent_set import AgentServers, Changes
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.hosting.stored_services import StoredServices
-    from pallas_gateway.identity.caller import Caller
     from pallas_gateway.questions.elsewhere import Elsewhere
     from pallas_gateway.runtime.protocols import LlmProvider, Runtime
     from pallas_gateway.threads.live_turns import LiveTurns
@@ -168,7 +168,7 @@ class Gateway:
         """
         preflight = self._ask_providers()
         if self.threads is not None:
-            self.threads.begin(lambda: not (self.calls.draining or self.lacks_stored_agents))
+            self.threads.begin(lambda: None if self.calls.draining or self.lacks_stored_agents else self.not_ready)
         try:
             async with self._agent_set.hosting(after=preflight, with_rounds=with_rounds):
                 yield
@@ -347,6 +347,11 @@ class Gateway:
         return ", ".join(one for one in parts if one)
 
     @property
+    def not_ready(self) -> Sequence[str]:
+        """The names of the agents that cannot take calls now."""
+        return [name for name, agent in self.agents.items() if agent.runtime is None]
+
+    @property
     def all_tried(self) -> bool:
         """True if every agent has been ready or failed once."""
         return self._agent_set.supervisor is not None and self._agent_set.supervisor.all_tried
@@ -372,6 +377,19 @@ class Gateway:
     async def end_calls(self) -> None:
         """Cancel running calls; their clients get an error while the listeners are open."""
         await self._tasks_of_calls.cancel_all()
+
+    def caller_named(self, principal: str, account: str) -> Caller | None:
+        """Return a caller as it is known now, without a token; None if its key is gone or has expired.
+
+        `account` is that of the caller, which counts its limits: of an anonymous one, its address.
+        """
+        authenticator = self.authenticator
+        if principal == ANONYMOUS_NAME:
+            anonymous = ANONYMOUS if authenticator is None else authenticator.anonymous
+            caller: Caller | None = replace(anonymous, address=address_of(account))
+        else:
+            caller = authenticator.key_named(principal.removeprefix("key:")) if authenticator is not None else None
+        return caller.among(self.configuration.stored_owners) if caller is not None else None
 
     def refuse_call(self, agent: str, caller: Caller) -> None:
         """Count and log a call of a caller that may only view the agent."""

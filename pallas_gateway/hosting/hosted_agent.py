@@ -51,6 +51,7 @@ class HostedAgent(AgentState):
             sent = fitted(call, version)
             for gate in shared.calls.gates:
                 await gate.admit(running)
+            running.is_admitted = True
             call.spending.admit(self.name, version.settings, shared.prices, running.permit, shared.tasks)
             running.questions = questions = self._questions(version, running)
             with version.uses.one_more():
@@ -60,7 +61,8 @@ class HostedAgent(AgentState):
                 ):
                     with questions.pauses.including(slots):
                         work = instance.generate if sent.tool is None else instance.run_tool
-                        reply = await work(sent, timeout_seconds=version.settings.call_timeout_seconds)
+                        seconds = running.timeout_seconds or version.settings.call_timeout_seconds
+                        reply = await work(sent, timeout_seconds=seconds)
                 running.reply = told_of_changes(reply, call, sent)
                 return running.reply
 
@@ -104,7 +106,9 @@ class HostedAgent(AgentState):
         call, trail = running.call, self._shared.trail
         watch = QuestionEvents(call, running.sink, self._shared.metrics, self.open_questions, trail)
         caller = call.caller
-        rules = replace(self._shared.ask_rules, client_may_leave=asker.client_may_leave)
+        rules = self._shared.ask_rules
+        seconds = running.ask_seconds or rules.seconds
+        rules = replace(rules, client_may_leave=asker.client_may_leave, seconds=seconds)
         if caller.authenticated:
             rules = replace(rules, caller=caller.owner or caller.name)
         questions = Questions(self.name, asker, rules, watch, given=call.given)

@@ -108,12 +108,15 @@ class RunningCall:
         task: runs the call; None before `begin` and after the end.
         questions: of the call; None before its admission and after the end.
         permit: of the limits, for a call that they have admitted.
+        is_admitted: no gate has refused it.
         is_audited: its line before it runs is in the audit log.
         reply: what the agent has answered; None if the call was refused, has failed or was cut off.
         spent: what it has used so far.
         refusal: the sentence for the caller, if the call was refused.
         refused_by: the rule of the limits that has refused it.
         closers: called at the end with the call and its end, the last one first.
+        timeout_seconds: its longest duration; None for that of its agent.
+        ask_seconds: time for an answer; None for that of the gateway.
         ended_by: the name of the caller that has ended the call by a request of its own.
         outcome: of a call that has ended and was not refused.
     """
@@ -133,12 +136,14 @@ class RunningCall:
         self.task: asyncio.Task[Reply] | None = None
         self.questions: Questions | None = None
         self.permit: Permit = NO_PERMIT
-        self.is_audited = False
+        self.is_admitted = self.is_audited = False
         self.reply: Reply | None = None
         self.spent = call.spent
         self.refusal = ""
         self.refused_by: str | None = None
         self.closers: list[Callable[[RunningCall, CallEnd], object]] = []
+        self.timeout_seconds: float | None = None
+        self.ask_seconds: float | None = None
         self.ended_by: str | None = None
         self.outcome: CallOutcome | None = None
         self.modes: Collection[Mode] = asker.modes
@@ -211,10 +216,10 @@ class RunningCall:
         """The course of the call so far; None for a call that has no instance, or cannot be resumed."""
         return self._instance.journal if self._instance is not None else None
 
-    def goes_on_after(self, reason: str) -> bool:
-        """Return whether another process goes on with the call after it has ended here for this reason."""
-        del reason
-        return False
+    def extend(self, seconds: float) -> None:
+        """Let the call go on for so many seconds from now, without the time of open questions."""
+        if self._instance is not None:
+            self._instance.extend(seconds)
 
     # Its books
 

@@ -42,12 +42,16 @@ class WaitingCall(RunningCall):
         is_in_state: the latest state has the place from where another process can resume the call.
         work: the task of the call, also when it has ended; None before, and for a call that was cancelled.
         asked: is done when a question is open.
+        declares_tasks: the present request accepts a task in place of the answer.
+        created: the result of the request in which the call has become a task; None for any other call.
     """
 
     def __init__(self, agent: HostedAgent, call: Call, modes: Collection[Mode]) -> None:
         self.events = EventQueue(StreamOptions())
         super().__init__(agent, call, self.events, self.events.options)
         self.modes, self.client_may_leave = modes, True
+        self.declares_tasks = False
+        self.created: Mapping[str, Any] | None = None
         self.ticket = ""
         self.is_in_state = False
         self.work: asyncio.Task[Reply] | None = None

@@ -70,6 +70,11 @@ def is_of_address(account: str) -> bool:
     return account.startswith(_OF_ADDRESS)
 
 
+def address_of(account: str) -> str:
+    """Return an address of the account of a caller without a token."""
+    return account.removeprefix(_OF_ADDRESS).removesuffix("/64")
+
+
 def site_of(account: str) -> str | None:
     """Return the account that stands for the site of an IPv6 address, a /48; None for all other accounts."""
     network = account.removeprefix(_OF_ADDRESS) if is_of_address(account) else ""

@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.database.tables import tasks
+from pallas_gateway.errors import GatewayError
 from pallas_gateway.long_calls import rows
 from pallas_gateway.long_calls.records import TaskLostError
 from pallas_gateway.tasks import TaskOwner, completed
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.calls.recording import Journal, Row
     from pallas_gateway.database.connections import Database
+    from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.long_calls.records import ClaimedTask, Held, NewTask
     from pallas_gateway.long_calls.service import LongCalls
 
@@ -39,17 +42,18 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstQuestion:
-    """The question by which a call becomes a task; its `answer` is set once a request gives it.
+class Adopted:
+    """A running call that becomes a task.
 
     `journal` has the course so far; None for a call that cannot go on elsewhere. `tokens` and `cost` are used so far.
+    The `answer` to a `question` by which it becomes a task is set once a request gives it.
     """
 
-    question: Question
-    answer: asyncio.Future[Answer]
     journal: Journal | None
     tokens: int
     cost: float
+    question: Question | None = None
+    answer: asyncio.Future[Answer] | None = None
 
 
 class TaskRecorder:
@@ -64,6 +68,10 @@ class TaskRecorder:
     Attributes:
         held: the task.
         on_lost: called once if another process has taken over the task, or it was cancelled.
+        is_lost: the task is not that of this run any more.
+        was_cancelled: that is because it was cancelled.
+        is_stored: the task is in the database.
+        step: what the call does, in a line for its client.
         on_boundary: called once the task is to be left to another process, and no tool of it runs.
     """
 
@@ -71,6 +79,9 @@ class TaskRecorder:
         self.held = held
         self.on_lost: Callable[[], object] = lambda: None
         self.on_boundary: Callable[[], object] | None = None
+        self.is_lost = self.was_cancelled = False
+        self.is_stored = True
+        self.step = ""
         self.runs = claimed.runs if claimed is not None else 0
         self.rows: Sequence[Row] = claimed.rows if claimed is not None else ()
         self.tokens, self.cost = (claimed.tokens, claimed.cost) if claimed is not None else (0, 0.0)
@@ -83,7 +94,7 @@ class TaskRecorder:
         self._tools: set[tuple[int, str]] = set()
         self._is_over = self._is_off = False
         self._tasks = TaskOwner()
-        self._writing: asyncio.Task[None] | None = None
+        self._writing: asyncio.Task[Any] | None = None
 
     async def __aenter__(self) -> TaskRecorder:
         return self
@@ -95,32 +106,51 @@ class TaskRecorder:
         self._is_over = True
         await self._tasks.__aexit__()
 
-    async def begin(self, new: NewTask, first: FirstQuestion, long_calls: LongCalls) -> None:
-        """Store the task of a running call, with its course so far, and its first question.
+    async def begin(self, new: NewTask, adopted: Adopted, long_calls: LongCalls) -> AnyRow | None:
+        """Store the task of a running call, with its course so far, and perhaps its first question; return its row.
 
         Raises:
+            TooManyTasksError: the caller may have no further task; as the next one.
             DatabaseUnavailableError: it is not stored; steps of the call are not either.
         """
-        self._waiting[first.question.id] = first.answer
-        journal = first.journal
-        course = [*journal.record_by(self), *journal.waiting(first.question)] if journal is not None else []
+        self.is_stored = False
+        course, question = self._course_of(adopted), adopted.question
         self._next = len(course)
         self._tools = {(row.turn, row.tool_call) for row in course if row.kind == "began"}
-        self._spent = {"tokens": first.tokens, "cost": first.cost}
+        self._spent = {"tokens": adopted.tokens, "cost": adopted.cost}
+        first = {"status_message": self.step, **self._spent}
+        if question is not None:
+            first["status"] = "input_required"
 
-        async def written(sql: AsyncConnection) -> None:
+        async def written(sql: AsyncConnection) -> AnyRow | None:
             await rows.add(sql, new, long_calls.process)
             await long_calls.keep_alive(sql)
-            await rows.append(sql, self.held, 0, course, **self._spent, status="input_required")
-            await rows.ask(sql, self.held.task_id, first.question, self._ask_seconds)
+            await rows.append(sql, self.held, 0, course, **first)
+            if question is not None:
+                await rows.ask(sql, self.held.task_id, question, self._ask_seconds)
+            return await rows.find(sql, tasks.c.id == new.id)
 
-        self._writing = self._tasks.spawn(self._database.write(written), name=f"begin of task {new.id}")
+        storing = self._tasks.spawn(self._database.write(written), name=f"begin of task {new.id}")
+        self._writing = storing
         try:
-            await completed(self._writing)
-        except DatabaseUnavailableError:
+            row = await completed(storing)
+        except GatewayError:
             self._is_off = self._is_over = True
+            for entry in self._entries:  # tools that are about to begin, without being recorded
+                if not entry.is_stored.done():
+                    entry.is_stored.set_result(None)
             raise
+        self.is_stored = True
         self._go_on()
+        return row
+
+    def _course_of(self, adopted: Adopted) -> Sequence[Row]:
+        journal, question = adopted.journal, adopted.question
+        if question is not None and adopted.answer is not None:
+            self._waiting[question.id] = adopted.answer
+        if journal is None:
+            return ()
+        return [*journal.record_by(self), *(journal.waiting(question) if question is not None else ())]
 
     def note(self, row: Row, tokens: int, cost: float) -> None:
         if row.kind == "result":
@@ -129,13 +159,16 @@ class TaskRecorder:
         if row.kind == "result" and self.on_boundary is not None and not self._tools:
             self.on_boundary()
 
-    async def store(self, row: Row, tokens: int, cost: float) -> None:
-        if self._is_off:
-            return
+    async def before_turn(self) -> None:
         if self.on_boundary is not None:
             if not self._tools:
                 self.on_boundary()
             await asyncio.Future()  # the call is ended
+
+    async def store(self, row: Row, tokens: int, cost: float) -> None:
+        if self._is_off:
+            return
+        await self.before_turn()
         self._tools.add((row.turn, row.tool_call))
         entry = _Entry([row])
         self._add(entry, tokens, cost)
@@ -193,8 +226,8 @@ class TaskRecorder:
             batch = [*self._entries]
             try:
                 await self._database.write(partial(self._written, batch, dict(self._spent)))
-            except TaskLostError:
-                self.lose()
+            except TaskLostError as error:
+                self.lose(was_cancelled=error.was_cancelled)
             except DatabaseUnavailableError:
                 await asyncio.sleep(TRY_AGAIN_SECONDS)
             else:
@@ -205,6 +238,7 @@ class TaskRecorder:
                         entry.is_stored.set_result(None)
 
     async def _written(self, batch: Sequence[_Entry], changed: dict[str, Any], sql: AsyncConnection) -> None:
+        changed["status_message"] = self.step
         asked = [entry.question for entry in batch if entry.question is not None]
         if asked:
             changed["status"] = "input_required"
@@ -212,9 +246,10 @@ class TaskRecorder:
         for question in asked:
             await rows.ask(sql, self.held.task_id, question, self._ask_seconds)
 
-    def lose(self) -> None:
+    def lose(self, *, was_cancelled: bool = False) -> None:
         """End the run: the task is not this process's any more."""
         if not self._is_over:
-            self._is_over = True
+            self._is_over = self.is_lost = True
+            self.was_cancelled = was_cancelled
             self._entries = []
             self.on_lost()

@@ -1,4 +1,7 @@
-"""Tasks as values. A task is a call whose course is stored: a background turn of a thread, or a turn that asks."""
+"""Tasks as values. A task is a call whose course is stored.
+
+It is a turn of a thread in the background, a turn that asks, or a long call of an MCP client.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,10 @@ type TaskStatus = Literal["working", "input_required", "completed", "failed", "c
 OPEN: tuple[TaskStatus, ...] = ("working", "input_required")
 FORMAT = 1
 """Of requests and rows. A process goes on with tasks of this format and of earlier ones."""
+LONGEST_REQUEST = 4 * 1024 * 1024
+"""Bytes of the arguments of a call as JSON; with longer ones, no other process can begin again."""
 MOST_UNMOVED = 5
-"""Runs of a task without a new step, after which it is given up: it may end each process that continues it."""
+"""Runs of a task without a new result or question, after which it is given up: it may end each of its processes."""
 
 
 class Held(NamedTuple):
@@ -42,10 +47,12 @@ class NewTask:
         agent: that answers; `agent_id` is empty for agents of files.
         api: of the request.
         call_id: one for all runs.
-        request: what a run needs to begin again, as JSON.
+        request: what a run needs to begin again, as JSON; None if that is too long to be stored.
         by_owner: only a request of its owner continues it, because that has to bring a token.
-        thread_id: of a turn, with its number.
         seconds: until it expires.
+        thread_id: of a turn, with its number.
+        conversation_id: as the client gave it.
+        most: open tasks that its account may have, this one included.
         can_move: its course is stored; another process may go on with it.
         holder: of its first run.
     """
@@ -57,11 +64,13 @@ class NewTask:
     agent_id: str
     api: Api
     call_id: str
-    request: Mapping[str, Any] = field(repr=False)
+    request: Mapping[str, Any] | None = field(repr=False)
     by_owner: bool
-    thread_id: str
-    turn: int
     seconds: float
+    thread_id: str | None = None
+    turn: int | None = None
+    conversation_id: str | None = None
+    most: int | None = None
     can_move: bool = True
     holder: str = field(default_factory=lambda: secrets.token_hex(ID_CHARACTERS // 2))
     id: str = field(default_factory=lambda: secrets.token_hex(ID_CHARACTERS // 2))
@@ -76,11 +85,12 @@ class NewTask:
 class ClaimedTask:
     """A task that this process goes on with; `rows` are its course so far, `answers` those that were given.
 
-    `runs` counts those before.
+    `runs` counts those before. `thread_id` is empty for a task that is no turn.
     """
 
     held: Held
     principal: str
+    account: str
     agent: str
     agent_id: str
     call_id: str
@@ -95,6 +105,16 @@ class ClaimedTask:
 
 
 class TaskLostError(GatewayError):
-    """Another process goes on with the task, or it was cancelled."""
+    """Another process goes on with the task, unless it `was_cancelled`."""
 
     reason = "lease_lost"
+
+    def __init__(self, *, was_cancelled: bool) -> None:
+        super().__init__("The call was cancelled." if was_cancelled else "Another process goes on with this call.")
+        self.was_cancelled = was_cancelled
+
+
+class TooManyTasksError(GatewayError):
+    """The caller has too many open tasks."""
+
+    reason = "too_many_tasks"

@@ -9,13 +9,22 @@ import secrets
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, case, delete, exists, insert, or_, select, update
+from sqlalchemy import and_, case, delete, exists, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_or
 
 from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.calls.recording import Row
 from pallas_gateway.database.tables import ID_CHARACTERS, now, processes, task_questions, task_steps, tasks
-from pallas_gateway.long_calls.records import FORMAT, MOST_UNMOVED, OPEN, ClaimedTask, Held, TaskLostError
+from pallas_gateway.long_calls.records import (
+    FORMAT,
+    MOST_UNMOVED,
+    OPEN,
+    ClaimedTask,
+    Held,
+    TaskLostError,
+    TooManyTasksError,
+)
+from pallas_gateway.telemetry.redaction import cleaned_data
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,11 +32,15 @@ if TYPE_CHECKING:
     from sqlalchemy import ColumnElement
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from pallas_gateway.calls.call import Api
     from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.long_calls.records import NewTask, TaskStatus
 
 PAUSE_SECONDS = 5
 """Least pause before the second run without a new step; twice as long before each further one."""
+KEPT_SECONDS = 3600
+"""A result is kept so long at least."""
+_MOVES = ("result", "waits")
 _FREED = {"holder": None, "process": None}
 
 
@@ -67,13 +80,21 @@ async def forget_process(sql: AsyncConnection, process: str) -> None:
 
 
 async def add(sql: AsyncConnection, new: NewTask, process: str) -> None:
-    """Store a task that this process runs."""
+    """Store a task that this process runs.
+
+    Raises:
+        TooManyTasksError: the account has as many open tasks as it may have.
+    """
+    if new.most is not None:
+        its = select(func.count()).where(tasks.c.account == new.account, is_open())
+        if (await sql.scalar(its) or 0) >= new.most:
+            raise TooManyTasksError(f"the caller has {new.most} open tasks already")
     texts = ("id", "owner", "account", "principal", "agent", "agent_id", "api", "call_id", "thread_id", "turn")
     values = {name: getattr(new, name) for name in (*texts, "request", "by_owner", "holder", "can_move")}
     numbers = dict.fromkeys(("claims", "unmoved", "not_before", "tokens", "cost", "worked_ms", "bytes"), 0)
     times = {"created_at": now(), "updated_at": now(), "expires_at": now() + int(new.seconds * 1000)}
     state = {"status": "working", "status_message": "", "process": process}
-    form = {"format": FORMAT, "definition": "", "conversation_id": new.thread_id}
+    form = {"format": FORMAT, "definition": "", "conversation_id": new.conversation_id or new.thread_id}
     await sql.execute(insert(tasks).values({**values, **numbers, **times, **state, **form}))
 
 
@@ -83,7 +104,9 @@ async def append(sql: AsyncConnection, held: Held, first: int, rows: Sequence[Ro
     Raises:
         TaskLostError: this run is not the task's holder any more; nothing is written.
     """
-    await _change(sql, held, unmoved=0, updated_at=now(), **changed)
+    if any(row.kind in _MOVES for row in rows):  # else a tool that ends its process could do so again and again
+        changed["unmoved"] = 0
+    await _change(sql, held, updated_at=now(), **changed)
     if rows:  # the number of a row that a lost connection has stored already is taken by the same row
         new = [{"task_id": held.task_id, "number": first + i, **row._asdict()} for i, row in enumerate(rows)]
         await sql.execute(insert_or(task_steps).on_conflict_do_nothing(), new)
@@ -92,7 +115,8 @@ async def append(sql: AsyncConnection, held: Held, first: int, rows: Sequence[Ro
 async def _change(sql: AsyncConnection, held: Held, **values: Any) -> None:
     mine = and_(tasks.c.id == held.task_id, tasks.c.holder == held.holder)
     if (await sql.execute(update(tasks).where(mine).values(**values))).rowcount != 1:
-        raise TaskLostError("Another process goes on with this call, or it was cancelled.")
+        status = await sql.scalar(select(tasks.c.status).where(tasks.c.id == held.task_id))
+        raise TaskLostError(was_cancelled=status == "cancelled")
 
 
 # Questions
@@ -101,7 +125,8 @@ async def _change(sql: AsyncConnection, held: Held, **values: Any) -> None:
 async def ask(sql: AsyncConnection, task_id: str, question: Question, seconds: float) -> None:
     """Store an open question of a task, for so many seconds, unless it is stored already."""
     expires = now() + int(seconds * 1000)
-    values = {"question": asdict(question), "answer": None, "asked_at": now(), "expires_at": expires, "taken": False}
+    shown = cleaned_data(asdict(question))  # without the tokens of the call
+    values = {"question": shown, "answer": None, "asked_at": now(), "expires_at": expires, "taken": False}
     new = insert_or(task_questions).values(task_id=task_id, id=question.id, **values)
     await sql.execute(new.on_conflict_do_nothing())
 
@@ -110,7 +135,8 @@ async def close_question(sql: AsyncConnection, held: Held, question_id: str, ans
     """Note that the call goes on with this answer, which may be that there is none; raises as `append`."""
     await _change(sql, held, updated_at=now())
     closed = {"answer": answer_as_json(answer), "taken": True}
-    await sql.execute(update(task_questions).where(_is_question(held.task_id, question_id)).values(**closed))
+    its = and_(_is_question(held.task_id, question_id), is_unanswered())
+    await sql.execute(update(task_questions).where(its).values(**closed))
     await _work_unless_it_asks(sql, tasks.c.id == held.task_id)
 
 
@@ -133,6 +159,13 @@ async def _work_unless_it_asks(sql: AsyncConnection, which: ColumnElement[bool])
     asks = exists().where(task_questions.c.task_id == tasks.c.id, is_unanswered())
     waits = tasks.c.status == "input_required"
     await sql.execute(update(tasks).where(which, waits, ~asks).values(status="working", not_before=now()))
+
+
+async def open_questions(sql: AsyncConnection, task_id: str) -> dict[str, Question]:
+    """Return the open questions of a task by their ids, the oldest first."""
+    its = select(task_questions).where(task_questions.c.task_id == task_id, is_unanswered())
+    found = await sql.execute(its.order_by(task_questions.c.asked_at, task_questions.c.id))
+    return {row.id: question_of(row) for row in found}
 
 
 def is_unanswered() -> ColumnElement[bool]:
@@ -172,6 +205,24 @@ def answer_as_json(answer: Answer) -> dict[str, Any]:
 # Runs
 
 
+def _is_free() -> ColumnElement[bool]:
+    works = and_(tasks.c.status == "working", tasks.c.can_move, tasks.c.unmoved < MOST_UNMOVED)
+    return and_(works, tasks.c.format <= FORMAT, tasks.c.not_before <= now(), ~is_run())
+
+
+async def has_free(sql: AsyncConnection, api: Api) -> bool:
+    """Return whether `claim` finds a task of an API: this only reads, and so delays no writer of SQLite."""
+    its = and_(tasks.c.api == api, tasks.c.by_owner.is_(False), _is_free())
+    return bool(await sql.scalar(select(exists().where(its))))
+
+
+async def next_free(sql: AsyncConnection, which: ColumnElement[bool], owner: str | None) -> AnyRow | None:
+    """Return the task that `claim` would take now."""
+    may = tasks.c.by_owner.is_(False) if owner is None else tasks.c.owner == owner
+    found = select(tasks.c.id, tasks.c.thread_id).where(_is_free(), may, which)
+    return (await sql.execute(found.order_by(tasks.c.not_before).limit(1))).one_or_none()
+
+
 async def claim(
     sql: AsyncConnection, process: str, which: ColumnElement[bool], *, owner: str | None = None
 ) -> ClaimedTask | None:
@@ -184,22 +235,23 @@ async def claim(
         owner: whose request continues the task; None for one that needs no request.
     """
     may = tasks.c.by_owner.is_(False) if owner is None else tasks.c.owner == owner
-    works = and_(tasks.c.status == "working", tasks.c.can_move, tasks.c.unmoved < MOST_UNMOVED)
-    free = and_(tasks.c.format <= FORMAT, tasks.c.not_before <= now(), ~is_run())
-    found = select(tasks.c.id).where(works, free, may, which).order_by(tasks.c.not_before).limit(1)
+    found = select(tasks.c.id).where(_is_free(), may, which).order_by(tasks.c.not_before).limit(1)
     held_by = {"holder": secrets.token_hex(ID_CHARACTERS // 2), "process": process}
     again = case({number: PAUSE_SECONDS << number for number in range(MOST_UNMOVED)}, value=tasks.c.unmoved, else_=0)
     counted = {"claims": tasks.c.claims + 1, "unmoved": tasks.c.unmoved + 1, "not_before": now() + 1000 * again}
+    counted["updated_at"] = now()
     taken = update(tasks).where(tasks.c.id == found.with_for_update(skip_locked=True).scalar_subquery())
     row = (await sql.execute(taken.values(**held_by, **counted).returning(tasks))).one_or_none()
     if row is None:
         return None
     its_rows = select(task_steps).where(task_steps.c.task_id == row.id).order_by(task_steps.c.number)
     answered = select(task_questions).where(task_questions.c.task_id == row.id, task_questions.c.answer.is_not(None))
-    about = ("principal", "agent", "agent_id", "call_id", "request", "thread_id", "turn", "tokens", "cost")
+    about = ("principal", "account", "agent", "agent_id", "call_id", "request", "tokens", "cost")
     return ClaimedTask(
         held=Held(row.id, row.holder),
         **{name: getattr(row, name) for name in about},
+        thread_id=row.thread_id or "",
+        turn=row.turn or 0,
         runs=row.claims,
         rows=[Row(one.kind, one.turn, one.tool_call, one.data) for one in await sql.execute(its_rows)],
         answers={one.id: Answer(**one.answer) for one in await sql.execute(answered)},
@@ -214,22 +266,61 @@ async def hand_over(sql: AsyncConnection, held: Held, wait_seconds: float) -> No
     await sql.execute(update(tasks).where(mine).values(**_FREED, **back, **later))
 
 
-async def end(sql: AsyncConnection, which: ColumnElement[bool], status: TaskStatus) -> None:
-    """End tasks; their course and their questions are deleted."""
-    ended = update(tasks).where(which, is_open()).values(**_FREED, status=status, ended_at=now(), request=None)
-    ids = (await sql.execute(ended.returning(tasks.c.id))).scalars().all()
-    if ids:
-        for table in (task_steps, task_questions):
-            await sql.execute(delete(table).where(table.c.task_id.in_(ids)))
+async def free_others(sql: AsyncConnection, process: str, running: Sequence[str], seconds: float) -> None:
+    """Leave the tasks that a process has claimed, and does not run `seconds` later."""
+    left = and_(tasks.c.process == process, is_open(), tasks.c.id.not_in(running))
+    await sql.execute(update(tasks).where(left, tasks.c.updated_at < now() - int(seconds * 1000)).values(**_FREED))
 
 
-async def given_up(sql: AsyncConnection) -> AnyRow | None:
-    """Return a task that has ended each process which continued it, or that has expired; nobody runs it."""
+async def end(
+    sql: AsyncConnection,
+    which: ColumnElement[bool],
+    status: TaskStatus,
+    result: Mapping[str, Any] | None = None,
+    error: Mapping[str, Any] | None = None,
+) -> AnyRow | None:
+    """End tasks that are open, and return one of them; their course and their questions are deleted.
+
+    `result` is that of the tool of an MCP client, `error` a JSON-RPC error.
+    """
+    kept = now() + KEPT_SECONDS * 1000
+    expires = case((tasks.c.expires_at < kept, kept), else_=tasks.c.expires_at)
+    about = {"status": status, "result": result, "error": error, "request": None, "status_message": ""}
+    ended = update(tasks).where(which, is_open()).values(**_FREED, **about, updated_at=now(), ended_at=now())
+    rows = (await sql.execute(ended.values(expires_at=expires).returning(tasks))).all()
+    for table in (task_steps, task_questions) if rows else ():
+        await sql.execute(delete(table).where(table.c.task_id.in_([row.id for row in rows])))
+    return rows[0] if rows else None
+
+
+async def find(sql: AsyncConnection, which: ColumnElement[bool]) -> AnyRow | None:
+    """Return a task that has not expired, with `goes_on`."""
+    kept = or_(is_open(), tasks.c.expires_at > now())
+    return (await sql.execute(select(tasks, goes_on().label("goes_on")).where(which, kept))).one_or_none()
+
+
+async def lost(sql: AsyncConnection, held: Sequence[Held]) -> dict[str, bool]:
+    """Return the ids of the tasks that have another holder now; True for those that were cancelled."""
+    holders = dict(held)
+    found = select(tasks.c.id, tasks.c.holder, tasks.c.status).where(tasks.c.id.in_(holders))
+    present = {row.id: row for row in await sql.execute(found)}
+    gone = [id_ for id_, holder in holders.items() if id_ not in present or present[id_].holder != holder]
+    return {id_: id_ in present and present[id_].status == "cancelled" for id_ in gone}
+
+
+async def given_up(sql: AsyncConnection, api: Api) -> AnyRow | None:
+    """Return a task of an API that has ended each process which continued it, or has expired; nobody runs it.
+
+    Of an MCP client also one that cannot go on: no request for its answer may find that.
+    """
     over = or_(tasks.c.unmoved >= MOST_UNMOVED, tasks.c.expires_at < now())
-    stuck = select(tasks).where(is_open(), over, ~is_run()).limit(1)
+    if api == "mcp":
+        over = or_(over, ~goes_on())
+    stuck = select(tasks).where(tasks.c.api == api, is_open(), over, ~is_run()).limit(1)
     return (await sql.execute(stuck)).one_or_none()
 
 
 async def remove_expired(sql: AsyncConnection, seconds: float) -> None:
-    """Delete tasks that ended so many seconds ago."""
-    await sql.execute(delete(tasks).where(tasks.c.ended_at < now() - int(seconds * 1000)))
+    """Delete tasks that ended so many seconds ago; those with a result or an error of their own once they expire."""
+    old = tasks.c.ended_at < now() - int(seconds * 1000)
+    await sql.execute(delete(tasks).where(old, or_(tasks.c.api != "mcp", tasks.c.expires_at < now())))

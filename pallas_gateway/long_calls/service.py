@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from contextlib import suppress
 from functools import partial
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from pallas_gateway.calls.call import Api
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.database.service import GatewayDatabase
     from pallas_gateway.database.tables import AnyRow
@@ -26,7 +28,9 @@ if TYPE_CHECKING:
     from pallas_gateway.long_calls.recorder import TaskRecorder
     from pallas_gateway.long_calls.records import Held
 
-    type GiveUp = Callable[[AsyncConnection, AnyRow], Awaitable[None]]
+    type GiveUp = Callable[[AsyncConnection, AnyRow], Awaitable[object]]
+
+_log = logging.getLogger("pallas.threads")
 
 
 class LongCalls:
@@ -73,8 +77,10 @@ class LongCalls:
         await rows.keep_alive(sql, self.process, self._limits.lease_seconds)
 
     def begin(self, recorder: TaskRecorder) -> None:
-        """Keep the lease of a task that this process runs, until `end`."""
+        """Keep the lease of a task that this process runs, until `end`; if it is lost, `recorder.lose` is called."""
         self._running[recorder.held.task_id] = recorder
+        if self._looking is None or self._looking.done():
+            self._looking = self._tasks.spawn(self._look(), name="answers and cancellations of tasks", report=True)
         if self._renewing is None:
             self._renewing = self._tasks.spawn(self._renew(), name="lease of tasks", report=True)
 
@@ -88,20 +94,34 @@ class LongCalls:
         while True:
             await asyncio.sleep(self._limits.lease_seconds / RENEWALS)
             with suppress(DatabaseUnavailableError):
-                await self._database.write(self.keep_alive, share="services")
+                await self._database.write(self._renewed, share="services")
 
-    # Answers
+    async def _renewed(self, sql: AsyncConnection) -> None:
+        await self.keep_alive(sql)
+        # What was claimed, or has ended, while the database was away, and could not be left: this process lives on.
+        await rows.free_others(sql, self.process, [*self._running], self._limits.lease_seconds)
 
-    def look_for_answers(self) -> None:
-        """Look for answers that come to other processes, as long as a question of this process is open."""
-        if self._looking is None or self._looking.done():
-            self._looking = self._tasks.spawn(self._look(), name="answers to questions", report=True)
+    # Answers and cancellations
 
     async def _look(self) -> None:
-        while asking := [id_ for id_, recorder in self._running.items() if recorder.open_questions]:
+        """Look for answers and cancellations that came to other processes, as long as tasks run here."""
+        while self._running:
             await asyncio.sleep(self._limits.look_seconds)
+            running = [recorder for recorder in self._running.values() if recorder.is_stored]
+            held = [recorder.held for recorder in running]
+            asking = [id_ for id_, recorder in self._running.items() if recorder.open_questions]
             with suppress(DatabaseUnavailableError):
-                self.deliver(await self._database.read(partial(rows.answers_of, task_ids=asking)))
+                lost = await self._database.read(partial(rows.lost, held=held))
+                for recorder in running:  # this process may have claimed such a task meanwhile
+                    if (id_ := recorder.held.task_id) in lost:
+                        recorder.lose(was_cancelled=lost[id_])
+                if asking:
+                    self.deliver(await self._database.read(partial(rows.answers_of, task_ids=asking)))
+
+    def cancel(self, task_id: str) -> None:
+        """End the run of a task that was cancelled, if it is here."""
+        if (recorder := self._running.get(task_id)) is not None:
+            recorder.lose(was_cancelled=True)
 
     def deliver(self, answers: Mapping[str, Answer]) -> None:
         """Give answers, by the ids of their questions, to the tasks that run here and wait for them."""
@@ -112,34 +132,54 @@ class LongCalls:
     # Tasks of ended processes
 
     def look_for_tasks[T](
-        self, claim: Callable[[], Awaitable[T | None]], go_on: Callable[[T], Coroutine[Any, Any, None]], give_up: GiveUp
+        self,
+        api: Api,
+        claim: Callable[[], Awaitable[T | None]],
+        go_on: Callable[[T], Coroutine[Any, Any, None]],
+        give_up: GiveUp,
     ) -> None:
         """Go on with tasks of ended processes from now on.
 
         Args:
+            api: of their requests.
             claim: takes one, or returns None.
             go_on: runs one to its end; it does not raise.
             give_up: ends one that cannot go on, in the transaction that has found it.
         """
-        self._tasks.spawn(self._claim_all(claim, go_on, give_up), name="tasks of ended processes", report=True)
+        looking = self._claim_all(api, claim, go_on, partial(_clean, api=api, give_up=give_up))
+        self._tasks.spawn(looking, name="tasks of ended processes", report=True)
 
     async def _claim_all[T](
-        self, claim: Callable[[], Awaitable[T | None]], go_on: Callable[[T], Coroutine[Any, Any, None]], give_up: GiveUp
+        self,
+        api: Api,
+        claim: Callable[[], Awaitable[T | None]],
+        go_on: Callable[[T], Coroutine[Any, Any, None]],
+        clean: Callable[[AsyncConnection], Awaitable[None]],
     ) -> None:
-        clean_at = 0.0
+        now = asyncio.get_running_loop().time
+        begin_at = clean_at = 0.0
+        tries = self._database.tries
         while True:
             await asyncio.sleep(self._limits.claim_seconds * random.uniform(0.5, 1.5))  # noqa: S311  no secret
-            if not self._service.is_available:
+            if tries != (tries := self._database.tries):  # it was away: living processes renew their leases first
+                begin_at = now() + self._limits.lease_seconds
+            if not self._service.is_available or now() < begin_at:
                 continue
-            with suppress(DatabaseUnavailableError):
-                while (task := await claim()) is not None:
+            try:
+                is_free = await self._database.read(partial(rows.has_free, api=api))
+                while is_free and (task := await claim()) is not None:
                     self._tasks.spawn(go_on(task), name="task of an ended process", report=True)
-                if clean_at < (now := asyncio.get_running_loop().time()):
-                    clean_at = now + self._limits.clean_seconds
-                    await self._database.write(partial(_clean, give_up=give_up), share="services")
+                if clean_at < now():
+                    clean_at = now() + self._limits.clean_seconds
+                    await self._database.write(clean, share="services")
+            except DatabaseUnavailableError:
+                pass  # the database has logged it
+            except Exception:  # noqa: BLE001  one that fails must not end the look for others
+                # A mistake of the gateway's own; it looks again.
+                _log.exception("look for tasks failed")
 
 
-async def _clean(sql: AsyncConnection, give_up: GiveUp) -> None:
+async def _clean(sql: AsyncConnection, api: Api, give_up: GiveUp) -> None:
     await rows.expire_questions(sql)
-    while (stuck := await rows.given_up(sql)) is not None:
+    while (stuck := await rows.given_up(sql, api)) is not None:
         await give_up(sql, stuck)

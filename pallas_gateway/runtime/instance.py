@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic, perf_counter
 from types import MappingProxyType
@@ -55,8 +56,7 @@ from pallas_gateway.tasks import give_way, in_parts
 from pallas_gateway.telemetry import traces
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 
     from fast_agent.core.harness import HarnessSession
     from fast_agent.interfaces import AgentProtocol, MessageHistoryAgentProtocol
@@ -194,6 +194,8 @@ class FastAgentInstance:
         self._work: asyncio.Task[Any] | None = None
         self._parameters: AppliedParameters | None = None
         self._journal: Journal | None = None
+        self._deadline: asyncio.Timeout | None = None
+        self._seconds = 0.0
         observer.watch_agents(self._agents.values())
 
     @property
@@ -227,7 +229,7 @@ class FastAgentInstance:
             CallRefusedError: `call_again`, because the call cannot go on from where another process has left it.
         """
         checkpoint, recorder = call.checkpoint, call.recorder
-        if not questions.modes and checkpoint is None and recorder is None:
+        if not (questions.modes or call.may_become_task) and checkpoint is None and recorder is None:
             return None
         if has_journal(self._agents, self._served):
             agent = self._agents[self._served]
@@ -271,8 +273,8 @@ class FastAgentInstance:
             if self._is_workflow and reply.failure is None and self._observer.failed_turn is not None:
                 reply = workflow_failure(self._observer.failed_turn)
         else:
-            self._abandon(call, timeout_seconds)
-            reply = deadline_reply(timeout_seconds, self._observer.latest_texts)
+            self._abandon(call)
+            reply = deadline_reply(self._seconds, self._observer.latest_texts)
         seen = self._observer
         seen.end_spans(reply.failure or "cancelled")
         return replace(
@@ -292,8 +294,8 @@ class FastAgentInstance:
         if await self._ends_within(running, timeout_seconds):
             reply = _ended_by_itself() if running.cancelled() else running.result()
         else:
-            self._abandon(call, timeout_seconds)
-            reply = failed("deadline", f"The tool did not answer within the {timeout_seconds:g} s for one call.")
+            self._abandon(call)
+            reply = failed("deadline", f"The tool did not answer within the {self._seconds:g} s for one call.")
         self._observer.end_spans(reply.failure or "cancelled")
         return replace(reply, turns=self.turns, tools=tuple(one.name for one in self.tool_uses))
 
@@ -303,8 +305,9 @@ class FastAgentInstance:
 
     async def _ends_within(self, work: asyncio.Task[Any], seconds: float) -> bool:
         """Wait for the work of the call until its deadline; return False if it has not ended."""
+        self._seconds = seconds
         try:
-            return await self._limits.ends_within(work, seconds, _suspended_while_asking)
+            return await self._limits.ends_within(work, seconds, self._suspended_while_asking)
         except asyncio.CancelledError:
             work.cancel()
             raise
@@ -312,13 +315,28 @@ class FastAgentInstance:
             self._meter.cut_off()
             self._observer.close_steps()
 
-    def _abandon(self, call: Call, seconds: float) -> None:
+    @contextmanager
+    def _suspended_while_asking(self, deadline: asyncio.Timeout) -> Iterator[None]:
+        self._deadline = deadline
+        try:
+            with current_scope.get().questions.pauses.including(PausableDeadline(deadline)):
+                yield
+        finally:
+            self._deadline = None  # it has the task, whose context refers to this instance
+
+    def extend(self, seconds: float) -> None:
+        """Move the deadline of the running call; see `Instance.extend`."""
+        if self._deadline is not None and not self._deadline.expired():
+            self._seconds = seconds
+            self._deadline.reschedule(asyncio.get_running_loop().time() + seconds)
+
+    def _abandon(self, call: Call) -> None:
         """Cancel the work of a call at its deadline."""
         if self._work is not None:
             self._work.cancel()
         self._observer.abandon_tools()
         extra = {"event": "loop_halt", "reason": "deadline", "agent": call.agent, "call_id": call.call_id}
-        _guard_log.warning("call stopped at its deadline", extra={**extra, "seconds": seconds})
+        _guard_log.warning("call stopped at its deadline", extra={**extra, "seconds": self._seconds})
 
     async def _answer(self, call: Call) -> PromptMessageExtended:
         self._parameters = parameters = AppliedParameters(call.parameters)
@@ -382,10 +400,6 @@ def has_journal(agents: Mapping[str, AgentProtocol], served: str) -> bool:
 
 def _is_workflow(agent: AgentProtocol) -> bool:
     return getattr(agent, "llm", None) is None
-
-
-def _suspended_while_asking(deadline: asyncio.Timeout) -> AbstractContextManager[None]:
-    return current_scope.get().questions.pauses.including(PausableDeadline(deadline))
 
 
 def _ended_by_itself() -> Reply:

@@ -299,6 +299,9 @@ class Instance(Protocol):
     def journal(self) -> Journal | None:
         """The course of the call so far; None for a call that cannot be resumed."""
 
+    def extend(self, seconds: float) -> None:
+        """Move the deadline of the running call: it ends in so many seconds, without the time of open questions."""
+
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer the call; a failure of the model or the runtime is a `Reply` with the kind of `failure`."""
 

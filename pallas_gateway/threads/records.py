@@ -31,6 +31,7 @@ _NAME = "; name="
 ABANDONED = "abandoned"
 ABANDONED_SENTENCE = "The gateway that was answering has gone away; send the message again."
 GAVE_UP = "gave_up"
+EXPIRED_SENTENCE = "Nobody could finish this turn in its time. Send the message again."
 GAVE_UP_SENTENCE = "Each process that was answering has ended before the next step, so nobody goes on. Send it again."
 
 

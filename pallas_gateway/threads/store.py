@@ -23,12 +23,14 @@ from pallas_gateway.database.tables import (
 )
 from pallas_gateway.limits import ThreadLimits
 from pallas_gateway.long_calls import rows as task_rows
+from pallas_gateway.long_calls.records import MOST_UNMOVED
 from pallas_gateway.threads import older_questions
 from pallas_gateway.threads.quota import ROW_BYTES, Quota
 from pallas_gateway.threads.records import (
     ABANDONED,
     ABANDONED_SENTENCE,
     CANCELLED,
+    EXPIRED_SENTENCE,
     GAVE_UP,
     GAVE_UP_SENTENCE,
     AgentDeletedError,
@@ -363,7 +365,14 @@ class Store:
 
         With `owner`, a request of the owner continues it.
         """
-        claimed = await task_rows.claim(connection, self._long_calls.process, which, owner=owner)
+        found = await task_rows.next_free(connection, which, owner)
+        if found is None:
+            return None
+        # The thread first, as all others do; one that is locked is changed just now.
+        locked = select(threads.c.id).where(threads.c.id == found.thread_id).with_for_update(skip_locked=True)
+        is_locked = await connection.scalar(locked) is not None
+        its, process = tasks.c.id == found.id, self._long_calls.process
+        claimed = await task_rows.claim(connection, process, its, owner=owner) if is_locked else None
         if claimed is None:
             return None
         await self._long_calls.keep_alive(connection)
@@ -377,7 +386,8 @@ class Store:
 
     async def give_up(self, connection: AsyncConnection, task: AnyRow) -> None:
         """End a task that cannot go on, with its turn."""
-        failed = {"status": "error", "error_reason": GAVE_UP, "error": GAVE_UP_SENTENCE, "ended_at": now()}
+        why = GAVE_UP_SENTENCE if task.unmoved >= MOST_UNMOVED else EXPIRED_SENTENCE
+        failed = {"status": "error", "error_reason": GAVE_UP, "error": why, "ended_at": now()}
         its_turn = and_(turns.c.thread_id == task.thread_id, turns.c.number == task.turn, turns.c.status == "pending")
         await connection.execute(update(turns).where(its_turn).values(**failed))
         its_thread = and_(threads.c.id == task.thread_id, threads.c.turns == task.turn)

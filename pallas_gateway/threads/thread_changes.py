@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.database.connections import Database
+    from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.limits import ThreadLimits
     from pallas_gateway.threads.records import Feedback, Rating, ThreadRecord
 
@@ -183,10 +184,10 @@ class ThreadChanges:
 
         return await self._database.write(written)
 
-    async def cancel(self, thread_id: str) -> None:
+    async def cancel(self, thread_id: str) -> AnyRow | None:
         """End the pending turn of a thread as cancelled, and take the lease from the process that runs its call.
 
-        That process notices when it renews the lease, and ends the call.
+        That process notices when it renews the lease, and ends the call. Returns the task of a turn that nobody runs.
         """
         is_pending = and_(turns.c.thread_id == thread_id, turns.c.status == "pending")
         freed = (
@@ -196,13 +197,18 @@ class ThreadChanges:
         )
         ended = update(turns).where(is_pending).values(**columns_of(CANCELLED), ended_at=now())
 
-        async def written(sql: AsyncConnection) -> None:
-            if (await sql.execute(freed)).rowcount:
-                await sql.execute(ended)
-                await task_rows.end(sql, tasks.c.thread_id == thread_id, "cancelled")
-                await older_questions.forget(sql, thread_id)
+        its = tasks.c.thread_id == thread_id
 
-        await self._database.write(written)
+        async def written(sql: AsyncConnection) -> AnyRow | None:
+            if not (await sql.execute(freed)).rowcount:
+                return None
+            await sql.execute(ended)
+            at_rest = await task_rows.end(sql, and_(its, ~task_rows.is_run()), "cancelled")
+            await task_rows.end(sql, its, "cancelled")
+            await older_questions.forget(sql, thread_id)
+            return at_rest
+
+        return await self._database.write(written)
 
     async def _checked_size(self, sql: AsyncConnection, wanted: ColumnElement[bool]) -> int:
         """Return the bytes that a copy of the wanted turns counts.

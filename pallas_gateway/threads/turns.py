@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from typing import Any
 
+    from sqlalchemy import ColumnElement
+
     from pallas_gateway.calls.call import Message, StepLog
     from pallas_gateway.threads.records import ClaimedTurn, Lease, NewThread
     from pallas_gateway.threads.sizes import Room
@@ -55,6 +57,7 @@ class OpenTurn:
         self.history = History()
         self.step_log: StepLog | None = None
         self.is_ended = False
+        self.lost: LeaseLostError | None = None
         self.look = asyncio.Event()
         """Set it to renew the lease at once, and so to notice its loss."""
 
@@ -164,6 +167,25 @@ class Turns:
         """
         return self._turn(thread.id, partial(self._store.begin_thread, thread, question, call_id, task), is_first=True)
 
+    async def claim(self, which: ColumnElement[bool], *, owner: str | None = None) -> ClaimedTurn | None:
+        """Take a turn that nobody runs, as `Store.claim_turn`; if the caller is cancelled meanwhile, leave it again."""
+        claiming = self._tasks.spawn(self._store.claim_turn(which, owner=owner), name="claim of a turn")
+        try:
+            await asyncio.wait({claiming})
+        except asyncio.CancelledError:
+            await completed(self._tasks.spawn(self._left_again(claiming), name="end of a claim"))
+            raise
+        return claiming.result()
+
+    async def _left_again(self, claiming: asyncio.Task[ClaimedTurn | None]) -> None:
+        await asyncio.wait({claiming})
+        if not claiming.cancelled() and claiming.exception() is None and (claimed := claiming.result()) is not None:
+            await self.leave(claimed)
+
+    async def leave(self, claimed: ClaimedTurn, wait_seconds: float = 0) -> None:
+        """Leave a claimed turn that does not go on here; otherwise as `OpenTurn.leave`."""
+        await OpenTurn(self._store, claimed.lease, self._tasks, is_first=False).leave(wait_seconds)
+
     @asynccontextmanager
     async def claimed_turn(self, claimed: ClaimedTurn, *, room: Room | None = None) -> AsyncIterator[OpenTurn]:
         """A turn with which this process goes on; otherwise as `turn`. It does not stand in line: its lease is held."""
@@ -265,6 +287,7 @@ class Turns:
                 continue
             if turn.is_ended:
                 return  # `end` has returned the lease, or reports its loss
+            turn.lost = lost
             if not isinstance(lost, TurnCancelledError):
                 extra = {"thread_id": turn.lease.thread_id, "turn": turn.lease.turn}
                 # The database was out of reach for longer than a lease.

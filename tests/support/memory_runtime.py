@@ -305,6 +305,9 @@ class MemoryInstance:
     def journal(self) -> None:
         """None: the call cannot be resumed."""
 
+    def extend(self, seconds: float) -> None:
+        """Do nothing: its deadline is not moved."""
+
     async def generate(self, call: Call, *, timeout_seconds: float) -> Reply:
         """Answer, after waiting at the agent's gate; at the deadline a success that says so."""
         self.agent.calls.append(call)

@@ -25,7 +25,7 @@ from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, limited, running, write_project
 from tests.support.leases import let_leases_end
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
-from tests.support.waiting import Gate, eventually
+from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -206,6 +206,40 @@ async def test_a_drain_leaves_a_turn_after_its_tool_and_loses_nothing(database_u
     assert len(gateways.llm.requests) == len(ROUNDS) + 1
 
 
+async def test_a_client_that_attaches_and_leaves_does_not_end_a_turn_that_went_on(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with world(database_url, tmp_path / "project", held_turn=2) as gateways:
+        gateways.tools.gate.open()
+        thread = await gateways.begin()
+        await gateways.model.wait_for_entered(1)
+        await gateways.stored(1)
+        gateways.other.signal(signal.SIGKILL)
+        await let_leases_end(database_url)
+        headers = {"Accept": "text/event-stream"}
+        request = ("POST", f"/threads/{thread}/answers")
+        async with gateways.here.stream(*request, json={"answers": {}}, headers=headers) as attached:
+            await anext(attached.aiter_lines())
+            await gateways.model.wait_for_entered(2)
+        gateways.model.open()
+        answer = await gateways.answer(thread)
+    assert answer["content"] == "one | done two | beside | three"
+
+
+async def test_a_turn_of_the_model_that_a_drain_cuts_off_is_asked_for_again(database_url: str, tmp_path: Path) -> None:
+    async with world(database_url, tmp_path / "project", held_turn=2, drain_seconds=0.1) as gateways:
+        gateways.tools.gate.open()
+        thread = await gateways.begin()
+        await gateways.model.wait_for_entered(1)
+        gateways.other.signal(signal.SIGTERM)
+        await gateways.model.wait_for_entered(2)
+        gateways.model.open()
+        answer = await gateways.answer(thread)
+        ended = await asyncio.to_thread(gateways.other.end)
+    assert ended.code == 0
+    assert answer["content"] == "one | done two | beside | three"
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 async def test_a_kill_at_any_moment_runs_no_tool_twice_and_each_call_ends(database_url: str, tmp_path: Path) -> None:
@@ -218,7 +252,11 @@ async def test_a_kill_at_any_moment_runs_no_tool_twice_and_each_call_ends(databa
             with gateways.another() as other:
                 await asyncio.to_thread(other.wait_for, "Try:")
                 thread = await gateways.begin(other)
-                await asyncio.sleep(chance.uniform(0, 0.4))
+                moment = calls + asked + chance.randrange(2 * len(ROUNDS) + 2)
+                reached = lambda moment=moment: len(gateways.tool_calls) + len(gateways.llm.requests) > moment  # noqa: E731
+                await eventually(reached, what="the moment")
+                for _ in range(chance.randrange(5)):
+                    await tick()
                 other.signal(signal.SIGKILL)
                 await let_leases_end(database_url)
                 answer = await gateways.answer(thread)

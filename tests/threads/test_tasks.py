@@ -19,7 +19,7 @@ from pallas_gateway.long_calls.records import MOST_UNMOVED, Held, TaskLostError
 from pallas_gateway.threads.records import QuestionNotOpenError, ThreadBusyError, TurnOutcome
 from tests.support.leases import let_leases_end
 from tests.support.stored_threads import opened, task_of, turns_of
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, tick
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
@@ -179,7 +179,7 @@ async def test_a_task_that_ends_its_processes_waits_longer_each_time_and_is_give
         assert await threads.store.claim_turn() is None
 
         async def cleaned(sql: AsyncConnection) -> None:
-            while (stuck := await rows.given_up(sql)) is not None:
+            while (stuck := await rows.given_up(sql, "threads")) is not None:
                 await threads.store.give_up(sql, stuck)
 
         await threads.database.write(cleaned)
@@ -203,7 +203,9 @@ async def test_a_step_or_a_hand_over_is_no_run_in_vain(database_url: str) -> Non
         claimed = await threads.store.claim_turn()
         assert claimed is not None
         assert await counts() == (1, 1)
-        await append(threads, claimed.lease, 0, TURN)
+        await append(threads, claimed.lease, 0, TURN, BEGAN)
+        assert await counts() == (1, 1)  # its tool may end each process
+        await append(threads, claimed.lease, 2, Row("result", 1, "call-1", {"result": {}}))
         assert await counts() == (0, 1)
         await threads.store.leave_turn(claimed.lease, 0)
         again = await threads.store.claim_turn()
@@ -231,7 +233,7 @@ async def test_ended_tasks_are_deleted_after_a_while_and_one_that_expires_is_giv
         ended, expired = await begun(threads), await begun(threads, seconds=0)
         await ask(threads, expired, YEAR)
         await threads.store.leave_turn(expired, 0)
-        stuck = await threads.database.read(rows.given_up)
+        stuck = await threads.database.read(lambda sql: rows.given_up(sql, "threads"))
         assert stuck is not None
         assert stuck.id == held(expired).task_id
         assert await threads.store.end_turn(ended, FINE)
@@ -242,3 +244,29 @@ async def test_ended_tasks_are_deleted_after_a_while_and_one_that_expires_is_giv
         await eventually(is_removed, what="the removal of the ended task")
         count = select(func.count()).select_from(task_questions).where(true())
         assert await threads.database.read(lambda sql: sql.scalar(count)) == 1
+
+
+async def test_a_task_that_its_living_process_does_not_run_is_left_after_a_lease(database_url: str) -> None:
+    async with opened(database_url, process="a") as threads:
+        lease, running = await begun(threads), await begun(threads)
+        kept = [held(running).task_id]
+        await threads.database.write(lambda sql: rows.free_others(sql, "a", kept, seconds=3600))
+        assert await threads.store.claim_turn() is None
+        await threads.database.write(lambda sql: sql.execute(update(tasks).values(updated_at=0)))
+        await threads.database.write(lambda sql: rows.free_others(sql, "a", kept, seconds=3600))
+        claimed = await threads.store.claim_turn()
+        assert claimed is not None
+        assert claimed.lease.thread_id == lease.thread_id
+        assert await threads.store.claim_turn() is None
+
+
+async def test_a_claim_whose_request_is_cancelled_meanwhile_is_left_again(database_url: str) -> None:
+    async with opened(database_url, process="a") as threads:
+        lease = await begun(threads)
+        await threads.store.leave_turn(lease, 0)
+        claiming = asyncio.create_task(threads.turns.claim(true()))
+        await tick()
+        claiming.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await claiming
+        assert await threads.store.claim_turn() is not None

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fast_agent.constants import should_parallelize_tool_calls
-from fast_agent.types import PromptMessageExtended
+from fast_agent.types import LlmStopReason, PromptMessageExtended
 from mcp_types import CallToolResult, InputRequiredResult, TextContent
 from pydantic import ValidationError
 
@@ -126,6 +126,8 @@ class Journal:
     async def turn(self, messages: list[PromptMessageExtended], step: Step, *more: Any, **options: Any) -> Any:
         """Return the next turn of the model, a recorded one at first."""
         if not self._recorded:
+            if self._recorder is not None:
+                await self._recorder.before_turn()
             turn = await step(self.agent, messages, *more, **options)
         else:
             turn, agent = self._recorded.pop(0), self.agent
@@ -134,7 +136,8 @@ class Journal:
             self._turns.append(turn)
             return turn
         self._turns.append(turn)
-        if self._recorder is not None:
+        # fast-agent ends a turn that is cancelled, as the process stops, with this reason: it is asked for again.
+        if self._recorder is not None and turn.stop_reason is not LlmStopReason.CANCELLED:
             self._recorder.note(self._row_of_turn(len(self._turns)), *self._spent)
         return turn
 

@@ -58,7 +58,8 @@ class ThreadsApi(Api):
     def __init__(self, gateway: Gateway, threads: Threads) -> None:
         super().__init__(gateway)
         self._threads = threads
-        threads.go_on = ContinuedTurns(gateway, self._services).go_on
+        continued = ContinuedTurns(gateway, self._services)
+        threads.go_on, threads.on_given_up = continued.go_on, continued.given_up
 
     @operation(
         "GET", "/api/v1/agents/{name}/threads", "listThreads",
@@ -173,7 +174,10 @@ class ThreadsApi(Api):
         async def cancel(scope: Scope, receive: Receive, send: Send) -> None:
             if (live := self._gateway.live_turns.find(thread.id, thread.turns)) is not None:
                 await live.cancel()
-            await self._threads.changes.cancel(thread.id)
+            ended = await self._threads.changes.cancel(thread.id)
+            if ended is not None:  # nobody ran it, who would note its end
+                facts = {"caller": ended.principal, "agent": ended.agent, "api": ended.api, "call_id": ended.call_id}
+                self._gateway.trail.record("call_end", "error", {**facts, "reason": "cancelled"})
             await Response(status_code=204)(scope, receive, send)
 
         return self._at_its_process(thread, request, body, cancel)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.errors import CallRefusedError, GatewayError
 from pallas_gateway.hosting.call_request import requested
-from pallas_gateway.identity.caller import ANONYMOUS, ANONYMOUS_NAME
-from pallas_gateway.threads.records import TurnOutcome
+from pallas_gateway.threads.records import GAVE_UP, TurnOutcome
 from pallas_gateway.web.threads.live_turn import LiveTurn
 from pallas_gateway.web.threads.stored_turn import turn_in
-from pallas_gateway.web.threads.turn_call import begin_again
+from pallas_gateway.web.threads.turn_call import TRY_AGAIN_SECONDS, begin_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pallas_gateway.calls.call import Call
+    from pallas_gateway.database.tables import AnyRow
+    from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.gateway import Gateway
-    from pallas_gateway.identity.caller import Caller
     from pallas_gateway.threads.records import ClaimedTurn
     from pallas_gateway.web.threads.turn_call import Services
-
-_log = logging.getLogger("pallas.threads")
 
 
 class ContinuedTurns:
@@ -36,10 +33,7 @@ class ContinuedTurns:
     async def go_on(self, claimed: ClaimedTurn) -> None:
         """Run a turn to its end, or until this process ends; a turn that may not go on ends as failed."""
         task, lease, services = claimed.task, claimed.lease, self._services()
-        about = {"agent": task.agent, "call_id": task.call_id, "thread_id": lease.thread_id, "turn": lease.turn}
-        # The process that ran a turn has ended, or has left it. This one goes on from the last stored step.
-        _log.info("turn continued", extra={**about, "run": task.runs, "steps": len(task.rows)})
-        caller, agent = self._caller(task.principal), self._gateway.agents.get(task.agent)
+        caller, agent = self._gateway.caller_named(task.principal, task.account), self._gateway.agents.get(task.agent)
         if agent is None or agent.id != task.agent_id:
             await self._end(claimed, "agent_gone", f"There is no agent '{task.agent}' any more.")
             return
@@ -48,27 +42,33 @@ class ContinuedTurns:
             return
         shown = LiveTurn(lease.thread_id, is_first=False, in_background=True)
         with requested(agent, caller, {}, call_id=task.call_id, api="threads") as request, request.answering():
-
-            async def decode(asked: Call) -> Call:
-                turn = await turn_in(services.threads.store, lease.thread_id, lease.turn)
-                return replace(asked, message=turn.question, conversation_id=lease.thread_id)
-
-            try:
-                call = await request.decoded(decode)
-            except CallRefusedError as refusal:
-                await self._end(claimed, refusal.reason, str(refusal))
-                raise
+            call = await self._decoded(request, claimed)
             begin_again(agent, call, services, shown, claimed)
             request.ended(await shown.ended())
 
-    async def _end(self, claimed: ClaimedTurn, reason: str, why: str) -> None:
-        await self._services().threads.store.end_turn(claimed.lease, TurnOutcome(error_reason=reason, error=why))
+    async def _decoded(self, request: CallRequest, claimed: ClaimedTurn) -> Call:
+        lease, threads = claimed.lease, self._services().threads
 
-    def _caller(self, principal: str) -> Caller | None:
-        """Return the caller as the present configuration knows it; None if its key is gone, or has expired."""
-        authenticator = self._gateway.authenticator
-        if principal == ANONYMOUS_NAME:
-            caller: Caller | None = ANONYMOUS if authenticator is None else authenticator.anonymous
-        else:
-            caller = authenticator.key_named(principal.removeprefix("key:")) if authenticator is not None else None
-        return caller.among(self._gateway.configuration.stored_owners) if caller is not None else None
+        async def decode(asked: Call) -> Call:
+            turn = await turn_in(threads.store, lease.thread_id, lease.turn)
+            return replace(asked, message=turn.question, conversation_id=lease.thread_id)
+
+        try:
+            return await request.decoded(decode)
+        except CallRefusedError as refusal:
+            await self._end(claimed, refusal.reason, str(refusal))
+            raise
+        except GatewayError:  # the database did not answer in time
+            await threads.turns.leave(claimed, TRY_AGAIN_SECONDS)
+            raise
+
+    def given_up(self, task: AnyRow) -> None:
+        """Note in the audit log that nobody goes on with a task."""
+        facts = {"caller": task.principal, "agent": task.agent, "api": task.api, "call_id": task.call_id}
+        self._gateway.trail.record("call_end", "error", {**facts, "reason": GAVE_UP})
+
+    async def _end(self, claimed: ClaimedTurn, reason: str, why: str) -> None:
+        task = claimed.task
+        facts = {"caller": task.principal, "agent": task.agent, "api": "threads", "call_id": task.call_id}
+        self._gateway.trail.record("call_end", "error", {**facts, "reason": reason})
+        await self._services().threads.store.end_turn(claimed.lease, TurnOutcome(error_reason=reason, error=why))

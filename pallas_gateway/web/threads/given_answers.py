@@ -49,6 +49,7 @@ class GivenAnswers:
     services: Services
     response: TurnResponse
     may_be_taken: bool = False
+    _claimed: ClaimedTurn | None = None
     _turn: LiveTurn | StoredTurn | None = None  # None before the answers were given
 
     async def respond(self, request: CallRequest) -> None:
@@ -73,17 +74,15 @@ class GivenAnswers:
         call = replace(asked, message=turn.question, call_id=turn.call_id, conversation_id=thread_id)
         live = self.services.live.find(thread_id, turn.number)
         owner = owner_of(asked.caller)
-        self._turn = live or StoredTurn(thread_id, turn, threads.store, owner)
+        self._turn = live or StoredTurn(thread_id, turn, threads, owner)
         if self.given:
             await threads.give(thread_id, turn.number, self.given, partial(self._older_task, call, turn.number))
             self._turn.answered(self.given)
-            claimed = await threads.store.claim_turn(is_of(thread_id, turn.number), owner=owner)
-            if claimed is not None:  # with the token of this request it goes on here
-                self._turn = self._continued(call, claimed)
+            self._claimed = await threads.turns.claim(is_of(thread_id, turn.number), owner=owner)
         return call
 
     def _older_task(self, call: Call, number: int, request: Mapping[str, Any], call_id: str, owner: str) -> NewTask:
-        """Return the task of a turn that release 0.1.0 has left; only this owner's requests go on with it."""
+        """Return the task of a turn that release 0.1.0 has left."""
         caller, agent = call.caller, self.agent
         return NewTask(
             owner=owner,
@@ -94,7 +93,7 @@ class GivenAnswers:
             api="threads",
             call_id=call_id,
             request=request,
-            by_owner=True,
+            by_owner=caller.bearer is not None,
             thread_id=self.thread.id,
             turn=number,
             seconds=LIFE_SECONDS,
@@ -102,6 +101,8 @@ class GivenAnswers:
 
     async def _reply(self, call: Call) -> Reply:
         """Return the reply of the turn; with JSON, that the agent asks, as long as a question is open."""
+        if self._claimed is not None:  # with the token of this request it goes on here
+            self._turn = self._continued(call, self._claimed)
         try:
             return await self._followed()
         except TurnLeftError as left:

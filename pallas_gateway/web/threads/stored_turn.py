@@ -10,7 +10,7 @@ from mcp_types import ImageContent, TextContent
 from pallas_gateway.calls.call import Reply, TurnUsage, Usage
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.long_calls.rows import is_of
-from pallas_gateway.threads.records import ThreadNotFoundError
+from pallas_gateway.threads.records import ABANDONED, ThreadNotFoundError
 from pallas_gateway.threads.turns import POLL_SECONDS
 from pallas_gateway.web.threads import answers
 from pallas_gateway.web.threads.live_turn import INPUT_NEEDED, ShownTurn
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.long_responses import ServerSentEvents
     from pallas_gateway.threads.records import ClaimedTurn, TurnOutcome, TurnRecord
+    from pallas_gateway.threads.service import Threads
     from pallas_gateway.threads.store import Store
 
 
@@ -34,9 +35,9 @@ class TurnLeftError(Exception):
 class StoredTurn(ShownTurn):
     """A turn in the database; a client that leaves does not end its call. A request of its `owner` goes on with it."""
 
-    def __init__(self, thread_id: str, turn: TurnRecord, store: Store, owner: str) -> None:
+    def __init__(self, thread_id: str, turn: TurnRecord, threads: Threads, owner: str) -> None:
         super().__init__(thread_id, turn.number)
-        self._store = store
+        self._threads = threads
         self._owner = owner
 
     async def reply(self) -> Reply:
@@ -65,10 +66,11 @@ class StoredTurn(ShownTurn):
         pause, longest = POLL_SECONDS
         while True:
             thread_id, number = str(self.thread_id), self.number or 0
-            turn = await turn_in(self._store, thread_id, number)
+            turn = await turn_in(self._threads.store, thread_id, number)
             self.questions = {one.id: one for one in turn.asks}
-            if turn.can_be_resumed and not turn.asks:
-                claimed = await self._store.claim_turn(is_of(thread_id, number), owner=self._owner)
+            is_left = turn.can_be_resumed or turn.outcome.error_reason == ABANDONED  # for want of its owner's token
+            if is_left and not turn.asks:
+                claimed = await self._threads.turns.claim(is_of(thread_id, number), owner=self._owner)
                 if claimed is not None:  # else another process has it
                     raise TurnLeftError(claimed)
             if turn.status != "pending" or any(id_ not in shown for id_ in self.questions):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import json
+import logging
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, override
@@ -12,15 +14,19 @@ from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.conversation import history_rows, parse_history
 from pallas_gateway.calls.parameters import parse
 from pallas_gateway.calls.questions import MODES, UNASKABLE, Answer
+from pallas_gateway.database.connections import tried_again
 from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.database.tables import tasks
 from pallas_gateway.errors import CallFailedError, GatewayError
 from pallas_gateway.events.answer_text import LIVE_SECONDS, text_of
 from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.hosting.running_call import RunningCall
-from pallas_gateway.long_calls.recorder import FirstQuestion, TaskRecorder
-from pallas_gateway.long_calls.records import NewTask
+from pallas_gateway.long_calls.recorder import Adopted, TaskRecorder
+from pallas_gateway.long_calls.records import LONGEST_REQUEST, NewTask
+from pallas_gateway.long_calls.rows import end
 from pallas_gateway.tasks import TaskOwner, at_once
-from pallas_gateway.threads.records import TurnOutcome
+from pallas_gateway.telemetry.redaction import cleaned_data
+from pallas_gateway.threads.records import TurnCancelledError, TurnOutcome
 from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.threads.responses import message_of
 
@@ -44,9 +50,10 @@ _LEFT = "The gateway is stopping. Another process goes on: read the thread's mes
 _LEFT_ASKING = "The gateway is stopping. The question stays open: answer it again in a moment."
 _NOT_NOW = ("agent_unavailable", "audit_unavailable", "busy", "limited")
 """Refusals of a call with which this process goes on: it, or another one, tries again."""
-TRY_AGAIN_SECONDS = 5.0
+TRY_AGAIN_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 300.0
 LIFE_SECONDS = 86_400.0
 """Of a task of a turn."""
+_log = logging.getLogger("pallas.threads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +115,10 @@ class TurnCall(RunningCall):
         self._params = params
         self._messages = messages
         self._claimed = claimed
-        self._can_move = agent.keeps_journal  # an agent that stops does not say
+        # An agent that stops, or has not started yet, does not say.
+        self._can_move = claimed is not None or agent.keeps_journal
         self._by_owner = call.caller.bearer is not None  # which no other process has
+        self._is_cancelled = False
         self._is_over = False  # open questions now end with the turn, or stay for another process
         self._turn: OpenTurn
         self._recorder: TaskRecorder | None = None
@@ -119,8 +128,10 @@ class TurnCall(RunningCall):
 
     def new_task(self, lease: Lease) -> NewTask:
         """Return the task of the turn of a lease."""
-        call = self.call
+        call, shown = self.call, self._shown
         caller = call.caller
+        about = {"params": self._params, "messages": self._messages, "background": shown.in_background}
+        request: dict[str, Any] = cleaned_data(about)
         return NewTask(
             owner=owner_of(caller),
             account=caller.account,
@@ -129,8 +140,9 @@ class TurnCall(RunningCall):
             agent_id=self.agent.id,
             api="threads",
             call_id=call.call_id,
-            request={"params": self._params, "messages": self._messages},
+            request=request,
             by_owner=self._by_owner,
+            can_move=self._can_move and len(json.dumps(request)) <= LONGEST_REQUEST,
             thread_id=lease.thread_id,
             turn=lease.turn,
             seconds=max(LIFE_SECONDS, self._services.ask_seconds),
@@ -163,17 +175,24 @@ class TurnCall(RunningCall):
             try:
                 rest, reply = shown.said.ending(await self._answer())
                 shown.add_text(rest)
+                await turn.end(self._outcome_of(reply))
             except GatewayError as error:
-                if not self.goes_on_after(error.reason):
+                if turn.is_ended or not self.goes_on_after(error.reason):
                     raise
-                await turn.leave(TRY_AGAIN_SECONDS if error.reason in _NOT_NOW else 0)
+                await turn.leave(self._pause_after(error.reason))
+                if error.reason in _NOT_NOW:
+                    raise
                 raise CallFailedError(_LEFT_ASKING if self._open else _LEFT, reason="stopping") from error
             finally:
                 shown.on_admitted = lambda: None  # it refers to the turn: a reference cycle of the whole call
                 if self._recorder is not None:
                     self._long_calls.end(self._recorder.held)
-            await turn.end(self._outcome_of(reply))
         return reply
+
+    def _pause_after(self, reason: str) -> float:
+        """Return the seconds after which another process may go on: longer after each run that was refused."""
+        runs = self._claimed.runs if self._claimed is not None else 0
+        return min(TRY_AGAIN_SECONDS * 2**runs, LONGEST_PAUSE_SECONDS) if reason in _NOT_NOW else 0
 
     def _record(self, held: Held) -> TaskRecorder:
         recorder = TaskRecorder(self._services.threads.database, held, self._services.ask_seconds, self._claimed)
@@ -181,12 +200,16 @@ class TurnCall(RunningCall):
         self._long_calls.begin(recorder)
         return recorder
 
-    @override
     def goes_on_after(self, reason: str) -> bool:
         """Return whether another process goes on with the call after it has ended here for this reason."""
-        if self._recorder is None or not self._can_move or (self._by_owner and not self._open):
+        if (recorder := self._recorder) is None or self._is_cancelled:
             return False
-        return reason == "stopped" or (self._claimed is not None and reason in _NOT_NOW)
+        if recorder.is_lost or self._turn.lost is not None:
+            return not (recorder.was_cancelled or isinstance(self._turn.lost, TurnCancelledError))
+        if self._claimed is not None and reason in _NOT_NOW:
+            return True
+        moves = self._can_move and (self.is_admitted or self._claimed is not None)
+        return reason == "stopped" and moves and (not self._by_owner or bool(self._open))
 
     def _completed(self, turn: OpenTurn) -> Call:
         """Return the call with its history, and with its course so far."""
@@ -220,6 +243,9 @@ class TurnCall(RunningCall):
             try:
                 with self.agent.calls.ended_by_drain(self._leave):
                     await asyncio.wait({work})
+            except asyncio.CancelledError:
+                self._is_cancelled = self._turn.lost is None  # by the owner, or its client has left
+                raise
             finally:
                 self._give_up()
         return self.result_of(work)
@@ -280,22 +306,28 @@ class TurnCall(RunningCall):
                     await self._recorder.ask(question, waiting, answer)
             except DatabaseUnavailableError:
                 return False
-        self._long_calls.look_for_answers()
         return True
 
     async def _become_task(self, question: Question, answer: asyncio.Future[Answer]) -> None:
         """Store the task of the call, with its course so far and its first question."""
-        task = replace(self.new_task(self._turn.lease), can_move=self.journal is not None)
+        task = self.new_task(self._turn.lease)
+        task = replace(task, can_move=task.can_move and self.journal is not None)
         spending = self.call.spending
-        first = FirstQuestion(question, answer, self.journal, spending.tokens, spending.cost)
+        adopted = Adopted(self.journal, spending.tokens, spending.cost, question, answer)
         recorder = self._record(task.held)
         try:
-            await recorder.begin(task, first, self._long_calls)
+            await recorder.begin(task, adopted, self._long_calls)
         except DatabaseUnavailableError:
             self._long_calls.end(task.held)
+            self._writes.spawn(self._forget(task.id), name="end of a task")  # it may be stored nevertheless
             raise
         self._turn.lease = replace(self._turn.lease, task_id=task.id)
         self._recorder = recorder
+
+    async def _forget(self, task_id: str) -> None:
+        database = self._services.threads.database
+        with suppress(DatabaseUnavailableError):
+            await tried_again(lambda: database.write(lambda sql: end(sql, tasks.c.id == task_id, "cancelled")))
 
     def _outcome_of(self, reply: Reply) -> TurnOutcome:
         failed = reply.failure is not None
@@ -312,7 +344,12 @@ class TurnCall(RunningCall):
 
 def begin_again(agent: HostedAgent, call: Call, services: Services, shown: LiveTurn, claimed: ClaimedTurn) -> None:
     """Go on with a turn in this process; `shown` has its events and its end."""
-    request, task = claimed.task.request, claimed.task
+    request, task, lease = claimed.task.request, claimed.task, claimed.lease
+    about_turn = {"agent": task.agent, "call_id": task.call_id, "thread_id": lease.thread_id, "turn": lease.turn}
+    # The process that ran a turn has ended, or has left it. This one goes on from the last stored step.
+    _log.info("turn continued", extra={**about_turn, "run": task.runs, "steps": len(task.rows)})
+    shown.in_background = shown.in_background or bool(request.get("background"))
+    shown.number = lease.turn  # so a client that leaves at once leaves it running
     about = {"params": request["params"], "messages": request["messages"], "claimed": task}
     running = TurnCall(agent, call, services, shown, is_streamed=True, **about)
     room = services.threads.room_for(agent.context_window(None)) if request["messages"] is None else None
