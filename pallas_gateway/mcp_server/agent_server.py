@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from mcp import MCPError
 from mcp.server.lowlevel import Server
-from mcp_types import INVALID_PARAMS, GetPromptResult, Icon, ListPromptsResult, ListToolsResult, Prompt
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    GetPromptResult,
+    Icon,
+    ListPromptsResult,
+    ListToolsResult,
+    Prompt,
+)
 
 from pallas_gateway.calls.call import GET_HEALTH
 from pallas_gateway.calls.parameters import listed_schema
@@ -36,7 +44,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from mcp_types import (
-        CallToolRequestParams,
         GetPromptRequestParams,
         PaginatedRequestParams,
         Tool,
@@ -46,6 +53,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.hosting.parts import Sessions
     from pallas_gateway.mcp_server.envelope import Context
+    from pallas_gateway.mcp_server.tasks import McpTasks
     from pallas_gateway.mcp_server.tool_requests import MessageResult
 
 
@@ -55,17 +63,21 @@ LONGEST_OWN_DESCRIPTION = 100
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """Version, icons, and the names of an agent's message tool, in which `{agent}` stands for the agent's name."""
+    """Version, icons, and the names of an agent's message tool, in which `{agent}` stands for the agent's name.
+
+    `offers_tasks`: its long calls may become tasks.
+    """
 
     version: str
     icons: tuple[Icon, ...]
     tool_names: tuple[str, ...]
+    offers_tasks: bool = False
 
 
 class AgentServer:
     """The MCP server of one hosted agent; HTTP requests come in by `endpoint`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  the agent, and what its server uses of the gateway
         self,
         agent: HostedAgent,
         *,
@@ -73,8 +85,10 @@ class AgentServer:
         sessions: Sessions,
         check_health: Callable[[HostedAgent], Awaitable[Verdict]],
         only_reads: Callable[[str], bool],
+        tasks: McpTasks | None = None,
     ) -> None:
         """`only_reads` returns whether all tools of the agent of this name declare that they change nothing."""
+        self._tasks = tasks
         self._agent = agent
         self._sessions = sessions
         self._check_health = check_health
@@ -111,7 +125,7 @@ class AgentServer:
     async def answer(self, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
         """Return the result of a call of the message tool."""
         with self.endpoint.in_use():
-            return await answer_message(self._agent, self._sessions, arguments, request)
+            return await answer_message(self._agent, self._sessions, arguments, request, self._tasks)
 
     async def call_tool(self, name: str, arguments: dict[str, Any], request: ToolRequest) -> MessageResult:
         """Return the result of a tool.
@@ -150,12 +164,14 @@ class AgentServer:
             else None,
             icons=list(server_info.icons) or None,
             on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
             on_list_prompts=self._list_prompts,
             on_get_prompt=self._get_prompt,
         )
+        server.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)  # its result may be a task
         listen_to_the_initialize_era(server, self._agent.name, self._sessions)
         server.middleware.append(sealing(self._sessions.waiting_calls, self._agent.name))
+        if server_info.offers_tasks and self._tasks is not None:
+            self._tasks.serve_at(server, self._agent.name)
         return server
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mcp import MCPError
 from mcp.server.lowlevel import Server
-from mcp_types import INVALID_PARAMS, ListToolsResult
+from mcp_types import INVALID_PARAMS, CallToolRequestParams, ListToolsResult
 
 from pallas_gateway.calls.call import GET_HEALTH
 from pallas_gateway.calls.tool_names import accepted
@@ -28,12 +28,13 @@ from pallas_gateway.urls import ALL_AGENTS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mcp_types import CallToolRequestParams, CallToolResult, PaginatedRequestParams, Tool
+    from mcp_types import CallToolResult, PaginatedRequestParams, Tool
 
     from pallas_gateway.config.model.deployment import Deployment
     from pallas_gateway.hosting.parts import Sessions
     from pallas_gateway.identity.grants import Grants
     from pallas_gateway.mcp_server.envelope import Context
+    from pallas_gateway.mcp_server.tasks import McpTasks
     from pallas_gateway.mcp_server.tool_requests import MessageResult
 
 _TOOL_PREFIX = "agent-"
@@ -48,8 +49,10 @@ class AllAgentsServer:
         servers: Callable[[], Mapping[str, AgentServer]],
         deployment: Deployment,
         sessions: Sessions,
+        tasks: McpTasks | None = None,
     ) -> None:
         """`servers` returns the servers of the hosted agents; `sessions` are those of this process."""
+        self._tasks = tasks
         self._servers = servers
         self._sessions = sessions
         self.endpoint = McpEndpoint(self._server(deployment), ALL_AGENTS, sessions)
@@ -64,10 +67,12 @@ class AllAgentsServer:
             version=deployment.version,
             description=f"The agents of {deployment.name}, each as a tool.",
             on_list_tools=self._list_tools,
-            on_call_tool=self._call_tool,
         )
+        server.add_request_handler("tools/call", CallToolRequestParams, self._call_tool)  # its result may be a task
         listen_to_the_initialize_era(server, ALL_AGENTS, self._sessions)
         server.middleware.append(sealing(self._sessions.waiting_calls, ALL_AGENTS))
+        if deployment.gateway.tasks is not None and self._tasks is not None:
+            self._tasks.serve_at(server)
         return server
 
     async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:

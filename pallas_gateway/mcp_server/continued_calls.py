@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.parts import Sessions
     from pallas_gateway.hosting.waiting_calls import Checkpoint, WaitingCalls
     from pallas_gateway.mcp_server.rounds import Round
+    from pallas_gateway.mcp_server.tasks import McpTasks
     from pallas_gateway.mcp_server.tool_requests import MessageResult, ToolRequest
 
 _MAY_WAIT = (
@@ -43,7 +44,7 @@ _MAY_WAIT = (
     "without another turn of the model."
 )
 _ASKS = Reply((), "input_required")
-"""In place of the reply of a call that waits for its next request."""
+"""In place of the reply of a call that waits for its next request, or has become a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class _Continued:
 
 
 async def continue_call(
-    agent: HostedAgent, sessions: Sessions, arguments: dict[str, Any], request: ToolRequest
+    agent: HostedAgent, sessions: Sessions, arguments: dict[str, Any], request: ToolRequest, tasks: McpTasks | None
 ) -> MessageResult:
     """Return the result of a request that continues or ends a call; see `answer_message`.
 
@@ -85,8 +86,11 @@ async def continue_call(
                 call = await asked.decoded(decode)
                 if waiting is None and resumed is not None:
                     # The client has answered a question, so it can be asked.
-                    waiting = WaitingCall(agent, call, round_.modes or MODES)
-                    waiting.sink = _Admitting(waiting.events, partial(calls.admit, resumed.ticket))
+                    modes = round_.modes or MODES
+                    takes_task = tasks is not None and tasks.accepts(agent, request)
+                    waiting = tasks.call(agent, call, modes, arguments) if tasks and takes_task else None
+                    waiting = waiting or WaitingCall(agent, call, modes)
+                    waiting.sink = _Admitting(waiting.sink, partial(calls.admit, resumed.ticket))
                 asked.ended(await reply_or_questions(sessions, request, cast("WaitingCall", waiting)))
             return result_of(asked, sessions, waiting)
     finally:
@@ -101,6 +105,7 @@ async def reply_or_questions(sessions: Sessions, request: ToolRequest, waiting: 
         CallFailedError: `cancelled`, or `stopped` because the gateway is stopping.
     """
     waiting.attach(request.options)
+    waiting.declares_tasks = request.round.declares_tasks
     work = waiting.work = waiting.work or waiting.begin()
     until: asyncio.Task[Any] = work if request.round.ends else waiting.until_asked(work)
     with sessions.cancellations.listening(request.key, waiting.call, work.cancel):
@@ -113,6 +118,9 @@ async def reply_or_questions(sessions: Sessions, request: ToolRequest, waiting: 
         finally:
             if work.done() or work.cancelling():
                 waiting.work = None  # a cancelled task has the frames of the call, which refer to the task
+    if waiting.created is not None:
+        waiting.leave()
+        return _ASKS
     if not work.done():
         waiting.leave()
         if not waiting.agent.calls.draining or waiting.can_be_resumed:
@@ -123,7 +131,9 @@ async def reply_or_questions(sessions: Sessions, request: ToolRequest, waiting: 
 
 
 def result_of(request: CallRequest, sessions: Sessions, waiting: WaitingCall | None) -> MessageResult:
-    """Return the result of a call, or its questions if it waits for its next request."""
+    """Return the result of a call, its task, or its questions if it waits for its next request."""
+    if waiting is not None and waiting.created is not None:
+        return dict(waiting.created)
     if request.reply is _ASKS and waiting is not None:
         return questions_result(waiting, sessions.waiting_calls.detach(waiting))
     return call_result(request, request.agent.trace_url(request.call))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.mcp_server.endpoint import McpEndpoint
+    from pallas_gateway.mcp_server.tasks import McpTasks
 
 
 class McpServers:
@@ -32,12 +33,16 @@ class McpServers:
         self._gateway = gateway
         self._serving = TaskOwner()
         self.by_agent: Mapping[str, AgentServer] = {}
-        self.all_agents = AllAgentsServer(lambda: self.by_agent, gateway.configuration.deployment, gateway.sessions)
+        self._tasks = _tasks(gateway)
+        deployment = gateway.configuration.deployment
+        self.all_agents = AllAgentsServer(lambda: self.by_agent, deployment, gateway.sessions, self._tasks)
         self.peers = PeerCalls(gateway, self)
 
     async def __aenter__(self) -> Self:
         self._open(self.all_agents.endpoint, "server of all agents")
         self.serve(self._gateway.agents)
+        if self._tasks is not None:
+            self._tasks.begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -59,6 +64,7 @@ class McpServers:
                     sessions=self._gateway.sessions,
                     check_health=self._gateway.check_health,
                     only_reads=self._gateway.only_reads,
+                    tasks=self._tasks,
                 )
                 self._open(server.endpoint, f"server of {name}")
             else:
@@ -79,4 +85,13 @@ class McpServers:
         deployment, absolute = self._gateway.configuration.deployment, self._gateway.addresses.absolute
         shown = agent.settings.shown_icons()
         icons = (Icon(src=absolute(icon.src), sizes=list(icon.sizes) or None) for icon in shown)
-        return ServerInfo(deployment.version, tuple(icons), deployment.gateway.tool_names)
+        offers_tasks = deployment.gateway.tasks is not None and agent.settings.tasks != "never"
+        return ServerInfo(deployment.version, tuple(icons), deployment.gateway.tool_names, offers_tasks)
+
+
+def _tasks(gateway: Gateway) -> McpTasks | None:
+    if gateway.stored is None:
+        return None
+    from pallas_gateway.mcp_server.tasks import McpTasks  # noqa: PLC0415  an extra of two hundred modules
+
+    return McpTasks(gateway, gateway.stored)

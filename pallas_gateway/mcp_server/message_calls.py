@@ -15,30 +15,37 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.hosting.parts import Sessions
+    from pallas_gateway.mcp_server.tasks import McpTasks
     from pallas_gateway.mcp_server.tool_requests import MessageResult, ToolRequest
 
 
 async def answer_message(
-    agent: HostedAgent, sessions: Sessions, arguments: dict[str, Any], request: ToolRequest
+    agent: HostedAgent, sessions: Sessions, arguments: dict[str, Any], request: ToolRequest, tasks: McpTasks | None
 ) -> MessageResult:
-    """Return the agent's answer, or the reason why there is none, or the questions of the call.
+    """Return the agent's answer, or the reason why there is none, or the questions of the call, or its task.
 
     Args:
         agent: answers.
         sessions: of this process.
         arguments: of the tool, unchecked.
         request: the caller, and the receiver of notifications.
+        tasks: of the gateway; None if it has no database.
 
     Raises:
-        MCPError: the request continues a call with a state or answers that cannot be used.
+        MCPError: the agent requires a client that accepts tasks; or the request continues a call with a state or
+            answers that cannot be used.
     """
+    becomes_task = tasks is not None and tasks.accepts(agent, request)
     if request.round.state is not None:
-        return await continue_call(agent, sessions, arguments, request)
+        return await continue_call(agent, sessions, arguments, request, tasks)
     waiting: WaitingCall | None = None  # a call of a client that answers questions by repeating its request
     with request.of(agent, arguments) as asked:
         with asked.answering():
             call = await asked.decoded(lambda call: parsed(call, arguments, agent))
-            if request.round.modes:
+            if tasks is not None and becomes_task:
+                waiting = tasks.call(agent, call, request.round.modes, arguments)
+                asked.ended(await reply_or_questions(sessions, request, waiting))
+            elif request.round.modes:
                 waiting = WaitingCall(agent, call, request.round.modes)
                 asked.ended(await reply_or_questions(sessions, request, waiting))
             else:

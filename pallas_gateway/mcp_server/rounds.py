@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 END_META_KEY = "pallas/end"
 """True in `_meta` of a repeated request that ends its call and answers no question."""
 ENDED_WITH_PROCESS = "The call that asked has ended with its process. Call the tool again, without requestState."
+TASKS = "io.modelcontextprotocol/tasks"
+"""The extension by which a request accepts a task in place of the answer."""
 _LIMITS = QuestionLimits()
 
 
@@ -94,6 +96,7 @@ class Round:
         answers: to questions of that call, by their ids.
         ends: the request ends that call.
         not_there: the process that was asked for that call, and does not have it.
+        declares_tasks: the client accepts a task in place of the answer.
     """
 
     modes: Collection[Mode] = ()
@@ -101,6 +104,7 @@ class Round:
     answers: Mapping[str, Answer] = field(default_factory=dict, repr=False)
     ends: bool = False
     not_there: NotThere | None = None
+    declares_tasks: bool = False
 
     @classmethod
     def of(cls, context: Context, params: CallToolRequestParams) -> Self:
@@ -112,15 +116,16 @@ class Round:
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return cls()
         meta = context.meta or {}
-        modes, ends = modes_in(meta.get(CLIENT_CAPABILITIES_META_KEY)), meta.get(END_META_KEY) is True
+        capabilities, ends = meta.get(CLIENT_CAPABILITIES_META_KEY), meta.get(END_META_KEY) is True
+        modes = modes_in(capabilities)
         responses = params.input_responses or {}
         if ends and (params.request_state is None or responses):
             raise MCPError(INVALID_PARAMS, f"_meta: '{END_META_KEY}' requires requestState, without inputResponses.")
         if len(responses) > _LIMITS.at_once:
             raise MCPError(INVALID_PARAMS, f"inputResponses: a call has at most {_LIMITS.at_once} open questions.")
-        answers = {id_: _answer(id_, one) for id_, one in responses.items()}
+        answers = {id_: answer_of(id_, one) for id_, one in responses.items()}
         missing = context.request.scope.get(NOT_THERE_KEY) if context.request is not None else None
-        return cls(modes, params.request_state, answers, ends, missing)
+        return cls(modes, params.request_state, answers, ends, missing, declares_tasks(capabilities))
 
 
 FIRST_ROUND = Round()
@@ -133,7 +138,18 @@ def questions_result(call: WaitingCall, state: str) -> InputRequiredResult:
     return InputRequiredResult(input_requests={**requests}, request_state=state, meta=meta)
 
 
-def _answer(id_: str, response: object) -> Answer:
+def declares_tasks(capabilities: object) -> bool:
+    """Return whether the capabilities that a client sent have the extension `TASKS`."""
+    extensions = capabilities.get("extensions") if isinstance(capabilities, dict) else None
+    return isinstance(extensions, dict) and isinstance(extensions.get(TASKS), dict)
+
+
+def answer_of(id_: str, response: object) -> Answer:
+    """Return the answer to a question of this id.
+
+    Raises:
+        MCPError: it is no answer to an elicitation, or too large.
+    """
     if not isinstance(response, ElicitResult):
         raise MCPError(INVALID_PARAMS, f"inputResponses: '{id_[:64]}' is no answer to an elicitation.")
     if size_of(response.content or {}) > (most := _LIMITS.answer_characters):

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from pallas_gateway.questions.asking import Asker
     from pallas_gateway.runtime.protocols import Parent
 
-type MessageResult = CallToolResult | InputRequiredResult
+type MessageResult = CallToolResult | InputRequiredResult | dict[str, Any]
+"""The last one is a `CreateTaskResult`."""
 
 
 @dataclass(frozen=True, slots=True)

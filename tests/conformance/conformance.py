@@ -96,9 +96,17 @@ def installed_conformance() -> Conformance:
 
 
 def run_suite(
-    conformance: Conformance, url: str, *, spec_version: str, output: Path, preload: Path | None = None
+    conformance: Conformance,
+    url: str,
+    *,
+    spec_version: str,
+    output: Path,
+    preload: Path | None = None,
+    scenario: str | None = None,
 ) -> SuiteResult:
     """Run every scenario of `spec_version` (such as `2025-11-25`) against the MCP endpoint `url`, and wait for the end.
+
+    With `scenario`, this one alone: those of extensions belong to no version.
 
     Blocks: a test that serves `url` from its own event loop calls this in a thread. `output` is a folder to write
     results to, which is made; `preload` a module that Node loads before the suite. The server has to be up already:
@@ -108,7 +116,8 @@ def run_suite(
         SuiteDidNotRunError: the suite ended without a summary, or without the checks of a scenario.
     """
     preloads = [word for one in (PATIENT, preload) if one for word in ("--import", one.as_uri())]
-    arguments = ["--url", url, "--suite", "all", "--spec-version", spec_version, "--output-dir", str(output)]
+    which = ["--suite", "all"] if scenario is None else ["--scenario", scenario, "--force", "--timeout", "120000"]
+    arguments = ["--url", url, *which, "--spec-version", spec_version, "--output-dir", str(output)]
     run = subprocess.run(
         [conformance.node, *preloads, conformance.script, "server", *arguments],
         stdin=subprocess.DEVNULL,
@@ -118,7 +127,7 @@ def run_suite(
         check=False,
     )
     said = _ANSI.sub("", run.stdout + run.stderr)
-    scenarios = set(_VERDICT.findall(said))
+    scenarios = set(_VERDICT.findall(said)) if scenario is None else {scenario}
     if not scenarios:
         raise SuiteDidNotRunError(f"exit code {run.returncode}: {_tail(said)}")
     checks = tuple(read_checks(output))

@@ -41,6 +41,9 @@ FORMS: dict[str, list[dict[str, Any]]] = {
     "test_input_required_result_multi_round": [NAME, {"color": {"type": "string"}}],
     "test_input_required_result_request_state": [{"ok": {"type": "boolean"}}],
     "test_input_required_result_tampered_state": [{"ok": {"type": "boolean"}}],
+    "confirm_delete": [{"confirm": {"type": "boolean"}}],
+    "multi_input": [{**NAME, "confirm": {"type": "boolean"}}],
+    "test_tool_with_task": [NAME],
 }
 """The fields of each form that a fixture tool asks."""
 

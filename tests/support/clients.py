@@ -37,7 +37,9 @@ MODERN_VERSION = "2026-07-28"
 INITIALIZE_VERSIONS = ("2025-03-26", "2025-06-18", "2025-11-25")
 CLIENT_INFO = {"name": "pallas-tests", "version": "1"}
 READ_SECONDS = 30  # a silent call of 2026-07-28 sends no headers for 15
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"} | dict.fromkeys(
+    ("tasks/get", "tasks/update", "tasks/cancel"), "taskId"
+)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,11 @@ async def tick() -> None:
         return
 
 
+async def work_for(seconds: float) -> None:
+    """Take so long, for programs of others that wait for real time."""
+    await asyncio.sleep(seconds)
+
+
 class Stopwatch:
     """Seconds in which the event loop was free: what code has waited for, not what a busy machine added."""
 

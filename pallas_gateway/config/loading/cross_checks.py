@@ -48,6 +48,7 @@ def broken_rules(deployment: Deployment, only_agent: str | None) -> Iterator[Fin
     yield from _models(deployment)
     yield from _costs(deployment)
     yield from _limits(deployment)
+    yield from _tasks(deployment)
     yield from _audit_log(deployment)
     yield from _sign_in(deployment)
     yield from _key_names(deployment)
@@ -147,6 +148,20 @@ def _limits(deployment: Deployment) -> Iterator[Finding]:
         if first != index:
             message = f"is named '{name}', as rule {first + 1}; give it a name of its own"
             yield Finding(f"gateway.limits.rules.{index}", message)
+
+
+def _tasks(deployment: Deployment) -> Iterator[Finding]:
+    tasks = deployment.gateway.tasks
+    if tasks is None:
+        for name, agent in deployment.agents.items():
+            if agent.tasks == "required":
+                yield Finding(f"agents.{name}.tasks", "requires 'gateway.tasks', which switches tasks on")
+        return
+    if deployment.gateway.database is None:
+        yield Finding("gateway.tasks", "requires 'gateway.database', the database in which tasks are")
+    if tasks.ttl_seconds < tasks.ask_seconds:
+        message = f"is less than ask_seconds ({tasks.ask_seconds:g}): a task would expire before its questions"
+        yield Finding("gateway.tasks.ttl_seconds", message)
 
 
 def _audit_log(deployment: Deployment) -> Iterator[Finding]:

@@ -133,6 +133,10 @@ and each agent used as a tool, has this limit for its own loop."""
     call_timeout_seconds: Seconds = 600.0
     """Longest duration of a call; the partial answer is returned then."""
 
+    tasks: Literal["never", "allowed", "required"] = "allowed"
+    """Whether its long calls become [tasks](../use/long-calls.md) with `gateway.tasks`; `required`: MCP clients that \
+do not declare them are refused."""
+
     max_in_flight: Count | None = None
     """Calls of this agent at once, per worker process. Default: only the gateway's limit."""
 

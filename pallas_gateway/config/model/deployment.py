@@ -50,6 +50,28 @@ class TlsSettings(Section):
     """Its private key in PEM form, relative to this file."""
 
 
+class TasksSettings(Section):
+    """Long calls of MCP clients that become tasks, if the clients declare `io.modelcontextprotocol/tasks`."""
+
+    after_seconds: SecondsOrZero = 20.0
+    """A call without an answer becomes a task after this time; not while a question of it is open."""
+
+    poll_seconds: Seconds = 2.0
+    """Interval at which clients are told to ask for a task."""
+
+    ttl_seconds: Seconds = 86400.0
+    """How long a task is kept after it was created, and its result for an hour at least."""
+
+    ask_seconds: Seconds = 86400.0
+    """How long a question of a task stays open; at most `ttl_seconds`."""
+
+    timeout_seconds: Seconds = 3600.0
+    """Longest duration of one run of a task, without the time of open questions, instead of `call_timeout_seconds`."""
+
+    most_per_caller: Count = 100
+    """Tasks of one caller that have not ended; further calls of it become none."""
+
+
 class GatewaySettings(Section):
     """The process that hosts the agents: its addresses and limits."""
 
@@ -186,6 +208,10 @@ nothing, so that none can be created."""
 
     threads_lease_seconds: LeaseSeconds = 30.0
     """How long a thread stays locked after the process that answered in it has ended; at least 1."""
+
+    tasks: TasksSettings | None = None
+    """Long calls become [tasks](../use/long-calls.md), which go on without their connection, and after their process \
+was replaced; `{}` for the defaults. Requires `database`. Default: they do not."""
 
     threads_max_bytes: Count | None = 1024 * 1024 * 1024
     """The most that one owner may store in threads: messages, answers, images as Base64, results of tools, and 1 KB \

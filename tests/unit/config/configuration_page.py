@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pallas_gateway.config.model.agents import AgentSettings, IconSettings, ModelCapabilities
 from pallas_gateway.config.model.agents_may_use import AgentsMayUseSettings, MostSettings
 from pallas_gateway.config.model.auth import AuthSettings, JwtSettings, StaticKeySettings
-from pallas_gateway.config.model.deployment import Deployment, GatewaySettings, TlsSettings
+from pallas_gateway.config.model.deployment import Deployment, GatewaySettings, TasksSettings, TlsSettings
 from pallas_gateway.config.model.parameters import DefaultParameters
 
 type JsonObject = dict[str, Any]
@@ -24,6 +24,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`agents.<name>.default_params`", DefaultParameters),
     ("`gateway`", GatewaySettings),
     ("`gateway.tls`", TlsSettings),
+    ("`gateway.tasks`", TasksSettings),
     ("`gateway.agents_may_use`", AgentsMayUseSettings),
     ("`gateway.agents_may_use.most`", MostSettings),
     ("`gateway.auth`", AuthSettings),

@@ -326,6 +326,20 @@ MISTAKES = [
         ],
     ),
     Mistake(
+        "tasks in a database that is not there, which expire before their questions",
+        GATEWAY + "  tasks:\n    ttl_seconds: 60\n",
+        [
+            "agents.yaml:6: gateway.tasks: requires 'gateway.database', the database in which tasks are",
+            "agents.yaml:7: gateway.tasks.ttl_seconds: is less than ask_seconds (86400): a task would expire before "
+            "its questions",
+        ],
+    ),
+    Mistake(
+        "an agent that requires tasks, which are switched off",
+        ONE + "    tasks: required\n",
+        ["agents.yaml:5: agents.jarvis.tasks: requires 'gateway.tasks', which switches tasks on"],
+    ),
+    Mistake(
         "limits in a database that is not there",
         GATEWAY + "  limits:\n    store: database\n",
         [

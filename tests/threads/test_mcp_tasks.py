@@ -1,0 +1,425 @@
+"""Calls of MCP clients that become tasks: `io.modelcontextprotocol/tasks` over plain HTTP, at two processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, select
+
+from pallas_gateway.database.connections import Database
+from pallas_gateway.database.tables import task_steps, tasks
+from pallas_gateway.identity.secret import Secret
+from tests.support.clients import raw_client
+from tests.support.commands import PATIENT_GATEWAY, started
+from tests.support.downstreams import stateless_downstream
+from tests.support.gateway import Agent, limited, running, write_project
+from tests.support.leases import let_leases_end
+from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from tests.support.clients import RawClient, RawReply
+    from tests.support.commands import Program
+    from tests.support.downstreams import StatelessDownstream
+    from tests.support.gateway import Running
+    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+DECLARED: Mapping[str, Any] = {
+    "io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}, "elicitation": {}}
+}
+ROUNDS = (("slow", "one"), ("echo", "two"), ("echo", "three"))
+"""The tools that the model asks for, a round after the other."""
+APPROVES = {"approve": ["tools/echo"]}
+"""With this, the second round has a question."""
+YES = {"action": "accept", "content": {"decision": "once"}}
+DONE = "done one | two | three"
+ACKNOWLEDGED = {"resultType", "_meta"}
+
+
+@dataclass
+class World:
+    """A gateway of this process with a database, and perhaps another process, `other`, at `there`."""
+
+    served: Running
+    here: RawClient
+    tools: StatelessDownstream
+    llm: ScriptedLlm
+    model: Gate
+    database: str
+    other: Program | None = None
+    there: RawClient | None = None
+
+    async def begin(self, client: RawClient | None = None, message: str = "go") -> str:
+        """Call the agent; return the id of the task that the call has become."""
+        reply = await call(client or self.here, message)
+        assert reply.result["resultType"] == "task", reply.text
+        return str(reply.result["taskId"])
+
+    async def get(self, task_id: str) -> dict[str, Any]:
+        """The task, as this process sees it."""
+        reply = await request(self.here, "tasks/get", task_id)
+        return reply.result
+
+    async def status(self, task_id: str, *wanted: str) -> dict[str, Any]:
+        """The task, once it has one of these states."""
+
+        async def found() -> bool:
+            return (await self.get(task_id))["status"] in (wanted or ("completed", "failed", "cancelled"))
+
+        await eventually(found, what=f"the task {wanted or 'has ended'}")
+        return await self.get(task_id)
+
+    async def rows(self, of: Any = tasks) -> int:
+        """How many rows a table has."""
+        database = Database(Secret(self.database), Path("/"))
+        try:
+            found = await database.read(lambda sql: sql.execute(select(func.count()).select_from(of)))
+            return int(found.scalar_one())
+        finally:
+            await database.close()
+
+    @property
+    def tool_calls(self) -> list[str]:
+        """The tool calls that arrived at the downstream, by their texts."""
+        return [next(iter(one.rpc["params"]["arguments"].values())) for one in self.tools.recorder.requests if one.tool]
+
+
+async def call(client: RawClient, message: str = "go", meta: Mapping[str, Any] = DECLARED) -> RawReply:
+    """Call the agent."""
+    return await client.call_tool("send_message", {"message": message}, meta=meta)
+
+
+async def request(
+    client: RawClient, method: str, task_id: str, *, meta: Mapping[str, Any] = DECLARED, **params: Any
+) -> RawReply:
+    """Send a request about a task."""
+    return await client.request(method, {"taskId": task_id, **params}, meta=meta)
+
+
+@asynccontextmanager
+async def world(
+    database_url: str,
+    path: Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    two: bool = False,
+    held_turn: int = 0,
+    most: Mapping[str, Mapping[str, Any]] | None = None,
+    tasks: Mapping[str, Any] | None = None,
+    off: bool = False,
+    **gateway: Any,
+) -> AsyncIterator[World]:
+    """Serve a gateway whose calls become tasks at once; the model's turn number `held_turn` is held at `model`."""
+    environ = {"THREADS_URL": database_url, "PALLAS_LOG_STDERR": "1"}
+    gate = Gate()
+
+    def script(asked: LlmRequest) -> Turn:
+        turn = sum(1 for one in asked.messages if one.get("tool_calls"))
+        calls = [
+            (f"tools__{name}", {"label" if name == "slow" else "text": text})
+            for name, text in (ROUNDS if asked.last_user_text != "nothing" else ())[turn : turn + 1]
+        ]
+        results = (one.removeprefix('{"result":"').removesuffix('"}') for one in asked.tool_results.values())
+        answer = call_tools(calls) if calls else say(" | ".join(results) or "nothing")
+        return hang(gate, answer) if turn + 1 == held_turn else answer
+
+    async with AsyncExitStack() as stack:
+        tools = await stack.enter_async_context(stateless_downstream())
+        llm = await stack.enter_async_context(scripted_llm(script))
+        on = {} if off else {"tasks": {"after_seconds": 0, **(tasks or {})}}
+        whole = {"database": "${THREADS_URL}", "port": 0, **on, **gateway}
+        project = write_project(
+            path / "project",
+            {
+                "solo": Agent(["tools"], settings=settings or {}),
+                "second": Agent(settings=(most or {}).get("second", {})),
+            },
+            llm_url=llm.base_url,
+            servers={"tools": {"url": tools.url}},
+            gateway=whole,
+        )
+        other = (
+            stack.enter_context(started(["serve"], project.path, command=PATIENT_GATEWAY, environ=environ))
+            if two
+            else None
+        )
+        limits = stack.enter_context(limited())
+        limits.gateway.tasks.claim_seconds = 0.05
+        served = await stack.enter_async_context(running(project, environ={**os.environ, **environ}))
+
+        async def client(base_url: str) -> RawClient:
+            url = f"{base_url}/agents/solo/mcp"
+            return await stack.enter_async_context(raw_client(url, protocol_version="2026-07-28"))
+
+        there = None
+        if other is not None:
+            await asyncio.to_thread(other.wait_for, "Try:")
+            there = await client(other.url.replace("localhost", "127.0.0.1"))
+        yield World(served, await client(served.base_url), tools, llm, gate, database_url, other, there)
+
+
+def without_ids(text: str) -> str:
+    """An answer without what differs from call to call."""
+    return re.sub(r"[0-9a-f]{16}|\"duration_seconds\": ?[0-9.]+|'duration_seconds': [0-9.]+", "…", text)
+
+
+async def answered(gateway: World, task_id: str, at: RawClient | None = None) -> dict[str, Any]:
+    """The task after its end; its questions are answered, one after the other."""
+    while (task := await gateway.status(task_id, "input_required", "completed", "failed"))[
+        "status"
+    ] == "input_required":
+        responses = dict.fromkeys(task["inputRequests"], YES)
+        reply = await request(at or gateway.here, "tasks/update", task_id, inputResponses=responses)
+        assert reply.result.keys() <= ACKNOWLEDGED
+    return task
+
+
+async def test_a_long_call_becomes_a_task_that_asks_and_has_the_whole_result(database_url: str, tmp_path: Path) -> None:
+    async with world(database_url, tmp_path, settings=APPROVES) as gateway:
+        created = (await call(gateway.here)).result
+        id_ = created["taskId"]
+        working = await gateway.get(id_)
+        gateway.tools.gate.open()
+        asks = await gateway.status(id_, "input_required")
+        ((key, question),) = asks["inputRequests"].items()
+        misfit = {"action": "accept", "content": {"decision": "perhaps"}}
+        refused = await request(gateway.here, "tasks/update", id_, inputResponses={key: misfit})
+        ignored = await request(gateway.here, "tasks/update", id_, inputResponses={"unknown": {"a": 1}})
+        still = await gateway.get(id_)
+        ended = await answered(gateway, id_)
+        late = await request(gateway.here, "tasks/update", id_, inputResponses={key: YES})
+        steps = await gateway.rows(task_steps)
+    assert created["status"] == working["status"] == "working"
+    assert (created["resultType"], working["resultType"]) == ("task", "complete")
+    assert (created["ttlMs"], created["pollIntervalMs"]) == (86_400_000, 2000)
+    assert created["createdAt"] == ended["createdAt"]
+    assert question["method"] == "elicitation/create"
+    assert refused.error["code"] == -32602
+    assert ignored.result.keys() <= ACKNOWLEDGED
+    assert still["inputRequests"].keys() == {key}
+    assert late.result.keys() <= ACKNOWLEDGED
+    assert ended["result"]["content"] == [{"type": "text", "text": DONE}]
+    assert ended["result"]["_meta"]["pallas/call"]["agent"] == "solo"
+    assert gateway.tool_calls == ["one", "two", "three"]
+    assert steps == 0
+
+
+async def test_a_call_that_ends_in_time_and_one_whose_client_declares_nothing_are_answered_without_a_task(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with world(database_url, tmp_path, tasks={"after_seconds": 60}) as gateway:
+        gateway.tools.gate.open()
+        direct, without = await call(gateway.here), await call(gateway.here, meta={})
+        discovered = (await gateway.here.discover()).result["capabilities"]
+        rows = await gateway.rows()
+    assert direct.result["content"] == without.result["content"] == [{"type": "text", "text": DONE}]
+    assert direct.result["resultType"] == without.result["resultType"] == "complete"
+    assert discovered["extensions"] == {EXTENSION: {}}
+    assert rows == 0
+
+
+async def test_requests_about_tasks_are_refused_alike_for_foreign_unknown_and_expired_ones(tmp_path: Path) -> None:
+    keys = {"ada": "a" * 24, "bob": "b" * 24}
+    auth = {
+        "tokens": [
+            {"name": name, "sha256": sha256(key.encode()).hexdigest(), "grants": ["run:agents"]}
+            for name, key in keys.items()
+        ]
+    }
+    url = f"sqlite:///{tmp_path}/threads.db"
+    async with world(url, tmp_path, auth=auth) as gateway:
+
+        async def of(name: str, agent: str) -> RawClient:
+            address = f"{gateway.served.base_url}{agent}"
+            return await stack.enter_async_context(
+                raw_client(address, protocol_version="2026-07-28", bearer=keys[name])
+            )
+
+        async with AsyncExitStack() as stack:
+            ada, bob = await of("ada", "/agents/solo/mcp"), await of("bob", "/agents/solo/mcp")
+            id_ = await gateway.begin(ada)
+            others = [bob, await of("ada", "/agents/second/mcp"), await of("bob", "/mcp")]
+            refused = [
+                (await request(one, method, id_, inputResponses={})).error
+                for one in others
+                for method in ("tasks/get", "tasks/update", "tasks/cancel")
+            ]
+            refused.append((await request(ada, "tasks/get", "unknown")).error)
+            at_all = await request(await of("ada", "/mcp"), "tasks/get", id_)
+            undeclared = await request(ada, "tasks/get", id_, meta={})
+            renamed = await ada.request("tasks/get", {"taskId": id_}, meta=DECLARED, headers={"mcp-name": "other"})
+            removed = [await request(ada, f"tasks/{what}", id_) for what in ("list", "result")]
+            cancelled = [await request(ada, "tasks/cancel", id_) for _ in range(2)]
+            await gateway.tools.gate.wait_for_cancelled(1)
+            last = await request(ada, "tasks/get", id_)
+    assert [one["code"] for one in refused] == [-32602] * 10
+    assert len({one["message"] for one in refused}) == 1
+    assert at_all.result["status"] == "working"
+    assert (undeclared.status, undeclared.error["code"]) == (400, -32021)
+    assert undeclared.error["data"]["requiredCapabilities"] == {"extensions": {EXTENSION: {}}}
+    assert (renamed.status, renamed.error["code"]) == (400, -32020)
+    assert [one.error["code"] for one in removed] == [-32601] * 2
+    assert all(one.result.keys() <= ACKNOWLEDGED for one in cancelled)
+    assert last.result["status"] == "cancelled"
+    assert "result" not in last.result
+
+
+async def test_an_agent_that_requires_tasks_refuses_others_and_one_that_never_has_them_answers(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/threads.db"
+    async with world(url, tmp_path, settings={"tasks": "required"}, most={"second": {"tasks": "never"}}) as gateway:
+        refused = await call(gateway.here, meta={})
+        id_ = await gateway.begin(message="nothing")
+        ended = await gateway.status(id_)
+        address = f"{gateway.served.base_url}/agents/second/mcp"
+        async with raw_client(address, protocol_version="2026-07-28") as second:
+            direct = await call(second, "nothing")
+            unknown = await request(second, "tasks/get", id_)
+    assert (refused.status, refused.error["code"]) == (400, -32021)
+    assert ended["result"]["content"] == [{"type": "text", "text": "nothing"}]
+    assert direct.result["resultType"] == "complete"
+    assert unknown.error["code"] == -32601
+
+
+async def test_a_caller_has_so_many_tasks_and_its_next_call_is_answered_as_without_them(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/threads.db"
+    async with world(url, tmp_path, tasks={"most_per_caller": 1}) as gateway:
+        first = await gateway.begin()
+        direct = await call(gateway.here, "nothing")
+        await request(gateway.here, "tasks/cancel", first)
+        second = await gateway.begin()
+        gateway.tools.gate.open()
+        ended = await gateway.status(second)
+    assert direct.result["resultType"] == "complete"
+    assert ended["status"] == "completed"
+
+
+async def test_a_failure_of_the_agent_is_a_completed_task_with_an_error(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/threads.db"
+    async with world(url, tmp_path, tasks={"timeout_seconds": 0.2}) as gateway:
+        id_ = await gateway.begin()
+        ended = await gateway.status(id_)
+    assert ended["status"] == "completed"
+    assert ended["result"]["_meta"]["pallas/call"]["stopped"] == "deadline"
+
+
+async def test_another_process_goes_on_with_a_task_after_a_kill_and_runs_nothing_twice(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with world(database_url, tmp_path, two=True, settings=APPROVES) as gateway:
+        assert gateway.other is not None
+        id_ = await gateway.begin(gateway.there)
+        await gateway.tools.gate.wait_for_entered(1)
+        gateway.other.signal(signal.SIGKILL)
+        gateway.tools.gate.open()
+        await let_leases_end(database_url)
+        ended = await answered(gateway, id_)
+    assert ended["status"] == "completed"
+    assert gateway.tool_calls == ["one", "two", "three"]
+    assert "result is not known" in str(gateway.llm.requests[-1].tool_results)
+    assert len(gateway.llm.requests) == len(ROUNDS) + 1
+
+
+async def test_an_answer_at_another_process_wakes_a_task_whose_process_was_killed(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with world(database_url, tmp_path, two=True, settings=APPROVES) as gateway:
+        assert gateway.other is not None
+        gateway.tools.gate.open()
+        id_ = await gateway.begin(gateway.there)
+        await gateway.status(id_, "input_required")
+        gateway.other.signal(signal.SIGKILL)
+        await let_leases_end(database_url)
+        ended = await answered(gateway, id_)
+    assert ended["result"]["content"] == [{"type": "text", "text": DONE}]
+    assert gateway.tool_calls == ["one", "two", "three"]
+
+
+async def test_a_task_that_needs_the_token_of_its_caller_fails_with_its_process(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with world(database_url, tmp_path, two=True) as gateway:
+        assert gateway.other is not None
+        assert gateway.there is not None
+        created = await gateway.there.call_tool(
+            "send_message", {"message": "go"}, meta=DECLARED, headers={"authorization": "Bearer secret-of-a-caller"}
+        )
+        id_ = created.result["taskId"]
+        gateway.other.signal(signal.SIGKILL)
+        await let_leases_end(database_url)
+        ended = await gateway.get(id_)
+        gateway.tools.gate.open()
+    assert ended["status"] == "failed"
+    assert ended["error"]["data"] == {"reason": "process_ended"}
+    assert "result" not in ended
+
+
+async def test_a_drain_makes_tasks_of_running_calls_and_another_process_goes_on(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with world(database_url, tmp_path, two=True, tasks={"after_seconds": 60}) as gateway:
+        assert gateway.other is not None
+        assert gateway.there is not None
+        calling = asyncio.create_task(call(gateway.there))
+        await gateway.tools.gate.wait_for_entered(1)
+        gateway.other.signal(signal.SIGTERM)
+        created = (await calling).result
+        gateway.tools.gate.open()
+        ended = await gateway.status(created["taskId"])
+        code = (await asyncio.to_thread(gateway.other.end)).code
+    assert created["resultType"] == "task"
+    assert code == 0
+    assert ended["result"]["content"] == [{"type": "text", "text": DONE}]
+    assert gateway.tool_calls == ["one", "two", "three"]
+    assert len(gateway.llm.requests) == len(ROUNDS) + 1
+
+
+async def test_a_cancellation_at_another_process_ends_the_run(database_url: str, tmp_path: Path) -> None:
+    async with world(database_url, tmp_path, two=True) as gateway:
+        assert gateway.other is not None
+        id_ = await gateway.begin(gateway.there)
+        await gateway.tools.gate.wait_for_entered(1)
+        await request(gateway.here, "tasks/cancel", id_)
+        await gateway.tools.gate.wait_for_cancelled(1)
+        ended = await gateway.get(id_)
+    assert ended["status"] == "cancelled"
+
+
+async def test_clients_that_declare_nothing_see_nothing_of_tasks(tmp_path: Path) -> None:
+    seen = []
+    for off in (False, True):
+        async with world(f"sqlite:///{tmp_path}/{off}.db", tmp_path / str(off), off=off) as gateway:
+            async with raw_client(gateway.here.url, protocol_version="2025-11-25") as older:
+                shaken = await older.initialize()
+                calls = [await call(older, "nothing", meta={}), await call(gateway.here, "nothing", meta={})]
+            seen.append([without_ids(one.text or str(one.messages)) for one in (shaken, *calls)])
+            rows = await gateway.rows()
+        assert rows == 0
+    assert seen[0] == seen[1]
+
+
+async def test_a_task_of_an_agent_that_is_gone_fails_with_that_reason(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/threads.db"
+    async with world(url, tmp_path, two=True) as gateway:
+        assert gateway.other is not None
+        id_ = await gateway.begin(gateway.there)
+        gateway.served.project.edit(lambda document: document["agents"].pop("solo"))
+        await gateway.served.reload()
+        gateway.other.signal(signal.SIGKILL)
+        gateway.tools.gate.open()
+        await let_leases_end(url)
+        async with raw_client(f"{gateway.served.base_url}/mcp", protocol_version="2026-07-28") as everything:
+            gateway.here = everything
+            ended = await gateway.status(id_)
+    assert ended["status"] == "failed"
+    assert ended["error"]["data"] == {"reason": "agent_gone"}
