@@ -52,8 +52,7 @@ class LongCalls:
         self._running: dict[str, TaskRecorder] = {}
         self._is_alive = False
         self._tasks = TaskOwner(close_seconds=0)
-        self._looking: asyncio.Task[None] | None = None
-        self._renewing: asyncio.Task[None] | None = None
+        self._keeping: list[asyncio.Task[None]] = []
 
     async def close(self) -> None:
         """Look for no further tasks; this process runs none any more."""
@@ -79,16 +78,16 @@ class LongCalls:
     def begin(self, recorder: TaskRecorder) -> None:
         """Keep the lease of a task that this process runs, until `end`; if it is lost, `recorder.lose` is called."""
         self._running[recorder.held.task_id] = recorder
-        if self._looking is None or self._looking.done():
-            self._looking = self._tasks.spawn(self._look(), name="answers and cancellations of tasks", report=True)
-        if self._renewing is None:
-            self._renewing = self._tasks.spawn(self._renew(), name="lease of tasks", report=True)
+        if not self._keeping:
+            works = {"answers and cancellations of tasks": self._look(), "lease of tasks": self._renew()}
+            self._keeping = [self._tasks.spawn(work, name=name, report=True) for name, work in works.items()]
 
     def end(self, held: Held) -> None:
         self._running.pop(held.task_id, None)
-        if not self._running and self._renewing is not None:
-            self._renewing.cancel()
-            self._renewing = None
+        if not self._running:
+            for work in self._keeping:
+                work.cancel()
+            self._keeping = []
 
     async def _renew(self) -> None:
         while True:
@@ -104,8 +103,8 @@ class LongCalls:
     # Answers and cancellations
 
     async def _look(self) -> None:
-        """Look for answers and cancellations that came to other processes, as long as tasks run here."""
-        while self._running:
+        """Look for answers and cancellations that came to other processes."""
+        while True:
             await asyncio.sleep(self._limits.look_seconds)
             running = [recorder for recorder in self._running.values() if recorder.is_stored]
             held = [recorder.held for recorder in running]
