@@ -94,7 +94,9 @@ async def add(sql: AsyncConnection, new: NewTask, process: str) -> None:
     numbers = dict.fromkeys(("claims", "unmoved", "not_before", "tokens", "cost", "worked_ms", "bytes"), 0)
     times = {"created_at": now(), "updated_at": now(), "expires_at": now() + int(new.seconds * 1000)}
     state = {"status": "working", "status_message": "", "process": process}
-    form = {"format": FORMAT, "definition": "", "conversation_id": new.conversation_id or new.thread_id}
+    form = {"format": FORMAT, "definition": "", "conversation_id": new.thread_id}
+    if new.conversation_id is not None and "\0" not in new.conversation_id:  # which PostgreSQL refuses
+        form["conversation_id"] = new.conversation_id
     await sql.execute(insert(tasks).values({**values, **numbers, **times, **state, **form}))
 
 

@@ -68,7 +68,7 @@ class TaskCall(WaitingCall):
         self.sink = self._steps = _Steps(self.events)
         self._tasks = tasks
         self._changing = asyncio.Lock()  # a question that arises while the call becomes a task is the task's
-        self._is_cut = False
+        self._is_cut = self._is_refused = False
 
     # Becoming a task
 
@@ -111,9 +111,11 @@ class TaskCall(WaitingCall):
             try:
                 row = await recorder.begin(new, adopted, self._tasks.long_calls)
             except (DatabaseUnavailableError, TooManyTasksError) as error:
-                # The call goes on with its request, as without tasks.
-                about = {"agent": self.agent.name, "call_id": self.call.call_id, "reason": error.reason}
-                _log.warning("call becomes no task", extra=about)
+                if not self._is_refused:
+                    about = {"agent": self.agent.name, "call_id": self.call.call_id, "reason": error.reason}
+                    # The call goes on with its request, as without tasks; it is tried again, and logged once.
+                    _log.warning("call becomes no task", extra=about)
+                self._is_refused = True
                 return max(self._tasks.limits.after_seconds, 1.0)
             except asyncio.CancelledError:  # its client has left, and does not know of the task
                 recorder.lose()

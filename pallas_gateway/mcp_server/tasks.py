@@ -39,6 +39,7 @@ from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.tables import tasks
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.call_request import requested
+from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.long_calls import rows
 from pallas_gateway.long_calls.recorder import TRY_AGAIN_SECONDS, TaskRecorder
 from pallas_gateway.long_calls.records import LONGEST_REQUEST, NewTask
@@ -112,7 +113,7 @@ class McpTasks:
 
     @property
     def limits(self) -> TasksSettings:
-        """The present settings, also for tasks from before these were switched off."""
+        """The present settings, also for tasks that run on after these were switched off."""
         return self.settings or TasksSettings()
 
     def begin(self) -> None:
@@ -296,11 +297,14 @@ class McpTasks:
         return {**self._document(row), **_questions(questions), **_outcome(row)}
 
     async def _update(self, agent: str | None, context: Context, params: _UpdateParams) -> dict[str, Any]:
-        its = self._wanted(agent, context, params)
+        its, caller = self._wanted(agent, context, params), caller_of(context)
 
         async def give(sql: AsyncConnection) -> Mapping[str, Answer]:
             await sql.execute(select(tasks.c.id).where(its).with_for_update())  # two requests answer one by one
-            if await rows.find(sql, its) is None:
+            if (row := await rows.find(sql, its)) is None:
+                raise MCPError(INVALID_PARAMS, _NOT_FOUND)
+            # The agent may have been taken from the caller since the call.
+            if decide(caller, row.agent, Action.RUN, exists=True) is not Decision.ALLOWED:
                 raise MCPError(INVALID_PARAMS, _NOT_FOUND)
             asked = await rows.open_questions(sql, params.task_id)
             answers = {id_: _answer(one, params.input_responses) for id_, one in asked.items()}
@@ -339,6 +343,8 @@ class McpTasks:
             raise MCPError(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match params.taskId")
         if not declares_tasks((context.meta or {}).get(CLIENT_CAPABILITIES_META_KEY)):
             raise _undeclared("The request does not declare that its client uses tasks.")
+        if "\0" in params.task_id:  # which PostgreSQL refuses
+            raise MCPError(INVALID_PARAMS, _NOT_FOUND)
         its = and_(
             tasks.c.id == params.task_id, tasks.c.api == "mcp", tasks.c.owner == (caller_of(context).owner or "")
         )

@@ -423,3 +423,24 @@ async def test_a_task_of_an_agent_that_is_gone_fails_with_that_reason(tmp_path: 
             ended = await gateway.status(id_)
     assert ended["status"] == "failed"
     assert ended["error"]["data"] == {"reason": "agent_gone"}
+
+
+async def test_a_caller_that_may_no_longer_run_the_agent_answers_no_question_of_its_task(tmp_path: Path) -> None:
+    key = {"name": "ada", "sha256": sha256(b"a" * 24).hexdigest(), "grants": ["run:agents"]}
+    url = f"sqlite:///{tmp_path}/threads.db"
+    async with world(url, tmp_path, settings=APPROVES, auth={"tokens": [key]}) as gateway:
+        gateway.tools.gate.open()
+        address = f"{gateway.served.base_url}/agents/solo/mcp"
+        async with raw_client(address, protocol_version="2026-07-28", bearer="a" * 24) as ada:
+            gateway.here = ada
+            id_ = await gateway.begin()
+            asked = (await gateway.status(id_, "input_required"))["inputRequests"]
+            gateway.served.project.edit(
+                lambda document: document["gateway"]["auth"]["tokens"][0].update(grants=["view:agents"])
+            )
+            await gateway.served.reload()
+            refused = await request(ada, "tasks/update", id_, inputResponses=dict.fromkeys(asked, YES))
+            unreadable = await request(ada, "tasks/get", "a\0b")
+            still = await gateway.get(id_)
+    assert refused.error["code"] == unreadable.error["code"] == -32602
+    assert still["inputRequests"].keys() == asked.keys()
