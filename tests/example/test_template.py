@@ -45,7 +45,16 @@ def test_what_is_commented_out_loads_too() -> None:
 
 def test_commented_scalars_of_an_agent_and_the_gateway_show_the_real_defaults() -> None:
     data = _with_comments_as_keys()
-    examples = {"icon", "public_url", "tls", "auth", "database", "limits", "audit_log"}  # these have no default to show
+    examples = {
+        "icon",
+        "public_url",
+        "tls",
+        "auth",
+        "database",
+        "limits",
+        "audit_log",
+        "tasks",
+    }  # these have no default to show
     gateway = GatewaySettings.model_validate({k: v for k, v in data["gateway"].items() if k not in examples})
     plain = GatewaySettings(host="127.0.0.1", port=24200)  # what these two fall back to, as their comments say
     assert gateway == plain

@@ -78,7 +78,8 @@ class GivenAnswers:
         if self.given:
             await threads.give(thread_id, turn.number, self.given, partial(self._older_task, call, turn.number))
             self._turn.answered(self.given)
-            self._claimed = await threads.turns.claim(is_of(thread_id, turn.number), owner=owner)
+            if live is None:  # else a client that leaves meanwhile would be no client of the turn
+                self._claimed = await threads.turns.claim(is_of(thread_id, turn.number), owner=owner)
         return call
 
     def _older_task(self, call: Call, number: int, request: Mapping[str, Any], call_id: str, owner: str) -> NewTask:
