@@ -29,7 +29,7 @@ from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.json_pieces import JsonInPieces
 from pallas_gateway.web.threads import answers, models, requests
 from pallas_gateway.web.threads.chat import Chat
-from pallas_gateway.web.threads.continued_turns import ContinuedTurns
+from pallas_gateway.web.threads.continued_turns import ContinuedTurns, note_end
 from pallas_gateway.web.threads.given_answers import GivenAnswers
 from pallas_gateway.web.threads.responses import TurnResponse, last_events_of_abandoned
 from pallas_gateway.web.threads.stored_turn import turn_in
@@ -175,9 +175,8 @@ class ThreadsApi(Api):
             if (live := self._gateway.live_turns.find(thread.id, thread.turns)) is not None:
                 await live.cancel()
             ended = await self._threads.changes.cancel(thread.id)
-            if ended is not None:  # nobody ran it, who would note its end
-                facts = {"caller": ended.principal, "agent": ended.agent, "api": ended.api, "call_id": ended.call_id}
-                self._gateway.trail.record("call_end", "error", {**facts, "reason": "cancelled"})
+            if ended is not None:
+                note_end(self._gateway, ended, "cancelled")
             await Response(status_code=204)(scope, receive, send)
 
         return self._at_its_process(thread, request, body, cancel)

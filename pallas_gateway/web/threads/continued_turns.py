@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.long_calls.records import ClaimedTask
     from pallas_gateway.threads.records import ClaimedTurn
     from pallas_gateway.web.threads.turn_call import Services
 
@@ -64,11 +65,14 @@ class ContinuedTurns:
 
     def given_up(self, task: AnyRow) -> None:
         """Note in the audit log that nobody goes on with a task."""
-        facts = {"caller": task.principal, "agent": task.agent, "api": task.api, "call_id": task.call_id}
-        self._gateway.trail.record("call_end", "error", {**facts, "reason": GAVE_UP})
+        note_end(self._gateway, task, GAVE_UP)
 
     async def _end(self, claimed: ClaimedTurn, reason: str, why: str) -> None:
-        task = claimed.task
-        facts = {"caller": task.principal, "agent": task.agent, "api": "threads", "call_id": task.call_id}
-        self._gateway.trail.record("call_end", "error", {**facts, "reason": reason})
+        note_end(self._gateway, claimed.task, reason)
         await self._services().threads.store.end_turn(claimed.lease, TurnOutcome(error_reason=reason, error=why))
+
+
+def note_end(gateway: Gateway, task: AnyRow | ClaimedTask, reason: str) -> None:
+    """Note in the audit log the end of a turn that nobody runs: other ends are noted where the turn ran."""
+    facts = {"caller": task.principal, "agent": task.agent, "api": "threads", "call_id": task.call_id}
+    gateway.trail.record("call_end", "error", {**facts, "reason": reason})
