@@ -137,7 +137,7 @@ def _beside(results: Results) -> str:
     if not scenarios:
         return ""
     rows = [
-        (scenario, name, *(tables.spread(samples, key) for key in ("calls_per_second", "p50_ms", "p95_ms", "cpu_ms")))
+        (scenario, name, *(tables.median(samples, key) for key in ("calls_per_second", "p50_ms", "p95_ms", "cpu_ms")))
         for scenario, contenders in scenarios.items()
         for name, samples in contenders.items()
     ]
@@ -152,8 +152,8 @@ downstream, in agno and fast-agent an agent that is a tool; `asking` is `tooled`
 unused` is `bare` with a stdio server. In `forwarded` the downstream receives the caller's token, or one exchanged for
 it; agno cannot forward one, so all its callers share a session. 16 clients, one process per server; `one client` and
 `stdio` have one, and `workers` 64 over one process and two. Answers come at once, in eight pieces. `trust store
-shared`: with nothing in it. Medians of rounds, in brackets the least and the most. CPU is that of the server's
-processes. {at_once.CALLS} calls at once are measured in the second of two waves at a gateway of their own; their
+shared`: with nothing in it. Medians of rounds. CPU is that of the server's processes.
+{at_once.CALLS} calls at once are measured in the second of two waves at a gateway of their own; their
 memory is what this gateway has more than before the first wave. `calibration` is the load
 generator on a stand-in alone{_cost_of_load(scenarios)}."""
 
@@ -235,7 +235,6 @@ def _curve(points: Sequence[Mapping[str, Any]]) -> str:
         "at": "",
         "calls_per_second": "calls/s",
         "p50_ms": "p50 ms",
-        "p95_ms": "p95 ms",
         "cpu_ms": "CPU ms per call",
         "seconds_to_ready": "s to ready",
         "memory_mb": "MB",

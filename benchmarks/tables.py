@@ -18,6 +18,11 @@ def rows(header: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def median(samples: Iterable[Mapping[str, float]], key: str) -> str:
+    """The median of the samples' `key`."""
+    return number(figure([sample[key] for sample in samples]).median)
+
+
 def spread(samples: Iterable[Mapping[str, float]], key: str) -> str:
     """The median of the samples' `key`, in brackets the least and the most."""
     values = figure([sample[key] for sample in samples])

@@ -44,7 +44,7 @@ def test_a_pod_gets_the_memory_that_the_page_says() -> None:
     assert resources["requests"]["cpu"] == "500m"
     assert "cpu" not in resources["limits"]
     assert [row[0] for row in ROWS] == [1, 10, 50, 100]
-    most = max(row[2] for row in ROWS) + GatewaySettings().max_in_flight * 243 / 1024
+    most = max(row[2] for row in ROWS) + GatewaySettings().max_in_flight * 244 / 1024
     assert 1.25 * most < 400 < int(memory["requests"].removesuffix("Mi"))
 
 
