@@ -99,6 +99,8 @@ PROGRAMS = {
     "python-sdk-1": _environment("older_sdk"),
     "registry-clients": _environment("registry_clients"),
     "llama.cpp": _environment("model_server"),
+    "task-clients": _node_modules("task_clients"),  # Claude Code, ext-tasks of the TypeScript SDK
+    "fastmcp-tasks": _environment("task_clients"),
     "release-0.1.0": _environment("release_0_1_0"),  # its Python is missing in a clone without the commit
 }
 

@@ -1,0 +1,165 @@
+"""A gateway with a database whose calls become tasks, alone or beside another process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import func, select
+
+from pallas_gateway.database.connections import Database
+from pallas_gateway.database.tables import tasks
+from pallas_gateway.identity.secret import Secret
+from tests.support.clients import raw_client
+from tests.support.commands import PATIENT_GATEWAY, started
+from tests.support.downstreams import stateless_downstream
+from tests.support.gateway import Agent, limited, running, write_project
+from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.waiting import Gate, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from tests.support.clients import RawClient, RawReply
+    from tests.support.commands import Program
+    from tests.support.downstreams import StatelessDownstream
+    from tests.support.gateway import Running
+    from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+DECLARED: Mapping[str, Any] = {
+    "io.modelcontextprotocol/clientCapabilities": {"extensions": {EXTENSION: {}}, "elicitation": {}}
+}
+ROUNDS = (("slow", "one"), ("echo", "two"), ("echo", "three"))
+"""The tools that the model asks for, a round after the other."""
+APPROVES = {"approve": ["tools/echo"]}
+"""With this, the second round has a question."""
+YES = {"action": "accept", "content": {"decision": "once"}}
+DONE = "done one | two | three"
+ACKNOWLEDGED = {"resultType", "_meta"}
+
+
+@dataclass
+class World:
+    """A gateway of this process with a database, and perhaps another process, `other`, at `there`."""
+
+    served: Running
+    here: RawClient
+    tools: StatelessDownstream
+    llm: ScriptedLlm
+    model: Gate
+    database: str
+    other: Program | None = None
+    there: RawClient | None = None
+
+    async def begin(self, client: RawClient | None = None, message: str = "go") -> str:
+        """Call the agent; return the id of the task that the call has become."""
+        reply = await call(client or self.here, message)
+        assert reply.result["resultType"] == "task", reply.text
+        return str(reply.result["taskId"])
+
+    async def get(self, task_id: str) -> dict[str, Any]:
+        """The task, as this process sees it."""
+        reply = await request(self.here, "tasks/get", task_id)
+        return reply.result
+
+    async def status(self, task_id: str, *wanted: str) -> dict[str, Any]:
+        """The task, once it has one of these states."""
+
+        async def found() -> bool:
+            return (await self.get(task_id))["status"] in (wanted or ("completed", "failed", "cancelled"))
+
+        await eventually(found, what=f"the task {wanted or 'has ended'}")
+        return await self.get(task_id)
+
+    async def rows(self, of: Any = tasks) -> int:
+        """How many rows a table has."""
+        database = Database(Secret(self.database), Path("/"))
+        try:
+            found = await database.read(lambda sql: sql.execute(select(func.count()).select_from(of)))
+            return int(found.scalar_one())
+        finally:
+            await database.close()
+
+    @property
+    def tool_calls(self) -> list[str]:
+        """The tool calls that arrived at the downstream, by their texts."""
+        return [next(iter(one.rpc["params"]["arguments"].values())) for one in self.tools.recorder.requests if one.tool]
+
+
+async def call(client: RawClient, message: str = "go", meta: Mapping[str, Any] = DECLARED) -> RawReply:
+    """Call the agent."""
+    return await client.call_tool("send_message", {"message": message}, meta=meta)
+
+
+async def request(
+    client: RawClient, method: str, task_id: str, *, meta: Mapping[str, Any] = DECLARED, **params: Any
+) -> RawReply:
+    """Send a request about a task."""
+    return await client.request(method, {"taskId": task_id, **params}, meta=meta)
+
+
+@asynccontextmanager
+async def world(
+    database_url: str,
+    path: Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    two: bool = False,
+    held_turn: int = 0,
+    most: Mapping[str, Mapping[str, Any]] | None = None,
+    tasks: Mapping[str, Any] | None = None,
+    off: bool = False,
+    **gateway: Any,
+) -> AsyncIterator[World]:
+    """Serve a gateway whose calls become tasks at once; the model's turn number `held_turn` is held at `model`."""
+    environ = {"THREADS_URL": database_url, "PALLAS_LOG_STDERR": "1"}
+    gate = Gate()
+
+    def script(asked: LlmRequest) -> Turn:
+        turn = sum(1 for one in asked.messages if one.get("tool_calls"))
+        calls = [
+            (f"tools__{name}", {"label" if name == "slow" else "text": text})
+            for name, text in (ROUNDS if asked.last_user_text != "nothing" else ())[turn : turn + 1]
+        ]
+        results = (one.removeprefix('{"result":"').removesuffix('"}') for one in asked.tool_results.values())
+        answer = call_tools(calls) if calls else say(" | ".join(results) or "nothing")
+        return hang(gate, answer) if turn + 1 == held_turn else answer
+
+    async with AsyncExitStack() as stack:
+        tools = await stack.enter_async_context(stateless_downstream())
+        llm = await stack.enter_async_context(scripted_llm(script))
+        on = {} if off else {"tasks": {"after_seconds": 0, **(tasks or {})}}
+        whole = {"database": "${THREADS_URL}", "port": 0, **on, **gateway}
+        project = write_project(
+            path / "project",
+            {
+                "solo": Agent(["tools"], settings=settings or {}),
+                "second": Agent(settings=(most or {}).get("second", {})),
+            },
+            llm_url=llm.base_url,
+            servers={"tools": {"url": tools.url}},
+            gateway=whole,
+        )
+        other = (
+            stack.enter_context(started(["serve"], project.path, command=PATIENT_GATEWAY, environ=environ))
+            if two
+            else None
+        )
+        limits = stack.enter_context(limited())
+        limits.gateway.tasks.claim_seconds = 0.05
+        served = await stack.enter_async_context(running(project, environ={**os.environ, **environ}))
+
+        async def client(base_url: str) -> RawClient:
+            url = f"{base_url}/agents/solo/mcp"
+            return await stack.enter_async_context(raw_client(url, protocol_version="2026-07-28"))
+
+        there = None
+        if other is not None:
+            await asyncio.to_thread(other.wait_for, "Try:")
+            there = await client(other.url.replace("localhost", "127.0.0.1"))
+        yield World(served, await client(served.base_url), tools, llm, gate, database_url, other, there)
