@@ -165,11 +165,8 @@ tasks = Table(
     Column("conversation_id", Text),
     Column("thread_id", String(ID_CHARACTERS)),
     Column("turn", Integer),
-    Column("key", Text),
-    Column("digest", String(64)),
     Column("request", JSON(none_as_null=True)),
     Column("format", Integer, nullable=False),
-    Column("definition", Text, nullable=False),
     Column("status", String(16), nullable=False),
     Column("status_message", Text, nullable=False),
     Column("result", JSON(none_as_null=True)),
@@ -181,11 +178,8 @@ tasks = Table(
     Column("not_before", BigInteger, nullable=False),
     Column("can_move", Boolean, nullable=False),
     Column("by_owner", Boolean, nullable=False),
-    Column("cancelled_at", BigInteger),
     Column("tokens", BigInteger, nullable=False),
     Column("cost", Float, nullable=False),
-    Column("worked_ms", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
@@ -209,9 +203,6 @@ def _partial(name: str, column: str, where: ColumnElement[bool]) -> None:
 
 _partial("pallas_tasks_to_claim", "not_before", tasks.c.status == "working")
 _partial("pallas_tasks_of_process", "process", tasks.c.holder.is_not(None))
-_has_key = tasks.c.key.is_not(None)
-_KEY = (tasks.c.owner, tasks.c.agent, tasks.c.key)
-Index("pallas_tasks_of_key", *_KEY, unique=True, sqlite_where=_has_key, postgresql_where=_has_key)
 
 
 task_steps = Table(
@@ -236,9 +227,8 @@ task_questions = Table(
     Column("answer", JSON(none_as_null=True)),
     Column("asked_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
-    Column("taken", Boolean, nullable=False),
 )
-"""The questions of tasks; `taken`: the call goes on, with its answer or without."""
+"""The questions of tasks; the first answer counts, which may be that there is none."""
 
 
 used_states = Table(
