@@ -54,6 +54,11 @@ def is_of(thread_id: Any, turn: Any) -> ColumnElement[bool]:
     return and_(tasks.c.thread_id == thread_id, tasks.c.turn == turn)
 
 
+def is_held(held: Held) -> ColumnElement[bool]:
+    """Return the condition that a run is still that of its task."""
+    return and_(tasks.c.id == held.task_id, tasks.c.holder == held.holder)
+
+
 def is_run() -> ColumnElement[bool]:
     """Return the condition that a living process runs a task."""
     alive = exists().where(processes.c.process == tasks.c.process, processes.c.alive_until > now())
@@ -94,9 +99,9 @@ async def add(sql: AsyncConnection, new: NewTask, process: str) -> None:
     numbers = dict.fromkeys(("claims", "unmoved", "not_before", "tokens", "cost"), 0)
     times = {"created_at": now(), "updated_at": now(), "expires_at": now() + int(new.seconds * 1000)}
     state = {"status": "working", "status_message": "", "process": process}
-    form = {"format": FORMAT, "conversation_id": new.thread_id}
-    if new.conversation_id is not None and "\0" not in new.conversation_id:  # which PostgreSQL refuses
-        form["conversation_id"] = new.conversation_id
+    form = {"format": FORMAT, "conversation_id": new.conversation_id}
+    if "\0" in (new.conversation_id or ""):
+        form["conversation_id"] = None  # PostgreSQL refuses it
     await sql.execute(insert(tasks).values({**values, **numbers, **times, **state, **form}))
 
 
@@ -115,8 +120,7 @@ async def append(sql: AsyncConnection, held: Held, first: int, rows: Sequence[Ro
 
 
 async def _change(sql: AsyncConnection, held: Held, **values: Any) -> None:
-    mine = and_(tasks.c.id == held.task_id, tasks.c.holder == held.holder)
-    if (await sql.execute(update(tasks).where(mine).values(**values))).rowcount != 1:
+    if (await sql.execute(update(tasks).where(is_held(held)).values(**values))).rowcount != 1:
         status = await sql.scalar(select(tasks.c.status).where(tasks.c.id == held.task_id))
         raise TaskLostError(was_cancelled=status == "cancelled")
 
@@ -263,10 +267,9 @@ async def claim(
 
 async def hand_over(sql: AsyncConnection, held: Held, wait_seconds: float) -> None:
     """Leave a task to any process, which may claim it after a pause; nothing is changed if it is lost already."""
-    mine = and_(tasks.c.id == held.task_id, tasks.c.holder == held.holder)
     back = {"unmoved": case((tasks.c.unmoved > 0, tasks.c.unmoved - 1), else_=0)}
     later = {"not_before": now() + int(wait_seconds * 1000)}
-    await sql.execute(update(tasks).where(mine).values(**_FREED, **back, **later))
+    await sql.execute(update(tasks).where(is_held(held)).values(**_FREED, **back, **later))
 
 
 async def free_others(sql: AsyncConnection, process: str, running: Sequence[str], seconds: float) -> None:

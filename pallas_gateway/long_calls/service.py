@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pallas_gateway.database.connections import tried_again
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.leases import RENEWALS
 from pallas_gateway.long_calls import rows
@@ -42,31 +43,34 @@ class LongCalls:
 
     Attributes:
         process: as given.
+        database: its connections.
     """
 
     def __init__(self, database: GatewayDatabase, process: str, limits: TaskLimits) -> None:
         self.process = process
         self._limits = limits
         self._service = database
-        self._database = database.connections
+        self.database = database.connections
         self._running: dict[str, TaskRecorder] = {}
         self._is_alive = False
         self._tasks = TaskOwner(close_seconds=0)
+        self._writes = TaskOwner()
         self._keeping: list[asyncio.Task[None]] = []
 
     async def close(self) -> None:
         """Look for no further tasks; this process runs none any more."""
         await self._tasks.cancel_all()
+        await self._writes.__aexit__()
         if self._is_alive and self._service.is_available:
             with suppress(DatabaseUnavailableError):
                 await self.note_end_of(self.process)
 
     async def remove_expired(self, seconds: float) -> None:
-        await self._database.write(partial(rows.remove_expired, seconds=seconds), share="services")
+        await self.database.write(partial(rows.remove_expired, seconds=seconds), share="services")
 
     async def note_end_of(self, process: str) -> None:
         """Note that a process has ended, before its lease does."""
-        await self._database.write(partial(rows.forget_process, process=process), share="services")
+        await self.database.write(partial(rows.forget_process, process=process), share="services")
 
     # Tasks that run here
 
@@ -89,11 +93,16 @@ class LongCalls:
                 work.cancel()
             self._keeping = []
 
+    def forget(self, held: Held) -> None:
+        """End a task whose client does not know of it."""
+        ending = partial(rows.end, which=rows.is_held(held), status="cancelled")
+        self._writes.spawn(tried_again(lambda: self.database.write(ending)), name=f"end of task {held.task_id}")
+
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._limits.lease_seconds / RENEWALS)
             with suppress(DatabaseUnavailableError):
-                await self._database.write(self._renewed, share="services")
+                await self.database.write(self._renewed, share="services")
 
     async def _renewed(self, sql: AsyncConnection) -> None:
         await self.keep_alive(sql)
@@ -106,16 +115,16 @@ class LongCalls:
         """Look for answers and cancellations that came to other processes."""
         while True:
             await asyncio.sleep(self._limits.look_seconds)
-            running = [recorder for recorder in self._running.values() if recorder.is_stored]
+            running = [*self._running.values()]
             held = [recorder.held for recorder in running]
             asking = [id_ for id_, recorder in self._running.items() if recorder.open_questions]
             with suppress(DatabaseUnavailableError):
-                lost = await self._database.read(partial(rows.lost, held=held))
+                lost = await self.database.read(partial(rows.lost, held=held))
                 for recorder in running:  # this process may have claimed such a task meanwhile
                     if (id_ := recorder.held.task_id) in lost:
                         recorder.lose(was_cancelled=lost[id_])
                 if asking:
-                    self.deliver(await self._database.read(partial(rows.answers_of, task_ids=asking)))
+                    self.deliver(await self.database.read(partial(rows.answers_of, task_ids=asking)))
 
     def cancel(self, task_id: str) -> None:
         """End the run of a task that was cancelled, if it is here."""
@@ -157,20 +166,20 @@ class LongCalls:
     ) -> None:
         now = asyncio.get_running_loop().time
         begin_at = clean_at = 0.0
-        tries = self._database.tries
+        tries = self.database.tries
         while True:
             await asyncio.sleep(self._limits.claim_seconds * random.uniform(0.5, 1.5))  # noqa: S311  no secret
-            if tries != (tries := self._database.tries):  # it was away: living processes renew their leases first
+            if tries != (tries := self.database.tries):  # it was away: living processes renew their leases first
                 begin_at = now() + self._limits.lease_seconds
             if not self._service.is_available or now() < begin_at:
                 continue
             try:
-                is_free = await self._database.read(partial(rows.has_free, api=api))
+                is_free = await self.database.read(partial(rows.has_free, api=api))
                 while is_free and (task := await claim()) is not None:
                     self._tasks.spawn(go_on(task), name="task of an ended process", report=True)
                 if clean_at < now():
                     clean_at = now() + self._limits.clean_seconds
-                    await self._database.write(clean, share="services")
+                    await self.database.write(clean, share="services")
             except DatabaseUnavailableError:
                 pass  # the database has logged it
             except Exception:  # noqa: BLE001  one that fails must not end the look for others

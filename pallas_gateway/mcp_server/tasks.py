@@ -7,10 +7,8 @@ be a task.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -41,12 +39,11 @@ from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.long_calls import rows
-from pallas_gateway.long_calls.recorder import TRY_AGAIN_SECONDS, TaskRecorder
-from pallas_gateway.long_calls.records import LONGEST_REQUEST, NewTask
+from pallas_gateway.long_calls.recorder import TRY_AGAIN_SECONDS
 from pallas_gateway.mcp_server.envelope import caller_of, headers_of
 from pallas_gateway.mcp_server.rounds import TASKS, answer_of, declares_tasks
 from pallas_gateway.mcp_server.stream_asking import elicitation
-from pallas_gateway.mcp_server.task_calls import NOT_NOW, TaskCall
+from pallas_gateway.mcp_server.task_calls import TaskCall
 from pallas_gateway.mcp_server.tool_requests import parsed
 from pallas_gateway.mcp_server.tools import call_result
 from pallas_gateway.telemetry.redaction import cleaned_data
@@ -70,8 +67,6 @@ if TYPE_CHECKING:
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.mcp_server.tool_requests import ToolRequest
 
-AGAIN_SECONDS = 5.0
-"""Pause before a task that was not admitted is claimed again."""
 _REQUIRED: Mapping[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
 _NOT_FOUND = "There is no such task: its id is unknown, or it has expired."
 _ENDED = "The process that ran this call has ended, and no other one can go on with it. Call the tool again."
@@ -103,8 +98,8 @@ class McpTasks:
 
     def __init__(self, gateway: Gateway, stored: StoredServices) -> None:
         self._gateway = gateway
-        self._database = stored.threads.database
         self.long_calls = stored.threads.long_calls
+        self._database = self.long_calls.database
 
     @property
     def settings(self) -> TasksSettings | None:
@@ -142,32 +137,6 @@ class McpTasks:
         """Return a call that may become a task."""
         return TaskCall(agent, call, modes, self, arguments)
 
-    def new_task(self, running: TaskCall) -> NewTask:
-        """Return the task of a running call."""
-        call, caller = running.call, running.call.caller
-        request = cleaned_data({"arguments": running.arguments, "modes": [*running.modes]})
-        is_short = len(json.dumps(request)) <= LONGEST_REQUEST
-        by_owner = caller.bearer is not None  # a token that no other process has
-        return NewTask(
-            owner=caller.owner or "",
-            account=caller.account,
-            principal=caller.principal,
-            agent=running.agent.name,
-            agent_id=running.agent.id,
-            api="mcp",
-            call_id=call.call_id,
-            request=request if is_short else None,
-            by_owner=by_owner,
-            seconds=self.limits.ttl_seconds,
-            conversation_id=call.conversation_id,
-            most=self.limits.most_per_caller,
-            can_move=running.journal is not None and is_short and not by_owner,
-        )
-
-    def recorder(self, held: Held, claimed: ClaimedTask | None = None) -> TaskRecorder:
-        """Return the recorder of a task."""
-        return TaskRecorder(self._database, held, self.limits.ask_seconds, claimed)
-
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something of a task that no request waits for."""
         self._gateway.turns_and_nested.spawn(work, name="task of a client", report=True)
@@ -176,10 +145,6 @@ class McpTasks:
         """Note a new task in the audit log."""
         self._gateway.trail.record("task_created", "ok", facts_of(call))
 
-    def forget(self, held: Held) -> None:
-        """End a task that its client does not know."""
-        self.spawn(self._end(held, "cancelled"))
-
     # The end of a run
 
     async def end(self, running: TaskCall, held: Held, request: CallRequest) -> None:
@@ -187,8 +152,7 @@ class McpTasks:
         outcome = request.outcome
         reason = outcome.reason if isinstance(outcome, GatewayError) else ""
         if running.goes_on_after(reason):
-            pause = AGAIN_SECONDS if reason in NOT_NOW else 0
-            await self._write(partial(rows.hand_over, held=held, wait_seconds=pause))
+            await self._write(partial(rows.hand_over, held=held, wait_seconds=running.pause_after(reason)))
         elif running.ended_by is not None or reason == "cancelled":
             await self._end(held, "cancelled")
         elif reason == "stopped":
@@ -198,8 +162,7 @@ class McpTasks:
             await self._end(held, "completed", result=cleaned_data(_wire(result)))
 
     async def _end(self, held: Held, status: TaskStatus, **outcome: Any) -> None:
-        mine = and_(tasks.c.id == held.task_id, tasks.c.holder == held.holder)
-        await self._write(lambda sql: rows.end(sql, mine, status, **outcome))
+        await self._write(lambda sql: rows.end(sql, rows.is_held(held), status, **outcome))
 
     async def _write(self, work: Callable[[AsyncConnection], Awaitable[object]]) -> None:
         """Write the end of a run, also if the database is away for now."""
@@ -256,11 +219,9 @@ class McpTasks:
             error = None if is_gone else _error(str(request.outcome), reason)
             await self._end(claimed.held, "cancelled" if is_gone else "failed", error=error)
             return
-        recorder = self.recorder(claimed.held, claimed)
-        call = replace(request.call, recorder=recorder, given=claimed.answers)
-        running = TaskCall(agent, call, modes, self, arguments)
-        running.can_move, running.timeout_seconds = True, self.limits.timeout_seconds
-        running.continue_with(recorder)
+        running = TaskCall(agent, request.call, modes, self, arguments, claimed=claimed)
+        running.timeout_seconds = self.limits.timeout_seconds
+        running.record(claimed.held)
         running.leave()
         await running.finish(running.begin(), request)
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import CallRefusedError, GatewayError
 from pallas_gateway.hosting.call_request import requested
+from pallas_gateway.hosting.long_call import TRY_AGAIN_SECONDS
 from pallas_gateway.threads.records import GAVE_UP, TurnOutcome
 from pallas_gateway.web.threads.live_turn import LiveTurn
 from pallas_gateway.web.threads.stored_turn import turn_in
-from pallas_gateway.web.threads.turn_call import TRY_AGAIN_SECONDS, begin_again
+from pallas_gateway.web.threads.turn_call import begin_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable
