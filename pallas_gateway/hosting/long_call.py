@@ -104,19 +104,20 @@ class LongCall(RunningCall):
             self.long_calls.forget(new.held)  # it may be stored nevertheless, and its client does not know of it
             raise
         self.can_move = new.can_move
-        self._record_by(recorder)
+        self.record_by(recorder)
         return row
 
     def record(self, held: Held) -> None:
         """Store the course of a call that has not begun and whose task is stored already."""
-        self._record_by(recorder := self._recorder_of(held))
+        self.record_by(recorder := self._recorder_of(held))
         given = self.claimed.answers if self.claimed is not None else self.call.given
         self.call = replace(self.call, recorder=recorder, given=given)
 
     def _recorder_of(self, held: Held) -> TaskRecorder:
         return TaskRecorder(self.long_calls.database, held, self.ask_seconds or 0.0, self.claimed, self.step)
 
-    def _record_by(self, recorder: TaskRecorder) -> None:
+    def record_by(self, recorder: TaskRecorder) -> None:
+        """Store the course of the call by `recorder` from now on, which has its task."""
         self.recorder = recorder
         recorder.on_lost = self.lose
         self.long_calls.begin(recorder)

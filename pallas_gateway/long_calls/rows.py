@@ -215,13 +215,8 @@ def _is_free() -> ColumnElement[bool]:
     return and_(works, tasks.c.format <= FORMAT, tasks.c.not_before <= now(), ~is_run())
 
 
-async def has_free(sql: AsyncConnection, api: Api) -> bool:
-    """Return whether `claim` finds a task of an API: this only reads, and so delays no writer of SQLite."""
-    return (await next_free(sql, tasks.c.api == api)) is not None
-
-
 async def next_free(sql: AsyncConnection, which: ColumnElement[bool], owner: str | None = None) -> AnyRow | None:
-    """Return the task that `claim` would take now."""
+    """Return the task that `claim` would take now; this only reads, and so delays no writer of SQLite."""
     return (await sql.execute(_next_free(which, owner))).one_or_none()
 
 

@@ -7,17 +7,17 @@ import logging
 import random
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pallas_gateway.database.connections import tried_again
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.leases import RENEWALS
+from pallas_gateway.database.tables import tasks
 from pallas_gateway.long_calls import rows
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
-    from typing import Any
+    from collections.abc import Mapping
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -27,11 +27,22 @@ if TYPE_CHECKING:
     from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.limits import TaskLimits
     from pallas_gateway.long_calls.recorder import TaskRecorder
-    from pallas_gateway.long_calls.records import Held
-
-    type GiveUp = Callable[[AsyncConnection, AnyRow], Awaitable[object]]
+    from pallas_gateway.long_calls.records import ClaimedTask, Held
 
 _log = logging.getLogger("pallas.threads")
+
+
+class Door(Protocol):
+    """Goes on with the tasks of one API."""
+
+    async def claim(self) -> ClaimedTask | None:
+        """Take a task that nobody runs; None if there is none."""
+
+    def go_on(self, task: ClaimedTask) -> None:
+        """Begin to run a task."""
+
+    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
+        """End a task that cannot go on, in the transaction that has found it."""
 
 
 class LongCalls:
@@ -44,6 +55,7 @@ class LongCalls:
     Attributes:
         process: as given.
         database: its connections.
+        doors: these go on with tasks of ended processes.
     """
 
     def __init__(self, database: GatewayDatabase, process: str, limits: TaskLimits) -> None:
@@ -51,6 +63,7 @@ class LongCalls:
         self._limits = limits
         self._service = database
         self.database = database.connections
+        self.doors: dict[Api, Door] = {}
         self._running: dict[str, TaskRecorder] = {}
         self._is_alive = False
         self._tasks = TaskOwner(close_seconds=0)
@@ -139,31 +152,11 @@ class LongCalls:
 
     # Tasks of ended processes
 
-    def look_for_tasks[T](
-        self,
-        api: Api,
-        claim: Callable[[], Awaitable[T | None]],
-        go_on: Callable[[T], Coroutine[Any, Any, None]],
-        give_up: GiveUp,
-    ) -> None:
-        """Go on with tasks of ended processes from now on.
+    def look_for_tasks(self) -> None:
+        """Have the `doors` go on with tasks of ended processes from now on."""
+        self._tasks.spawn(self._look_for_tasks(), name="tasks of ended processes", report=True)
 
-        Args:
-            api: of their requests.
-            claim: takes one, or returns None.
-            go_on: runs one to its end; it does not raise.
-            give_up: ends one that cannot go on, in the transaction that has found it.
-        """
-        looking = self._claim_all(api, claim, go_on, partial(_clean, api=api, give_up=give_up))
-        self._tasks.spawn(looking, name="tasks of ended processes", report=True)
-
-    async def _claim_all[T](
-        self,
-        api: Api,
-        claim: Callable[[], Awaitable[T | None]],
-        go_on: Callable[[T], Coroutine[Any, Any, None]],
-        clean: Callable[[AsyncConnection], Awaitable[None]],
-    ) -> None:
+    async def _look_for_tasks(self) -> None:
         now = asyncio.get_running_loop().time
         begin_at = clean_at = 0.0
         tries = self.database.tries
@@ -173,21 +166,25 @@ class LongCalls:
                 begin_at = now() + self._limits.lease_seconds
             if not self._service.is_available or now() < begin_at:
                 continue
-            try:
-                is_free = await self.database.read(partial(rows.has_free, api=api))
-                while is_free and (task := await claim()) is not None:
-                    self._tasks.spawn(go_on(task), name="task of an ended process", report=True)
-                if clean_at < now():
-                    clean_at = now() + self._limits.clean_seconds
-                    await self.database.write(clean, share="services")
-            except DatabaseUnavailableError:
-                pass  # the database has logged it
-            except Exception:  # noqa: BLE001  one that fails must not end the look for others
-                # A mistake of the gateway's own; it looks again.
-                _log.exception("look for tasks failed")
+            if cleans := clean_at < now():
+                clean_at = now() + self._limits.clean_seconds
+            for api, door in [*self.doors.items()]:
+                await self._look_at(api, door, cleans=cleans)
 
+    async def _look_at(self, api: Api, door: Door, *, cleans: bool) -> None:
+        async def clean(sql: AsyncConnection) -> None:
+            await rows.expire_questions(sql)
+            while (stuck := await rows.given_up(sql, api)) is not None:
+                await door.give_up(sql, stuck)
 
-async def _clean(sql: AsyncConnection, api: Api, give_up: GiveUp) -> None:
-    await rows.expire_questions(sql)
-    while (stuck := await rows.given_up(sql, api)) is not None:
-        await give_up(sql, stuck)
+        try:
+            free = await self.database.read(partial(rows.next_free, which=tasks.c.api == api))
+            while free is not None and (task := await door.claim()) is not None:
+                door.go_on(task)
+            if cleans:
+                await self.database.write(clean, share="services")
+        except DatabaseUnavailableError:
+            pass  # the database has logged it
+        except Exception:  # noqa: BLE001  one that fails must not end the look for others
+            # A mistake of the gateway's own; it looks again.
+            _log.exception("look for tasks failed")

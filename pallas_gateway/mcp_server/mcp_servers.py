@@ -41,8 +41,6 @@ class McpServers:
     async def __aenter__(self) -> Self:
         self._open(self.all_agents.endpoint, "server of all agents")
         self.serve(self._gateway.agents)
-        if self._tasks is not None:
-            self._tasks.begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:

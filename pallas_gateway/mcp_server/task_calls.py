@@ -140,7 +140,7 @@ class TaskCall(LongCall, WaitingCall):
             with request.answering():
                 request.ended(self.result_of(work))
             if self.recorder is not None and not self.recorder.is_lost:
-                await self._tasks.end(self, self.recorder.held, request)
+                await self._tasks.ended(self, self.recorder.held, request)
         finally:
             self.end_task()
 

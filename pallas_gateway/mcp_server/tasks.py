@@ -11,7 +11,7 @@ import logging
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from mcp import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
@@ -36,7 +36,7 @@ from pallas_gateway.config.model.deployment import TasksSettings
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.tables import tasks
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.hosting.call_request import requested
+from pallas_gateway.hosting.continued_tasks import ContinuedTasks
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.long_calls import rows
 from pallas_gateway.long_calls.recorder import TRY_AGAIN_SECONDS
@@ -85,21 +85,19 @@ class _UpdateParams(_TaskParams):
     input_responses: dict[str, Any] = Field(default_factory=dict, repr=False)
 
 
-class McpTasks:
+class McpTasks(ContinuedTasks):
     """The tasks of MCP clients of one gateway with a database.
 
     Args:
         gateway: hosts the agents.
         stored: its database.
-
-    Attributes:
-        long_calls: the tasks of this process.
     """
 
+    api = "mcp"
+
     def __init__(self, gateway: Gateway, stored: StoredServices) -> None:
-        self._gateway = gateway
-        self.long_calls = stored.threads.long_calls
-        self._database = self.long_calls.database
+        super().__init__(gateway, stored.threads)
+        self._database = stored.threads.database
 
     @property
     def settings(self) -> TasksSettings | None:
@@ -110,10 +108,6 @@ class McpTasks:
     def limits(self) -> TasksSettings:
         """The present settings, also for tasks that run on after these were switched off."""
         return self.settings or TasksSettings()
-
-    def begin(self) -> None:
-        """Go on with tasks of ended processes from now on."""
-        self.long_calls.look_for_tasks("mcp", self._claim, self._go_on, self._give_up)
 
     # Calls that may become tasks
 
@@ -147,7 +141,7 @@ class McpTasks:
 
     # The end of a run
 
-    async def end(self, running: TaskCall, held: Held, request: CallRequest) -> None:
+    async def ended(self, running: TaskCall, held: Held, request: CallRequest) -> None:
         """Store the end of a run: the result of its call, or that another process goes on."""
         outcome = request.outcome
         reason = outcome.reason if isinstance(outcome, GatewayError) else ""
@@ -176,56 +170,34 @@ class McpTasks:
 
     # Tasks of ended processes
 
-    async def _claim(self) -> ClaimedTask | None:
-        gateway = self._gateway
-        if self.settings is None or gateway.calls.draining or gateway.lacks_stored_agents:
-            return None
+    @override
+    async def claim(self) -> ClaimedTask | None:
+        return await super().claim() if self.settings is not None else None
 
-        async def claimed(sql: AsyncConnection) -> ClaimedTask | None:
-            await self.long_calls.keep_alive(sql)
-            which = and_(tasks.c.api == "mcp", tasks.c.agent.not_in(gateway.not_ready))
-            return await rows.claim(sql, self.long_calls.process, which)
+    @override
+    async def decode(self, task: ClaimedTask, agent: HostedAgent, asked: Call) -> Call:
+        return await parsed(asked, task.request["arguments"], agent)
 
-        return await self._database.write(claimed, share="services")
-
-    async def _go_on(self, claimed: ClaimedTask) -> None:
-        self.spawn(self._continue(claimed))  # so that the end of its run is stored when this process stops
-
-    async def _continue(self, claimed: ClaimedTask) -> None:
-        """Run a task to its end, or until this process ends."""
-        held, about = claimed.held, {"agent": claimed.agent, "call_id": claimed.call_id}
+    @override
+    async def run(self, task: ClaimedTask, agent: HostedAgent, request: CallRequest) -> None:
         # The process that ran a task has ended, or has left it. This one goes on from the last stored step.
-        _log.info("task continued", extra={**about, "run": claimed.runs, "steps": len(claimed.rows)})
-        caller, agent = (
-            self._gateway.caller_named(claimed.principal, claimed.account),
-            self._gateway.agents.get(claimed.agent),
-        )
-        if agent is None or agent.id != claimed.agent_id:
-            why = _error(f"There is no agent '{claimed.agent}' any more.", "agent_gone")
-            await self._end(held, "failed", error=why)
-        elif caller is None:  # its key has been removed
-            await self._end(held, "cancelled")
-        else:
-            with requested(agent, caller, {}, call_id=claimed.call_id, mcp_method="tools/call") as request:
-                await self._run_again(claimed, agent, request)
-
-    async def _run_again(self, claimed: ClaimedTask, agent: HostedAgent, request: CallRequest) -> None:
-        arguments, modes = claimed.request["arguments"], claimed.request["modes"]
-        with request.answering():
-            await request.decoded(lambda asked: parsed(asked, arguments, agent))
-        if request.has_outcome:  # a right that is gone cancels
-            reason = request.outcome.reason if isinstance(request.outcome, GatewayError) else ""
-            is_gone = reason == "insufficient_scope"
-            error = None if is_gone else _error(str(request.outcome), reason)
-            await self._end(claimed.held, "cancelled" if is_gone else "failed", error=error)
-            return
-        running = TaskCall(agent, request.call, modes, self, arguments, claimed=claimed)
+        about = {"agent": task.agent, "call_id": task.call_id, "run": task.runs, "steps": len(task.rows)}
+        _log.info("task continued", extra=about)
+        asked = task.request
+        running = TaskCall(agent, request.call, asked["modes"], self, asked["arguments"], claimed=task)
         running.timeout_seconds = self.limits.timeout_seconds
-        running.record(claimed.held)
+        running.record(task.held)
         running.leave()
         await running.finish(running.begin(), request)
 
-    async def _give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
+    @override
+    async def end(self, task: ClaimedTask, reason: str, why: str) -> None:
+        is_gone = reason in ("key_removed", "insufficient_scope")  # a right that is gone cancels
+        error = None if is_gone else _error(why, reason)
+        await self._end(task.held, "cancelled" if is_gone else "failed", error=error)
+
+    @override
+    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
         await rows.end(sql, tasks.c.id == task.id, "failed", error=_error(_ENDED, "process_ended"))
 
     # Requests of clients

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.calls.questions import Action, Question
-    from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.long_calls.recorder import Asked
+    from pallas_gateway.long_calls.recorder import TaskRecorder
     from pallas_gateway.long_calls.records import ClaimedTask, NewTask
     from pallas_gateway.threads.live_turns import LiveTurns
     from pallas_gateway.threads.records import ClaimedTurn, Lease
@@ -161,8 +160,7 @@ class TurnCall(LongCall):
     def goes_on_after(self, reason: str) -> bool:
         if self._is_cancelled or isinstance(self._turn.lost, TurnCancelledError):
             return False
-        is_lost = self.recorder is not None and self._turn.lost is not None
-        return is_lost or super().goes_on_after(reason)
+        return super().goes_on_after(reason) or (self.recorder is not None and self._turn.lost is not None)
 
     @override
     def lose(self) -> None:
@@ -200,11 +198,9 @@ class TurnCall(LongCall):
         return self.result_of(work)
 
     @override
-    async def become_task(self, asked: Asked | None = None) -> AnyRow | None:
-        row = await super().become_task(asked)
-        if self.recorder is not None:
-            self._turn.lease = replace(self._turn.lease, task_id=self.recorder.held.task_id)
-        return row
+    def record_by(self, recorder: TaskRecorder) -> None:
+        super().record_by(recorder)
+        self._turn.lease = replace(self._turn.lease, task_id=recorder.held.task_id)
 
     @override
     def show_question(self, question: Question) -> None:
