@@ -27,7 +27,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Row
+    from sqlalchemy import Row
     from sqlalchemy.sql.compiler import SQLCompiler
 
     type AnyRow = Row[*tuple[Any, ...]]
@@ -195,14 +195,9 @@ tasks = Table(
 """Calls that go on after their process has ended. `holder` is the secret of the run that may write, `process` its
 process; both are null while nobody runs it. `claims` counts runs of later processes, `unmoved` those since the latest
 step. `by_owner`: only a request of its owner continues it."""
-
-
-def _partial(name: str, column: str, where: ColumnElement[bool]) -> None:
-    Index(name, tasks.c[column], sqlite_where=where, postgresql_where=where)
-
-
-_partial("pallas_tasks_to_claim", "not_before", tasks.c.status == "working")
-_partial("pallas_tasks_of_process", "process", tasks.c.holder.is_not(None))
+_works, _is_held = tasks.c.status == "working", tasks.c.holder.is_not(None)
+Index("pallas_tasks_to_claim", tasks.c.not_before, sqlite_where=_works, postgresql_where=_works)
+Index("pallas_tasks_of_process", tasks.c.process, sqlite_where=_is_held, postgresql_where=_is_held)
 
 
 task_steps = Table(

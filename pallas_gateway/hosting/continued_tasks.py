@@ -75,12 +75,9 @@ class ContinuedTasks:
 
     async def run(self, task: ClaimedTask, agent: HostedAgent, request: CallRequest) -> None:
         """Run a task, and store its end; `request` gets the outcome."""
-        raise NotImplementedError
 
     async def end(self, task: ClaimedTask, reason: str, why: str) -> None:
         """End a task that may not go on."""
-        raise NotImplementedError
 
     async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
         """End a task that nobody can go on with, in the transaction that has found it."""
-        raise NotImplementedError

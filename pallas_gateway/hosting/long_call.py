@@ -139,7 +139,7 @@ class LongCall(RunningCall):
 
     def _leave_to_others(self) -> None:
         if self.recorder is not None and self.can_move and self.call.caller.bearer is None:
-            self.recorder.leave_by(self.cut)
+            self.recorder.on_boundary = self.cut
 
     def end_task(self) -> None:
         """Run the task no more: its end is stored, or it is left."""
@@ -209,7 +209,7 @@ class LongCall(RunningCall):
     def _close(self, question: Question, answer: Answer | None) -> None:
         self.show_answer(question.id, answer.action if answer is not None else "cancel")
         if self.recorder is not None:
-            self.recorder.forget(question.id)
+            self.recorder.open_questions.pop(question.id, None)
             if answer is None:
                 closing = self.recorder.close(question.id, EXPIRED)
                 self._writes.spawn(closing, name="end of a question", report=True)

@@ -16,7 +16,7 @@ from pallas_gateway.long_calls.records import TaskLostError
 from pallas_gateway.tasks import TaskOwner, completed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -69,7 +69,8 @@ class TaskRecorder:
         on_lost: called once if another process has taken over the task, or it was cancelled.
         is_lost: the task is not that of this run any more.
         was_cancelled: that is because it was cancelled.
-        on_boundary: called once the task is to be left to another process, and no tool of it runs.
+        on_boundary: called once no tool runs that has begun, to leave the task to another process; no other one begins.
+        open_questions: the answers to these are waited for.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class TaskRecorder:
         self._next = len(self.rows)
         self._spent = {"tokens": self.tokens, "cost": self.cost}
         self._entries: list[_Entry] = []
-        self._waiting: dict[str, asyncio.Future[Answer]] = {}
+        self.open_questions: dict[str, asyncio.Future[Answer]] = {}
         self._tools: set[tuple[int, str]] = set()
         self._is_over = self._is_off = False
         self._tasks = TaskOwner()
@@ -120,7 +121,7 @@ class TaskRecorder:
         course = [*journal.record_by(self)] if journal is not None else []
         question = None
         if asked is not None:
-            question, self._waiting[question.id] = asked
+            question, self.open_questions[question.id] = asked
             course += journal.waiting(question) if journal is not None else ()
         self._tools = {(row.turn, row.tool_call) for row in course if row.kind == "began"}
         self._spent = {"tokens": spent.tokens, "cost": spent.cost}
@@ -166,28 +167,15 @@ class TaskRecorder:
         self._add(entry, tokens, cost)
         await entry.is_stored
 
-    def leave_by(self, leave: Callable[[], object]) -> None:
-        """Call `leave` when no tool runs that has begun: after the present ones, and before others begin."""
-        self.on_boundary = leave
-
     # Questions
-
-    @property
-    def open_questions(self) -> Mapping[str, asyncio.Future[Answer]]:
-        """The questions that wait for their answers."""
-        return self._waiting
 
     async def ask(self, question: Question, waiting: Sequence[Row], answer: asyncio.Future[Answer]) -> None:
         """Store a question, and the tool calls that wait for it; `answer` is set once a request gives it."""
-        self._waiting[question.id] = answer
+        self.open_questions[question.id] = answer
         self._tools -= {(row.turn, row.tool_call) for row in waiting if row.kind == "waits"}
         entry = _Entry(waiting, question)
         self._add(entry)
         await entry.is_stored
-
-    def forget(self, question_id: str) -> None:
-        """Wait no more for the answer to a question."""
-        self._waiting.pop(question_id, None)
 
     async def close(self, question_id: str, answer: Answer) -> None:
         """Note that the call goes on without an answer of its caller to a question: with this one."""
@@ -196,7 +184,7 @@ class TaskRecorder:
 
     def deliver(self, question_id: str, answer: Answer) -> None:
         """Set the answer to a question, unless it has one."""
-        waiting = self._waiting.get(question_id)
+        waiting = self.open_questions.get(question_id)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 

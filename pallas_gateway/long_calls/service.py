@@ -33,16 +33,11 @@ _log = logging.getLogger("pallas.threads")
 
 
 class Door(Protocol):
-    """Goes on with the tasks of one API."""
+    """Goes on with the tasks of one API; see `hosting/continued_tasks.py`."""
 
-    async def claim(self) -> ClaimedTask | None:
-        """Take a task that nobody runs; None if there is none."""
-
-    def go_on(self, task: ClaimedTask) -> None:
-        """Begin to run a task."""
-
-    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
-        """End a task that cannot go on, in the transaction that has found it."""
+    async def claim(self) -> ClaimedTask | None: ...
+    def go_on(self, task: ClaimedTask) -> None: ...
+    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None: ...
 
 
 class LongCalls:

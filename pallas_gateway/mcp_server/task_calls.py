@@ -77,15 +77,10 @@ class TaskCall(LongCall, WaitingCall):
         return asyncio.create_task(self._until_task(work), name="next question, or task")
 
     async def _until_task(self, work: asyncio.Task[Reply]) -> None:
-        begin_of_drain = asyncio.get_running_loop().create_future()
+        drain = asyncio.get_running_loop().create_future()
         due = self.call.began + self._tasks.limits.after_seconds
-
-        def hurry() -> None:
-            if not begin_of_drain.done():
-                begin_of_drain.set_result(None)
-
-        with self.agent.calls.ended_by_drain(hurry):
-            ends: list[asyncio.Future[Any]] = [work, self.asked, begin_of_drain]
+        with self.agent.calls.ended_by_drain(lambda: None if drain.done() else drain.set_result(None)):
+            ends: list[asyncio.Future[Any]] = [work, self.asked, drain]
             while True:
                 left = max(due - monotonic(), 0)
                 await asyncio.wait(ends, timeout=left, return_when=asyncio.FIRST_COMPLETED)

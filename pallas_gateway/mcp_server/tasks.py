@@ -60,9 +60,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer, Mode, Question
     from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.hosting.call_request import CallRequest
-    from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.hosting.stored_services import StoredServices
     from pallas_gateway.long_calls.records import ClaimedTask, Held, TaskStatus
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.mcp_server.tool_requests import ToolRequest
@@ -86,18 +84,9 @@ class _UpdateParams(_TaskParams):
 
 
 class McpTasks(ContinuedTasks):
-    """The tasks of MCP clients of one gateway with a database.
-
-    Args:
-        gateway: hosts the agents.
-        stored: its database.
-    """
+    """The tasks of MCP clients of one gateway with a database."""
 
     api = "mcp"
-
-    def __init__(self, gateway: Gateway, stored: StoredServices) -> None:
-        super().__init__(gateway, stored.threads)
-        self._database = stored.threads.database
 
     @property
     def settings(self) -> TasksSettings | None:
@@ -162,7 +151,7 @@ class McpTasks(ContinuedTasks):
         """Write the end of a run, also if the database is away for now."""
         while True:
             try:
-                await self._database.write(work, share="services")
+                await self.long_calls.database.write(work, share="services")
             except DatabaseUnavailableError:
                 await asyncio.sleep(TRY_AGAIN_SECONDS)
             else:
@@ -222,9 +211,9 @@ class McpTasks(ContinuedTasks):
             return await rows.find(sql, its)
 
         with _answering():
-            row, questions = await self._database.read(read)
+            row, questions = await self.long_calls.database.read(read)
             if row is not None and row.ended_at is None and not row.goes_on:
-                row = await self._database.write(read_ended)
+                row = await self.long_calls.database.write(read_ended)
         if row is None:
             raise MCPError(INVALID_PARAMS, _NOT_FOUND)
         return {**self._document(row), **_questions(questions), **_outcome(row)}
@@ -246,7 +235,7 @@ class McpTasks(ContinuedTasks):
             return given
 
         with _answering():
-            self.long_calls.deliver(await self._database.write(give))
+            self.long_calls.deliver(await self.long_calls.database.write(give))
         return {}
 
     async def _cancel(self, agent: str | None, context: Context, params: _TaskParams) -> dict[str, Any]:
@@ -258,7 +247,7 @@ class McpTasks(ContinuedTasks):
             return await rows.end(sql, its, "cancelled")
 
         with _answering():
-            ended = await self._database.write(cancel)
+            ended = await self.long_calls.database.write(cancel)
         if ended is not None:
             caller = caller_of(context)
             facts = {"caller": caller.principal, "address": caller.address, "agent": ended.agent, "api": "mcp"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +16,7 @@ from pallas_gateway.events.answer_text import LIVE_SECONDS, text_of
 from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.hosting.long_call import NOT_NOW, LongCall, task_of
 from pallas_gateway.tasks import at_once
-from pallas_gateway.threads.records import TurnCancelledError, TurnOutcome
+from pallas_gateway.threads.records import TurnOutcome
 from pallas_gateway.web.threads.responses import message_of
 
 if TYPE_CHECKING:
@@ -103,7 +102,6 @@ class TurnCall(LongCall):
         self._shown = shown
         self._params = params
         self._messages = messages
-        self._is_cancelled = False
         self._turn: OpenTurn
 
     @property
@@ -157,12 +155,6 @@ class TurnCall(LongCall):
         return reply
 
     @override
-    def goes_on_after(self, reason: str) -> bool:
-        if self._is_cancelled or isinstance(self._turn.lost, TurnCancelledError):
-            return False
-        return super().goes_on_after(reason) or (self.recorder is not None and self._turn.lost is not None)
-
-    @override
     def lose(self) -> None:
         self._turn.look.set()  # the lease of the thread is lost, too
 
@@ -189,12 +181,7 @@ class TurnCall(LongCall):
         """
         if self.agent.calls.draining:  # the drain may have begun while the call waited for its turn
             raise cut_off(stopping=True)
-        work = self.begin()
-        try:
-            await self.worked(work)
-        except asyncio.CancelledError:
-            self._is_cancelled = self._turn.lost is None  # by the owner, or its client has left
-            raise
+        await self.worked(work := self.begin())
         return self.result_of(work)
 
     @override
