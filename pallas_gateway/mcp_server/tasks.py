@@ -169,9 +169,9 @@ class McpTasks(ContinuedTasks):
 
     @override
     async def run(self, task: ClaimedTask, agent: HostedAgent, request: CallRequest) -> None:
+        about = {"agent": task.agent, "call_id": task.call_id}
         # The process that ran a task has ended, or has left it. This one goes on from the last stored step.
-        about = {"agent": task.agent, "call_id": task.call_id, "run": task.runs, "steps": len(task.rows)}
-        _log.info("task continued", extra=about)
+        _log.info("task continued", extra={**about, "run": task.runs, "steps": len(task.rows)})
         asked = task.request
         running = TaskCall(agent, request.call, asked["modes"], self, asked["arguments"], claimed=task)
         running.timeout_seconds = self.limits.timeout_seconds
