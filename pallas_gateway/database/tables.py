@@ -27,7 +27,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
 if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Row
+    from sqlalchemy import Row
     from sqlalchemy.sql.compiler import SQLCompiler
 
     type AnyRow = Row[*tuple[Any, ...]]
@@ -165,11 +165,8 @@ tasks = Table(
     Column("conversation_id", Text),
     Column("thread_id", String(ID_CHARACTERS)),
     Column("turn", Integer),
-    Column("key", Text),
-    Column("digest", String(64)),
     Column("request", JSON(none_as_null=True)),
     Column("format", Integer, nullable=False),
-    Column("definition", Text, nullable=False),
     Column("status", String(16), nullable=False),
     Column("status_message", Text, nullable=False),
     Column("result", JSON(none_as_null=True)),
@@ -181,11 +178,8 @@ tasks = Table(
     Column("not_before", BigInteger, nullable=False),
     Column("can_move", Boolean, nullable=False),
     Column("by_owner", Boolean, nullable=False),
-    Column("cancelled_at", BigInteger),
     Column("tokens", BigInteger, nullable=False),
     Column("cost", Float, nullable=False),
-    Column("worked_ms", BigInteger, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
@@ -201,17 +195,9 @@ tasks = Table(
 """Calls that go on after their process has ended. `holder` is the secret of the run that may write, `process` its
 process; both are null while nobody runs it. `claims` counts runs of later processes, `unmoved` those since the latest
 step. `by_owner`: only a request of its owner continues it."""
-
-
-def _partial(name: str, column: str, where: ColumnElement[bool]) -> None:
-    Index(name, tasks.c[column], sqlite_where=where, postgresql_where=where)
-
-
-_partial("pallas_tasks_to_claim", "not_before", tasks.c.status == "working")
-_partial("pallas_tasks_of_process", "process", tasks.c.holder.is_not(None))
-_has_key = tasks.c.key.is_not(None)
-_KEY = (tasks.c.owner, tasks.c.agent, tasks.c.key)
-Index("pallas_tasks_of_key", *_KEY, unique=True, sqlite_where=_has_key, postgresql_where=_has_key)
+_works, _is_held = tasks.c.status == "working", tasks.c.holder.is_not(None)
+Index("pallas_tasks_to_claim", tasks.c.not_before, sqlite_where=_works, postgresql_where=_works)
+Index("pallas_tasks_of_process", tasks.c.process, sqlite_where=_is_held, postgresql_where=_is_held)
 
 
 task_steps = Table(
@@ -236,9 +222,8 @@ task_questions = Table(
     Column("answer", JSON(none_as_null=True)),
     Column("asked_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
-    Column("taken", Boolean, nullable=False),
 )
-"""The questions of tasks; `taken`: the call goes on, with its answer or without."""
+"""The questions of tasks; the first answer counts, which may be that there is none."""
 
 
 used_states = Table(

@@ -168,7 +168,7 @@ class Gateway:
         """
         preflight = self._ask_providers()
         if self.threads is not None:
-            self.threads.begin(lambda: None if self.calls.draining or self.lacks_stored_agents else self.not_ready)
+            self.threads.long_calls.look_for_tasks()
         try:
             async with self._agent_set.hosting(after=preflight, with_rounds=with_rounds):
                 yield

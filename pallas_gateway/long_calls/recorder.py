@@ -16,16 +16,19 @@ from pallas_gateway.long_calls.records import TaskLostError
 from pallas_gateway.tasks import TaskOwner, completed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.calls.recording import Journal, Row
+    from pallas_gateway.calls.spending import Spending
     from pallas_gateway.database.connections import Database
     from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.long_calls.records import ClaimedTask, Held, NewTask
     from pallas_gateway.long_calls.service import LongCalls
+
+    type Asked = tuple[Question, asyncio.Future[Answer]]
 
 TRY_AGAIN_SECONDS = 0.5
 LAST_SECONDS = 5.0
@@ -40,20 +43,15 @@ class _Entry:
     question: Question | None = None
     is_stored: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
+    def set_stored(self) -> None:
+        if not self.is_stored.done():
+            self.is_stored.set_result(None)
 
-@dataclass(frozen=True, slots=True)
-class Adopted:
-    """A running call that becomes a task.
 
-    `journal` has the course so far; None for a call that cannot go on elsewhere. `tokens` and `cost` are used so far.
-    The `answer` to a `question` by which it becomes a task is set once a request gives it.
-    """
+class LatestStep:
+    """What a call does, in a line for its client."""
 
-    journal: Journal | None
-    tokens: int
-    cost: float
-    question: Question | None = None
-    answer: asyncio.Future[Answer] | None = None
+    text = ""
 
 
 class TaskRecorder:
@@ -64,93 +62,88 @@ class TaskRecorder:
         held: the task.
         ask_seconds: time for an answer.
         claimed: the task, if another process has begun it.
+        step: of the call; stored with its course.
 
     Attributes:
         held: the task.
         on_lost: called once if another process has taken over the task, or it was cancelled.
         is_lost: the task is not that of this run any more.
         was_cancelled: that is because it was cancelled.
-        is_stored: the task is in the database.
-        step: what the call does, in a line for its client.
-        on_boundary: called once the task is to be left to another process, and no tool of it runs.
+        on_boundary: called once no tool runs that has begun, to leave the task to another process; no other one begins.
+        open_questions: the answers to these are waited for.
     """
 
-    def __init__(self, database: Database, held: Held, ask_seconds: float, claimed: ClaimedTask | None = None) -> None:
+    def __init__(
+        self, database: Database, held: Held, ask_seconds: float, claimed: ClaimedTask | None, step: LatestStep
+    ) -> None:
         self.held = held
         self.on_lost: Callable[[], object] = lambda: None
         self.on_boundary: Callable[[], object] | None = None
         self.is_lost = self.was_cancelled = False
-        self.is_stored = True
-        self.step = ""
         self.runs = claimed.runs if claimed is not None else 0
         self.rows: Sequence[Row] = claimed.rows if claimed is not None else ()
         self.tokens, self.cost = (claimed.tokens, claimed.cost) if claimed is not None else (0, 0.0)
         self._database = database
         self._ask_seconds = ask_seconds
+        self._step = step
         self._next = len(self.rows)
         self._spent = {"tokens": self.tokens, "cost": self.cost}
         self._entries: list[_Entry] = []
-        self._waiting: dict[str, asyncio.Future[Answer]] = {}
+        self.open_questions: dict[str, asyncio.Future[Answer]] = {}
         self._tools: set[tuple[int, str]] = set()
         self._is_over = self._is_off = False
         self._tasks = TaskOwner()
         self._writing: asyncio.Task[Any] | None = None
 
-    async def __aenter__(self) -> TaskRecorder:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def end(self) -> None:
         """Write what is noted, unless the task is lost or the database away, and nothing more."""
         if self._entries and self._writing is not None and not self._is_over:
             await asyncio.wait({self._writing}, timeout=LAST_SECONDS)
         self._is_over = True
         await self._tasks.__aexit__()
 
-    async def begin(self, new: NewTask, adopted: Adopted, long_calls: LongCalls) -> AnyRow | None:
+    async def begin(
+        self, new: NewTask, long_calls: LongCalls, journal: Journal | None, spent: Spending, asked: Asked | None
+    ) -> AnyRow | None:
         """Store the task of a running call, with its course so far, and perhaps its first question; return its row.
+
+        Args:
+            new: the task.
+            long_calls: the tasks of this process.
+            journal: the course so far; None for a call that cannot go on elsewhere.
+            spent: tokens and cost so far.
+            asked: the question, and where its answer is set once a request gives it.
 
         Raises:
             TooManyTasksError: the caller may have no further task; as the next one.
             DatabaseUnavailableError: it is not stored; steps of the call are not either.
         """
-        self.is_stored = False
-        course, question = self._course_of(adopted), adopted.question
-        self._next = len(course)
+        course = [*journal.record_by(self)] if journal is not None else []
+        question = None
+        if asked is not None:
+            question, self.open_questions[question.id] = asked
+            course += journal.waiting(question) if journal is not None else ()
         self._tools = {(row.turn, row.tool_call) for row in course if row.kind == "began"}
-        self._spent = {"tokens": adopted.tokens, "cost": adopted.cost}
-        first = {"status_message": self.step, **self._spent}
-        if question is not None:
-            first["status"] = "input_required"
+        self._spent = {"tokens": spent.tokens, "cost": spent.cost}
+        first = _Entry(course, question)
 
         async def written(sql: AsyncConnection) -> AnyRow | None:
             await rows.add(sql, new, long_calls.process)
             await long_calls.keep_alive(sql)
-            await rows.append(sql, self.held, 0, course, **first)
-            if question is not None:
-                await rows.ask(sql, self.held.task_id, question, self._ask_seconds)
+            await self._written([first], dict(self._spent), sql)
             return await rows.find(sql, tasks.c.id == new.id)
 
-        storing = self._tasks.spawn(self._database.write(written), name=f"begin of task {new.id}")
-        self._writing = storing
+        self._writing = storing = self._tasks.spawn(self._database.write(written), name=f"begin of task {new.id}")
         try:
             row = await completed(storing)
-        except GatewayError:
+        except (GatewayError, asyncio.CancelledError):
             self._is_off = self._is_over = True
             for entry in self._entries:  # tools that are about to begin, without being recorded
-                if not entry.is_stored.done():
-                    entry.is_stored.set_result(None)
+                entry.set_stored()
             raise
-        self.is_stored = True
+        self._next = len(course)
         self._go_on()
         return row
-
-    def _course_of(self, adopted: Adopted) -> Sequence[Row]:
-        journal, question = adopted.journal, adopted.question
-        if question is not None and adopted.answer is not None:
-            self._waiting[question.id] = adopted.answer
-        if journal is None:
-            return ()
-        return [*journal.record_by(self), *(journal.waiting(question) if question is not None else ())]
 
     def note(self, row: Row, tokens: int, cost: float) -> None:
         if row.kind == "result":
@@ -174,28 +167,15 @@ class TaskRecorder:
         self._add(entry, tokens, cost)
         await entry.is_stored
 
-    def leave_by(self, leave: Callable[[], object]) -> None:
-        """Call `leave` when no tool runs that has begun: after the present ones, and before others begin."""
-        self.on_boundary = leave
-
     # Questions
-
-    @property
-    def open_questions(self) -> Mapping[str, asyncio.Future[Answer]]:
-        """The questions that wait for their answers."""
-        return self._waiting
 
     async def ask(self, question: Question, waiting: Sequence[Row], answer: asyncio.Future[Answer]) -> None:
         """Store a question, and the tool calls that wait for it; `answer` is set once a request gives it."""
-        self._waiting[question.id] = answer
+        self.open_questions[question.id] = answer
         self._tools -= {(row.turn, row.tool_call) for row in waiting if row.kind == "waits"}
         entry = _Entry(waiting, question)
         self._add(entry)
         await entry.is_stored
-
-    def forget(self, question_id: str) -> None:
-        """Wait no more for the answer to a question."""
-        self._waiting.pop(question_id, None)
 
     async def close(self, question_id: str, answer: Answer) -> None:
         """Note that the call goes on without an answer of its caller to a question: with this one."""
@@ -204,7 +184,7 @@ class TaskRecorder:
 
     def deliver(self, question_id: str, answer: Answer) -> None:
         """Set the answer to a question, unless it has one."""
-        waiting = self._waiting.get(question_id)
+        waiting = self.open_questions.get(question_id)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
@@ -234,11 +214,10 @@ class TaskRecorder:
                 self._next += sum(len(entry.rows) for entry in batch)
                 self._entries = self._entries[len(batch) :]
                 for entry in batch:
-                    if not entry.is_stored.done():
-                        entry.is_stored.set_result(None)
+                    entry.set_stored()
 
     async def _written(self, batch: Sequence[_Entry], changed: dict[str, Any], sql: AsyncConnection) -> None:
-        changed["status_message"] = self.step
+        changed["status_message"] = self._step.text
         asked = [entry.question for entry in batch if entry.question is not None]
         if asked:
             changed["status"] = "input_required"

@@ -29,7 +29,7 @@ from pallas_gateway.telemetry.redaction import cleaned_data
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sqlalchemy import ColumnElement
+    from sqlalchemy import ColumnElement, Select
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.call import Api
@@ -52,6 +52,11 @@ def is_open() -> ColumnElement[bool]:
 def is_of(thread_id: Any, turn: Any) -> ColumnElement[bool]:
     """Return the condition that a task is that of a turn."""
     return and_(tasks.c.thread_id == thread_id, tasks.c.turn == turn)
+
+
+def is_held(held: Held) -> ColumnElement[bool]:
+    """Return the condition that a run is still that of its task."""
+    return and_(tasks.c.id == held.task_id, tasks.c.holder == held.holder)
 
 
 def is_run() -> ColumnElement[bool]:
@@ -91,12 +96,12 @@ async def add(sql: AsyncConnection, new: NewTask, process: str) -> None:
             raise TooManyTasksError(f"the caller has {new.most} open tasks already")
     texts = ("id", "owner", "account", "principal", "agent", "agent_id", "api", "call_id", "thread_id", "turn")
     values = {name: getattr(new, name) for name in (*texts, "request", "by_owner", "holder", "can_move")}
-    numbers = dict.fromkeys(("claims", "unmoved", "not_before", "tokens", "cost", "worked_ms", "bytes"), 0)
+    numbers = dict.fromkeys(("claims", "unmoved", "not_before", "tokens", "cost"), 0)
     times = {"created_at": now(), "updated_at": now(), "expires_at": now() + int(new.seconds * 1000)}
     state = {"status": "working", "status_message": "", "process": process}
-    form = {"format": FORMAT, "definition": "", "conversation_id": new.thread_id}
-    if new.conversation_id is not None and "\0" not in new.conversation_id:  # which PostgreSQL refuses
-        form["conversation_id"] = new.conversation_id
+    form = {"format": FORMAT, "conversation_id": new.conversation_id}
+    if "\0" in (new.conversation_id or ""):
+        form["conversation_id"] = None  # PostgreSQL refuses it
     await sql.execute(insert(tasks).values({**values, **numbers, **times, **state, **form}))
 
 
@@ -115,8 +120,7 @@ async def append(sql: AsyncConnection, held: Held, first: int, rows: Sequence[Ro
 
 
 async def _change(sql: AsyncConnection, held: Held, **values: Any) -> None:
-    mine = and_(tasks.c.id == held.task_id, tasks.c.holder == held.holder)
-    if (await sql.execute(update(tasks).where(mine).values(**values))).rowcount != 1:
+    if (await sql.execute(update(tasks).where(is_held(held)).values(**values))).rowcount != 1:
         status = await sql.scalar(select(tasks.c.status).where(tasks.c.id == held.task_id))
         raise TaskLostError(was_cancelled=status == "cancelled")
 
@@ -128,7 +132,7 @@ async def ask(sql: AsyncConnection, task_id: str, question: Question, seconds: f
     """Store an open question of a task, for so many seconds, unless it is stored already."""
     expires = now() + int(seconds * 1000)
     shown = cleaned_data(asdict(question))  # without the tokens of the call
-    values = {"question": shown, "answer": None, "asked_at": now(), "expires_at": expires, "taken": False}
+    values = {"question": shown, "answer": None, "asked_at": now(), "expires_at": expires}
     new = insert_or(task_questions).values(task_id=task_id, id=question.id, **values)
     await sql.execute(new.on_conflict_do_nothing())
 
@@ -136,9 +140,8 @@ async def ask(sql: AsyncConnection, task_id: str, question: Question, seconds: f
 async def close_question(sql: AsyncConnection, held: Held, question_id: str, answer: Answer) -> None:
     """Note that the call goes on with this answer, which may be that there is none; raises as `append`."""
     await _change(sql, held, updated_at=now())
-    closed = {"answer": answer_as_json(answer), "taken": True}
     its = and_(_is_question(held.task_id, question_id), is_unanswered())
-    await sql.execute(update(task_questions).where(its).values(**closed))
+    await sql.execute(update(task_questions).where(its).values(answer=answer_as_json(answer)))
     await _work_unless_it_asks(sql, tasks.c.id == held.task_id)
 
 
@@ -172,7 +175,7 @@ async def open_questions(sql: AsyncConnection, task_id: str) -> dict[str, Questi
 
 def is_unanswered() -> ColumnElement[bool]:
     """Return the condition that a question is open."""
-    return and_(task_questions.c.answer.is_(None), ~task_questions.c.taken)
+    return task_questions.c.answer.is_(None)
 
 
 async def expire_questions(sql: AsyncConnection) -> None:
@@ -186,7 +189,7 @@ async def expire_questions(sql: AsyncConnection) -> None:
 
 async def answers_of(sql: AsyncConnection, task_ids: Sequence[str]) -> dict[str, Answer]:
     """Return the answers that were given to questions of tasks, by the ids of the questions."""
-    its = and_(task_questions.c.task_id.in_(task_ids), task_questions.c.answer.is_not(None), ~task_questions.c.taken)
+    its = and_(task_questions.c.task_id.in_(task_ids), task_questions.c.answer.is_not(None))
     return {row.id: Answer(**row.answer) for row in await sql.execute(select(task_questions).where(its))}
 
 
@@ -212,17 +215,15 @@ def _is_free() -> ColumnElement[bool]:
     return and_(works, tasks.c.format <= FORMAT, tasks.c.not_before <= now(), ~is_run())
 
 
-async def has_free(sql: AsyncConnection, api: Api) -> bool:
-    """Return whether `claim` finds a task of an API: this only reads, and so delays no writer of SQLite."""
-    its = and_(tasks.c.api == api, tasks.c.by_owner.is_(False), _is_free())
-    return bool(await sql.scalar(select(exists().where(its))))
+async def next_free(sql: AsyncConnection, which: ColumnElement[bool], owner: str | None = None) -> AnyRow | None:
+    """Return the task that `claim` would take now; this only reads, and so delays no writer of SQLite."""
+    return (await sql.execute(_next_free(which, owner))).one_or_none()
 
 
-async def next_free(sql: AsyncConnection, which: ColumnElement[bool], owner: str | None) -> AnyRow | None:
-    """Return the task that `claim` would take now."""
+def _next_free(which: ColumnElement[bool], owner: str | None) -> Select[str, str | None]:
     may = tasks.c.by_owner.is_(False) if owner is None else tasks.c.owner == owner
     found = select(tasks.c.id, tasks.c.thread_id).where(_is_free(), may, which)
-    return (await sql.execute(found.order_by(tasks.c.not_before).limit(1))).one_or_none()
+    return found.order_by(tasks.c.not_before).limit(1)
 
 
 async def claim(
@@ -236,13 +237,12 @@ async def claim(
         which: a further condition.
         owner: whose request continues the task; None for one that needs no request.
     """
-    may = tasks.c.by_owner.is_(False) if owner is None else tasks.c.owner == owner
-    found = select(tasks.c.id).where(_is_free(), may, which).order_by(tasks.c.not_before).limit(1)
+    found = _next_free(which, owner).with_only_columns(tasks.c.id).with_for_update(skip_locked=True)
     held_by = {"holder": secrets.token_hex(ID_CHARACTERS // 2), "process": process}
     again = case({number: PAUSE_SECONDS << number for number in range(MOST_UNMOVED)}, value=tasks.c.unmoved, else_=0)
     counted = {"claims": tasks.c.claims + 1, "unmoved": tasks.c.unmoved + 1, "not_before": now() + 1000 * again}
     counted["updated_at"] = now()
-    taken = update(tasks).where(tasks.c.id == found.with_for_update(skip_locked=True).scalar_subquery())
+    taken = update(tasks).where(tasks.c.id == found.scalar_subquery())
     row = (await sql.execute(taken.values(**held_by, **counted).returning(tasks))).one_or_none()
     if row is None:
         return None
@@ -262,10 +262,9 @@ async def claim(
 
 async def hand_over(sql: AsyncConnection, held: Held, wait_seconds: float) -> None:
     """Leave a task to any process, which may claim it after a pause; nothing is changed if it is lost already."""
-    mine = and_(tasks.c.id == held.task_id, tasks.c.holder == held.holder)
     back = {"unmoved": case((tasks.c.unmoved > 0, tasks.c.unmoved - 1), else_=0)}
     later = {"not_before": now() + int(wait_seconds * 1000)}
-    await sql.execute(update(tasks).where(mine).values(**_FREED, **back, **later))
+    await sql.execute(update(tasks).where(is_held(held)).values(**_FREED, **back, **later))
 
 
 async def free_others(sql: AsyncConnection, process: str, running: Sequence[str], seconds: float) -> None:

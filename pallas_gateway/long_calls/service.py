@@ -7,16 +7,17 @@ import logging
 import random
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from pallas_gateway.database.connections import tried_again
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.leases import RENEWALS
+from pallas_gateway.database.tables import tasks
 from pallas_gateway.long_calls import rows
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping
-    from typing import Any
+    from collections.abc import Mapping
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -26,11 +27,17 @@ if TYPE_CHECKING:
     from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.limits import TaskLimits
     from pallas_gateway.long_calls.recorder import TaskRecorder
-    from pallas_gateway.long_calls.records import Held
-
-    type GiveUp = Callable[[AsyncConnection, AnyRow], Awaitable[object]]
+    from pallas_gateway.long_calls.records import ClaimedTask, Held
 
 _log = logging.getLogger("pallas.threads")
+
+
+class Door(Protocol):
+    """Goes on with the tasks of one API; see `hosting/continued_tasks.py`."""
+
+    async def claim(self) -> ClaimedTask | None: ...
+    def go_on(self, task: ClaimedTask) -> None: ...
+    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None: ...
 
 
 class LongCalls:
@@ -42,31 +49,36 @@ class LongCalls:
 
     Attributes:
         process: as given.
+        database: its connections.
+        doors: these go on with tasks of ended processes.
     """
 
     def __init__(self, database: GatewayDatabase, process: str, limits: TaskLimits) -> None:
         self.process = process
         self._limits = limits
         self._service = database
-        self._database = database.connections
+        self.database = database.connections
+        self.doors: dict[Api, Door] = {}
         self._running: dict[str, TaskRecorder] = {}
         self._is_alive = False
         self._tasks = TaskOwner(close_seconds=0)
+        self._writes = TaskOwner()
         self._keeping: list[asyncio.Task[None]] = []
 
     async def close(self) -> None:
         """Look for no further tasks; this process runs none any more."""
         await self._tasks.cancel_all()
+        await self._writes.__aexit__()
         if self._is_alive and self._service.is_available:
             with suppress(DatabaseUnavailableError):
                 await self.note_end_of(self.process)
 
     async def remove_expired(self, seconds: float) -> None:
-        await self._database.write(partial(rows.remove_expired, seconds=seconds), share="services")
+        await self.database.write(partial(rows.remove_expired, seconds=seconds), share="services")
 
     async def note_end_of(self, process: str) -> None:
         """Note that a process has ended, before its lease does."""
-        await self._database.write(partial(rows.forget_process, process=process), share="services")
+        await self.database.write(partial(rows.forget_process, process=process), share="services")
 
     # Tasks that run here
 
@@ -89,11 +101,16 @@ class LongCalls:
                 work.cancel()
             self._keeping = []
 
+    def forget(self, held: Held) -> None:
+        """End a task whose client does not know of it."""
+        ending = partial(rows.end, which=rows.is_held(held), status="cancelled")
+        self._writes.spawn(tried_again(lambda: self.database.write(ending)), name=f"end of task {held.task_id}")
+
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(self._limits.lease_seconds / RENEWALS)
             with suppress(DatabaseUnavailableError):
-                await self._database.write(self._renewed, share="services")
+                await self.database.write(self._renewed, share="services")
 
     async def _renewed(self, sql: AsyncConnection) -> None:
         await self.keep_alive(sql)
@@ -106,16 +123,16 @@ class LongCalls:
         """Look for answers and cancellations that came to other processes."""
         while True:
             await asyncio.sleep(self._limits.look_seconds)
-            running = [recorder for recorder in self._running.values() if recorder.is_stored]
+            running = [*self._running.values()]
             held = [recorder.held for recorder in running]
             asking = [id_ for id_, recorder in self._running.items() if recorder.open_questions]
             with suppress(DatabaseUnavailableError):
-                lost = await self._database.read(partial(rows.lost, held=held))
+                lost = await self.database.read(partial(rows.lost, held=held))
                 for recorder in running:  # this process may have claimed such a task meanwhile
                     if (id_ := recorder.held.task_id) in lost:
                         recorder.lose(was_cancelled=lost[id_])
                 if asking:
-                    self.deliver(await self._database.read(partial(rows.answers_of, task_ids=asking)))
+                    self.deliver(await self.database.read(partial(rows.answers_of, task_ids=asking)))
 
     def cancel(self, task_id: str) -> None:
         """End the run of a task that was cancelled, if it is here."""
@@ -130,55 +147,39 @@ class LongCalls:
 
     # Tasks of ended processes
 
-    def look_for_tasks[T](
-        self,
-        api: Api,
-        claim: Callable[[], Awaitable[T | None]],
-        go_on: Callable[[T], Coroutine[Any, Any, None]],
-        give_up: GiveUp,
-    ) -> None:
-        """Go on with tasks of ended processes from now on.
+    def look_for_tasks(self) -> None:
+        """Have the `doors` go on with tasks of ended processes from now on."""
+        self._tasks.spawn(self._look_for_tasks(), name="tasks of ended processes", report=True)
 
-        Args:
-            api: of their requests.
-            claim: takes one, or returns None.
-            go_on: runs one to its end; it does not raise.
-            give_up: ends one that cannot go on, in the transaction that has found it.
-        """
-        looking = self._claim_all(api, claim, go_on, partial(_clean, api=api, give_up=give_up))
-        self._tasks.spawn(looking, name="tasks of ended processes", report=True)
-
-    async def _claim_all[T](
-        self,
-        api: Api,
-        claim: Callable[[], Awaitable[T | None]],
-        go_on: Callable[[T], Coroutine[Any, Any, None]],
-        clean: Callable[[AsyncConnection], Awaitable[None]],
-    ) -> None:
+    async def _look_for_tasks(self) -> None:
         now = asyncio.get_running_loop().time
         begin_at = clean_at = 0.0
-        tries = self._database.tries
+        tries = self.database.tries
         while True:
             await asyncio.sleep(self._limits.claim_seconds * random.uniform(0.5, 1.5))  # noqa: S311  no secret
-            if tries != (tries := self._database.tries):  # it was away: living processes renew their leases first
+            if tries != (tries := self.database.tries):  # it was away: living processes renew their leases first
                 begin_at = now() + self._limits.lease_seconds
             if not self._service.is_available or now() < begin_at:
                 continue
-            try:
-                is_free = await self._database.read(partial(rows.has_free, api=api))
-                while is_free and (task := await claim()) is not None:
-                    self._tasks.spawn(go_on(task), name="task of an ended process", report=True)
-                if clean_at < now():
-                    clean_at = now() + self._limits.clean_seconds
-                    await self._database.write(clean, share="services")
-            except DatabaseUnavailableError:
-                pass  # the database has logged it
-            except Exception:  # noqa: BLE001  one that fails must not end the look for others
-                # A mistake of the gateway's own; it looks again.
-                _log.exception("look for tasks failed")
+            if cleans := clean_at < now():
+                clean_at = now() + self._limits.clean_seconds
+            for api, door in [*self.doors.items()]:
+                await self._look_at(api, door, cleans=cleans)
 
+    async def _look_at(self, api: Api, door: Door, *, cleans: bool) -> None:
+        async def clean(sql: AsyncConnection) -> None:
+            await rows.expire_questions(sql)
+            while (stuck := await rows.given_up(sql, api)) is not None:
+                await door.give_up(sql, stuck)
 
-async def _clean(sql: AsyncConnection, api: Api, give_up: GiveUp) -> None:
-    await rows.expire_questions(sql)
-    while (stuck := await rows.given_up(sql, api)) is not None:
-        await give_up(sql, stuck)
+        try:
+            free = await self.database.read(partial(rows.next_free, which=tasks.c.api == api))
+            while free is not None and (task := await door.claim()) is not None:
+                door.go_on(task)
+            if cleans:
+                await self.database.write(clean, share="services")
+        except DatabaseUnavailableError:
+            pass  # the database has logged it
+        except Exception:  # noqa: BLE001  one that fails must not end the look for others
+            # A mistake of the gateway's own; it looks again.
+            _log.exception("look for tasks failed")

@@ -41,8 +41,6 @@ class McpServers:
     async def __aenter__(self) -> Self:
         self._open(self.all_agents.endpoint, "server of all agents")
         self.serve(self._gateway.agents)
-        if self._tasks is not None:
-            self._tasks.begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -90,8 +88,8 @@ class McpServers:
 
 
 def _tasks(gateway: Gateway) -> McpTasks | None:
-    if gateway.stored is None:
+    if gateway.threads is None:
         return None
     from pallas_gateway.mcp_server.tasks import McpTasks  # noqa: PLC0415  an extra of two hundred modules
 
-    return McpTasks(gateway, gateway.stored)
+    return McpTasks(gateway, gateway.threads)

@@ -7,13 +7,11 @@ be a task.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, override
 
 from mcp import MCPError
 from mcp.shared.inbound import MCP_NAME_HEADER, decode_header_value
@@ -38,15 +36,14 @@ from pallas_gateway.config.model.deployment import TasksSettings
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.tables import tasks
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.hosting.call_request import requested
+from pallas_gateway.hosting.continued_tasks import ContinuedTasks
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.long_calls import rows
-from pallas_gateway.long_calls.recorder import TRY_AGAIN_SECONDS, TaskRecorder
-from pallas_gateway.long_calls.records import LONGEST_REQUEST, NewTask
+from pallas_gateway.long_calls.recorder import TRY_AGAIN_SECONDS
 from pallas_gateway.mcp_server.envelope import caller_of, headers_of
 from pallas_gateway.mcp_server.rounds import TASKS, answer_of, declares_tasks
 from pallas_gateway.mcp_server.stream_asking import elicitation
-from pallas_gateway.mcp_server.task_calls import NOT_NOW, TaskCall
+from pallas_gateway.mcp_server.task_calls import TaskCall
 from pallas_gateway.mcp_server.tool_requests import parsed
 from pallas_gateway.mcp_server.tools import call_result
 from pallas_gateway.telemetry.redaction import cleaned_data
@@ -63,15 +60,11 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer, Mode, Question
     from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.hosting.call_request import CallRequest
-    from pallas_gateway.hosting.gateway import Gateway
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.hosting.stored_services import StoredServices
     from pallas_gateway.long_calls.records import ClaimedTask, Held, TaskStatus
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.mcp_server.tool_requests import ToolRequest
 
-AGAIN_SECONDS = 5.0
-"""Pause before a task that was not admitted is claimed again."""
 _REQUIRED: Mapping[str, Any] = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
 _NOT_FOUND = "There is no such task: its id is unknown, or it has expired."
 _ENDED = "The process that ran this call has ended, and no other one can go on with it. Call the tool again."
@@ -90,21 +83,10 @@ class _UpdateParams(_TaskParams):
     input_responses: dict[str, Any] = Field(default_factory=dict, repr=False)
 
 
-class McpTasks:
-    """The tasks of MCP clients of one gateway with a database.
+class McpTasks(ContinuedTasks):
+    """The tasks of MCP clients of one gateway with a database."""
 
-    Args:
-        gateway: hosts the agents.
-        stored: its database.
-
-    Attributes:
-        long_calls: the tasks of this process.
-    """
-
-    def __init__(self, gateway: Gateway, stored: StoredServices) -> None:
-        self._gateway = gateway
-        self._database = stored.threads.database
-        self.long_calls = stored.threads.long_calls
+    api = "mcp"
 
     @property
     def settings(self) -> TasksSettings | None:
@@ -115,10 +97,6 @@ class McpTasks:
     def limits(self) -> TasksSettings:
         """The present settings, also for tasks that run on after these were switched off."""
         return self.settings or TasksSettings()
-
-    def begin(self) -> None:
-        """Go on with tasks of ended processes from now on."""
-        self.long_calls.look_for_tasks("mcp", self._claim, self._go_on, self._give_up)
 
     # Calls that may become tasks
 
@@ -142,32 +120,6 @@ class McpTasks:
         """Return a call that may become a task."""
         return TaskCall(agent, call, modes, self, arguments)
 
-    def new_task(self, running: TaskCall) -> NewTask:
-        """Return the task of a running call."""
-        call, caller = running.call, running.call.caller
-        request = cleaned_data({"arguments": running.arguments, "modes": [*running.modes]})
-        is_short = len(json.dumps(request)) <= LONGEST_REQUEST
-        by_owner = caller.bearer is not None  # a token that no other process has
-        return NewTask(
-            owner=caller.owner or "",
-            account=caller.account,
-            principal=caller.principal,
-            agent=running.agent.name,
-            agent_id=running.agent.id,
-            api="mcp",
-            call_id=call.call_id,
-            request=request if is_short else None,
-            by_owner=by_owner,
-            seconds=self.limits.ttl_seconds,
-            conversation_id=call.conversation_id,
-            most=self.limits.most_per_caller,
-            can_move=running.journal is not None and is_short and not by_owner,
-        )
-
-    def recorder(self, held: Held, claimed: ClaimedTask | None = None) -> TaskRecorder:
-        """Return the recorder of a task."""
-        return TaskRecorder(self._database, held, self.limits.ask_seconds, claimed)
-
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something of a task that no request waits for."""
         self._gateway.turns_and_nested.spawn(work, name="task of a client", report=True)
@@ -176,19 +128,14 @@ class McpTasks:
         """Note a new task in the audit log."""
         self._gateway.trail.record("task_created", "ok", facts_of(call))
 
-    def forget(self, held: Held) -> None:
-        """End a task that its client does not know."""
-        self.spawn(self._end(held, "cancelled"))
-
     # The end of a run
 
-    async def end(self, running: TaskCall, held: Held, request: CallRequest) -> None:
+    async def ended(self, running: TaskCall, held: Held, request: CallRequest) -> None:
         """Store the end of a run: the result of its call, or that another process goes on."""
         outcome = request.outcome
         reason = outcome.reason if isinstance(outcome, GatewayError) else ""
         if running.goes_on_after(reason):
-            pause = AGAIN_SECONDS if reason in NOT_NOW else 0
-            await self._write(partial(rows.hand_over, held=held, wait_seconds=pause))
+            await self._write(partial(rows.hand_over, held=held, wait_seconds=running.pause_after(reason)))
         elif running.ended_by is not None or reason == "cancelled":
             await self._end(held, "cancelled")
         elif reason == "stopped":
@@ -198,14 +145,13 @@ class McpTasks:
             await self._end(held, "completed", result=cleaned_data(_wire(result)))
 
     async def _end(self, held: Held, status: TaskStatus, **outcome: Any) -> None:
-        mine = and_(tasks.c.id == held.task_id, tasks.c.holder == held.holder)
-        await self._write(lambda sql: rows.end(sql, mine, status, **outcome))
+        await self._write(lambda sql: rows.end(sql, rows.is_held(held), status, **outcome))
 
     async def _write(self, work: Callable[[AsyncConnection], Awaitable[object]]) -> None:
         """Write the end of a run, also if the database is away for now."""
         while True:
             try:
-                await self._database.write(work, share="services")
+                await self.long_calls.database.write(work, share="services")
             except DatabaseUnavailableError:
                 await asyncio.sleep(TRY_AGAIN_SECONDS)
             else:
@@ -213,58 +159,34 @@ class McpTasks:
 
     # Tasks of ended processes
 
-    async def _claim(self) -> ClaimedTask | None:
-        gateway = self._gateway
-        if self.settings is None or gateway.calls.draining or gateway.lacks_stored_agents:
-            return None
+    @override
+    async def claim(self) -> ClaimedTask | None:
+        return await super().claim() if self.settings is not None else None
 
-        async def claimed(sql: AsyncConnection) -> ClaimedTask | None:
-            await self.long_calls.keep_alive(sql)
-            which = and_(tasks.c.api == "mcp", tasks.c.agent.not_in(gateway.not_ready))
-            return await rows.claim(sql, self.long_calls.process, which)
+    @override
+    async def decode(self, task: ClaimedTask, agent: HostedAgent, asked: Call) -> Call:
+        return await parsed(asked, task.request["arguments"], agent)
 
-        return await self._database.write(claimed, share="services")
-
-    async def _go_on(self, claimed: ClaimedTask) -> None:
-        self.spawn(self._continue(claimed))  # so that the end of its run is stored when this process stops
-
-    async def _continue(self, claimed: ClaimedTask) -> None:
-        """Run a task to its end, or until this process ends."""
-        held, about = claimed.held, {"agent": claimed.agent, "call_id": claimed.call_id}
+    @override
+    async def run(self, task: ClaimedTask, agent: HostedAgent, request: CallRequest) -> None:
+        about = {"agent": task.agent, "call_id": task.call_id}
         # The process that ran a task has ended, or has left it. This one goes on from the last stored step.
-        _log.info("task continued", extra={**about, "run": claimed.runs, "steps": len(claimed.rows)})
-        caller, agent = (
-            self._gateway.caller_named(claimed.principal, claimed.account),
-            self._gateway.agents.get(claimed.agent),
-        )
-        if agent is None or agent.id != claimed.agent_id:
-            why = _error(f"There is no agent '{claimed.agent}' any more.", "agent_gone")
-            await self._end(held, "failed", error=why)
-        elif caller is None:  # its key has been removed
-            await self._end(held, "cancelled")
-        else:
-            with requested(agent, caller, {}, call_id=claimed.call_id, mcp_method="tools/call") as request:
-                await self._run_again(claimed, agent, request)
-
-    async def _run_again(self, claimed: ClaimedTask, agent: HostedAgent, request: CallRequest) -> None:
-        arguments, modes = claimed.request["arguments"], claimed.request["modes"]
-        with request.answering():
-            await request.decoded(lambda asked: parsed(asked, arguments, agent))
-        if request.has_outcome:  # a right that is gone cancels
-            reason = request.outcome.reason if isinstance(request.outcome, GatewayError) else ""
-            is_gone = reason == "insufficient_scope"
-            error = None if is_gone else _error(str(request.outcome), reason)
-            await self._end(claimed.held, "cancelled" if is_gone else "failed", error=error)
-            return
-        recorder = self.recorder(claimed.held, claimed)
-        call = replace(request.call, recorder=recorder, given=claimed.answers)
-        running = TaskCall(agent, call, modes, self, arguments)
-        running.can_move, running.timeout_seconds = True, self.limits.timeout_seconds
-        running.continue_with(recorder)
+        _log.info("task continued", extra={**about, "run": task.runs, "steps": len(task.rows)})
+        asked = task.request
+        running = TaskCall(agent, request.call, asked["modes"], self, asked["arguments"], claimed=task)
+        running.timeout_seconds = self.limits.timeout_seconds
+        running.record(task.held)
         running.leave()
         await running.finish(running.begin(), request)
 
-    async def _give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
+    @override
+    async def end(self, task: ClaimedTask, reason: str, why: str) -> None:
+        is_gone = reason in ("key_removed", "insufficient_scope")  # a right that is gone cancels
+        error = None if is_gone else _error(why, reason)
+        await self._end(task.held, "cancelled" if is_gone else "failed", error=error)
+
+    @override
+    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
         await rows.end(sql, tasks.c.id == task.id, "failed", error=_error(_ENDED, "process_ended"))
 
     # Requests of clients
@@ -289,9 +211,9 @@ class McpTasks:
             return await rows.find(sql, its)
 
         with _answering():
-            row, questions = await self._database.read(read)
+            row, questions = await self.long_calls.database.read(read)
             if row is not None and row.ended_at is None and not row.goes_on:
-                row = await self._database.write(read_ended)
+                row = await self.long_calls.database.write(read_ended)
         if row is None:
             raise MCPError(INVALID_PARAMS, _NOT_FOUND)
         return {**self._document(row), **_questions(questions), **_outcome(row)}
@@ -313,7 +235,7 @@ class McpTasks:
             return given
 
         with _answering():
-            self.long_calls.deliver(await self._database.write(give))
+            self.long_calls.deliver(await self.long_calls.database.write(give))
         return {}
 
     async def _cancel(self, agent: str | None, context: Context, params: _TaskParams) -> dict[str, Any]:
@@ -325,7 +247,7 @@ class McpTasks:
             return await rows.end(sql, its, "cancelled")
 
         with _answering():
-            ended = await self._database.write(cancel)
+            ended = await self.long_calls.database.write(cancel)
         if ended is not None:
             caller = caller_of(context)
             facts = {"caller": caller.principal, "address": caller.address, "agent": ended.agent, "api": "mcp"}

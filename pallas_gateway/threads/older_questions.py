@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.questions import Answer, Question
     from pallas_gateway.long_calls.records import NewTask
 
-    type MakeTask = Callable[[Mapping[str, Any], str, str], NewTask]
+    type MakeTask = Callable[[Mapping[str, Any]], NewTask]
 
 _ASK_SECONDS = 300
 
@@ -63,18 +63,17 @@ async def adopt(sql: AsyncConnection, thread_id: str, number: int, make: MakeTas
         sql: in a transaction that may write.
         thread_id: of the turn.
         number: of the turn.
-        make: returns the task, given its request, the id of its call, and the owner of the thread.
+        make: returns the task, given its request.
     """
     is_left = and_(threads.c.id == thread_id, threads.c.turns == number)
-    locked = select(threads.c.owner).where(is_left, threads.c.lease_holder.is_(None) | (threads.c.lease_until < now()))
-    owner = await sql.scalar(locked.with_for_update())
-    of_turn = and_(turns.c.thread_id == thread_id, turns.c.number == number, checkpoints.c.turn == number)
-    found = select(checkpoints, turns.c.call_id).join(turns, turns.c.thread_id == checkpoints.c.thread_id)
-    row = (await sql.execute(found.where(of_turn, checkpoints.c.valid_until > now()))).one_or_none()
-    if owner is None or row is None:
+    locked = select(threads.c.id).where(is_left, threads.c.lease_holder.is_(None) | (threads.c.lease_until < now()))
+    is_locked = await sql.scalar(locked.with_for_update()) is not None
+    of_turn = and_(checkpoints.c.thread_id == thread_id, checkpoints.c.turn == number)
+    row = (await sql.execute(select(checkpoints).where(of_turn, checkpoints.c.valid_until > now()))).one_or_none()
+    if not is_locked or row is None:
         return False
     course, spent = _course_of(row.checkpoint)
-    new = make({"params": row.params, "messages": row.messages}, row.call_id, owner)
+    new = make({"params": row.params, "messages": row.messages})
     await task_rows.add(sql, new, "")
     await task_rows.append(sql, new.held, 0, course, status="input_required", **spent)
     for asked in (await unanswered(sql, thread_id)).get(number, ()):

@@ -184,7 +184,11 @@ class ClaimedTurn:
     """A turn with which this process goes on."""
 
     task: ClaimedTask
-    lease: Lease
+
+    @property
+    def lease(self) -> Lease:
+        """The lease of its thread, which has the holder of the task."""
+        return Lease(self.task.thread_id, self.task.turn, self.task.held.holder, self.task.held.task_id)
 
 
 class ThreadNotFoundError(GatewayError):

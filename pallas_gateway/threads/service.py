@@ -8,11 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sqlalchemy import and_
-
 from pallas_gateway.calls.call import StepLog
 from pallas_gateway.database.errors import DatabaseBusyError
-from pallas_gateway.database.tables import tasks
 from pallas_gateway.limits import TaskLimits, ThreadLimits
 from pallas_gateway.long_calls import rows as task_rows
 from pallas_gateway.long_calls.service import LongCalls
@@ -26,17 +23,14 @@ from pallas_gateway.threads.thread_changes import ThreadChanges
 from pallas_gateway.threads.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-    from typing import Any
+    from collections.abc import AsyncIterator, Mapping
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.database.leases import LeaseTerms
     from pallas_gateway.database.service import GatewayDatabase
-    from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.threads.older_questions import MakeTask
-    from pallas_gateway.threads.records import ClaimedTurn
 
 
 class Threads:
@@ -59,10 +53,6 @@ class Threads:
         self._changes = ThreadChanges(self.database, limits, self.quota)
         self._turns = Turns(self._store, leases.seconds)
         self._long_work = Lines()
-        self.go_on: Callable[[ClaimedTurn], Coroutine[Any, Any, None]] | None = None
-        """Runs a claimed turn to its end; it does not raise."""
-        self.on_given_up: Callable[[AnyRow], object] = lambda _: None
-        """Called with the task of a turn that nobody goes on with."""
 
     async def remove_expired(self, seconds: float) -> None:
         await self.long_calls.remove_expired(seconds)
@@ -74,27 +64,6 @@ class Threads:
         """Wait (bounded) for running writes. A turn whose end is not written by then ends with its lease."""
         await self._turns.close()
         await self.long_calls.close()
-
-    def begin(self, not_ready: Callable[[], Sequence[str] | None]) -> None:
-        """Go on with turns of ended processes from now on.
-
-        `not_ready` returns the names of agents that take no calls now; None while the process takes none.
-        """
-
-        async def claimed() -> ClaimedTurn | None:
-            if self.go_on is None or (others := not_ready()) is None:
-                return None
-            return await self._turns.claim(and_(tasks.c.api == "threads", tasks.c.agent.not_in(others)))
-
-        async def go_on(turn: ClaimedTurn) -> None:
-            if self.go_on is not None:
-                await self.go_on(turn)
-
-        async def give_up(sql: AsyncConnection, task: AnyRow) -> None:
-            await self._store.give_up(sql, task)
-            self.on_given_up(task)
-
-        self.long_calls.look_for_tasks("threads", claimed, go_on, give_up)
 
     @property
     def store(self) -> Store:

@@ -361,7 +361,7 @@ class Store:
         *,
         owner: str | None = None,
     ) -> ClaimedTurn | None:
-        """Take the task of a turn that nobody runs, with the lease of its thread; None if there is none.
+        """Take a task that nobody runs, of a turn with the lease of its thread; None if there is none.
 
         With `owner`, a request of the owner continues it.
         """
@@ -370,19 +370,19 @@ class Store:
             return None
         # The thread first, as all others do; one that is locked is changed just now.
         locked = select(threads.c.id).where(threads.c.id == found.thread_id).with_for_update(skip_locked=True)
-        is_locked = await connection.scalar(locked) is not None
+        if found.thread_id is not None and await connection.scalar(locked) is None:
+            return None
         its, process = tasks.c.id == found.id, self._long_calls.process
-        claimed = await task_rows.claim(connection, process, its, owner=owner) if is_locked else None
-        if claimed is None:
+        if (task := await task_rows.claim(connection, process, its, owner=owner)) is None:
             return None
         await self._long_calls.keep_alive(connection)
-        lease = Lease(claimed.thread_id, claimed.turn, claimed.held.holder, claimed.held.task_id)
-        its_thread = and_(threads.c.id == lease.thread_id, threads.c.turns == lease.turn)
-        taken = update(threads).where(its_thread).values(**self._held_by(lease.holder), updated_at=now())
-        if (await connection.execute(taken)).rowcount != 1:  # release 0.1.0 has begun another turn
-            await task_rows.end(connection, tasks.c.id == claimed.held.task_id, "failed")
-            return None
-        return ClaimedTurn(claimed, lease)
+        if found.thread_id is not None:
+            its_thread = and_(threads.c.id == task.thread_id, threads.c.turns == task.turn)
+            taken = update(threads).where(its_thread).values(**self._held_by(task.held.holder), updated_at=now())
+            if (await connection.execute(taken)).rowcount != 1:  # release 0.1.0 has begun another turn
+                await task_rows.end(connection, its, "failed")
+                return None
+        return ClaimedTurn(task)
 
     async def give_up(self, connection: AsyncConnection, task: AnyRow) -> None:
         """End a task that cannot go on, with its turn."""

@@ -13,6 +13,7 @@ from pallas_gateway.database.connections import tried_again
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.leases import RENEWALS
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.long_calls import rows as task_rows
 from pallas_gateway.tasks import TaskOwner, completed
 from pallas_gateway.threads.lines import Lines
 from pallas_gateway.threads.records import (
@@ -25,7 +26,7 @@ from pallas_gateway.threads.records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
     from contextlib import AbstractAsyncContextManager
     from typing import Any
 
@@ -168,23 +169,32 @@ class Turns:
         return self._turn(thread.id, partial(self._store.begin_thread, thread, question, call_id, task), is_first=True)
 
     async def claim(self, which: ColumnElement[bool], *, owner: str | None = None) -> ClaimedTurn | None:
-        """Take a turn that nobody runs, as `Store.claim_turn`; if the caller is cancelled meanwhile, leave it again."""
-        claiming = self._tasks.spawn(self._store.claim_turn(which, owner=owner), name="claim of a turn")
-        try:
-            await asyncio.wait({claiming})
-        except asyncio.CancelledError:
-            await completed(self._tasks.spawn(self._left_again(claiming), name="end of a claim"))
-            raise
-        return claiming.result()
-
-    async def _left_again(self, claiming: asyncio.Task[ClaimedTurn | None]) -> None:
-        await asyncio.wait({claiming})
-        if not claiming.cancelled() and claiming.exception() is None and (claimed := claiming.result()) is not None:
-            await self.leave(claimed)
+        """Take a task, as `Store.claim_turn`; if the caller is cancelled meanwhile, leave it again."""
+        return await self._unless_cancelled(self._store.claim_turn(which, owner=owner), self.leave, name="claim")
 
     async def leave(self, claimed: ClaimedTurn, wait_seconds: float = 0) -> None:
-        """Leave a claimed turn that does not go on here; otherwise as `OpenTurn.leave`."""
-        await OpenTurn(self._store, claimed.lease, self._tasks, is_first=False).leave(wait_seconds)
+        """Leave a claimed task that does not go on here to any process, after a pause; as `OpenTurn.leave`."""
+        with suppress(DatabaseUnavailableError):
+            leaving = partial(task_rows.hand_over, held=claimed.task.held, wait_seconds=wait_seconds)
+            await self._store.database.write(leaving)
+
+    async def _unless_cancelled[T](
+        self, work: Coroutine[Any, Any, T | None], undo: Callable[[T], Awaitable[None]], *, name: str
+    ) -> T | None:
+        """Return the result of work in the database; if the caller is cancelled meanwhile, undo what it has done."""
+        working = self._tasks.spawn(work, name=f"{name} of a turn")
+
+        async def undone() -> None:
+            await asyncio.wait({working})
+            if not working.cancelled() and working.exception() is None and (result := working.result()) is not None:
+                await undo(result)
+
+        try:
+            await asyncio.wait({working})
+        except asyncio.CancelledError:
+            await completed(self._tasks.spawn(undone(), name=f"end of a {name}"))
+            raise
+        return working.result()
 
     @asynccontextmanager
     async def claimed_turn(self, claimed: ClaimedTurn, *, room: Room | None = None) -> AsyncIterator[OpenTurn]:
@@ -246,21 +256,9 @@ class Turns:
 
     async def _tried(self, begin: _Begin, *, is_first: bool) -> OpenTurn | None:
         """Begin the turn if the thread is free; if the caller is cancelled meanwhile, the turn is ended again."""
-        beginning = self._tasks.spawn(begin(), name="beginning of a turn")
-        try:
-            await asyncio.wait({beginning})
-        except asyncio.CancelledError:
-            await completed(self._tasks.spawn(self._given_up(beginning, is_first=is_first), name="end of a turn"))
-            raise
-        lease = beginning.result()
-        return None if lease is None else OpenTurn(self._store, lease, self._tasks, is_first=is_first)
-
-    async def _given_up(self, beginning: asyncio.Task[Lease | None], *, is_first: bool) -> None:
-        await asyncio.wait({beginning})
-        if beginning.cancelled() or beginning.exception() is not None:
-            return
-        if (lease := beginning.result()) is not None:
-            await OpenTurn(self._store, lease, self._tasks, is_first=is_first).fail(CANCELLED)
+        open_turn = partial(OpenTurn, self._store, tasks=self._tasks, is_first=is_first)
+        lease = await self._unless_cancelled(begin(), lambda lease: open_turn(lease).fail(CANCELLED), name="beginning")
+        return open_turn(lease) if lease is not None else None
 
     @asynccontextmanager
     async def _kept(self, turn: OpenTurn) -> AsyncIterator[None]:

@@ -58,8 +58,7 @@ class ThreadsApi(Api):
     def __init__(self, gateway: Gateway, threads: Threads) -> None:
         super().__init__(gateway)
         self._threads = threads
-        continued = ContinuedTurns(gateway, self._services)
-        threads.go_on, threads.on_given_up = continued.go_on, continued.given_up
+        ContinuedTurns(gateway, threads, self._services)
 
     @operation(
         "GET", "/api/v1/agents/{name}/threads", "listThreads",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pallas_gateway.long_calls.records import NewTask
+from pallas_gateway.hosting.long_call import task_of
 from pallas_gateway.long_calls.rows import is_of
 from pallas_gateway.threads.records import QuestionNotOpenError
 from pallas_gateway.web.api.errors import ApiError
@@ -76,29 +76,12 @@ class GivenAnswers:
         owner = owner_of(asked.caller)
         self._turn = live or StoredTurn(thread_id, turn, threads, owner)
         if self.given:
-            await threads.give(thread_id, turn.number, self.given, partial(self._older_task, call, turn.number))
+            older = partial(task_of, self.agent, call, thread_id=thread_id, turn=turn.number, seconds=LIFE_SECONDS)
+            await threads.give(thread_id, turn.number, self.given, older)
             self._turn.answered(self.given)
             if live is None:  # else a client that leaves meanwhile would be no client of the turn
                 self._claimed = await threads.turns.claim(is_of(thread_id, turn.number), owner=owner)
         return call
-
-    def _older_task(self, call: Call, number: int, request: Mapping[str, Any], call_id: str, owner: str) -> NewTask:
-        """Return the task of a turn that release 0.1.0 has left."""
-        caller, agent = call.caller, self.agent
-        return NewTask(
-            owner=owner,
-            account=caller.account,
-            principal=caller.principal,
-            agent=agent.name,
-            agent_id=agent.id,
-            api="threads",
-            call_id=call_id,
-            request=request,
-            by_owner=caller.bearer is not None,
-            thread_id=self.thread.id,
-            turn=number,
-            seconds=LIFE_SECONDS,
-        )
 
     async def _reply(self, call: Call) -> Reply:
         """Return the reply of the turn; with JSON, that the agent asks, as long as a question is open."""

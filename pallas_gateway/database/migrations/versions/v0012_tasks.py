@@ -17,11 +17,8 @@ def upgrade() -> None:
         sa.Column("conversation_id", sa.Text),
         sa.Column("thread_id", sa.String(32)),
         sa.Column("turn", sa.Integer),
-        sa.Column("key", sa.Text),
-        sa.Column("digest", sa.String(64)),
         sa.Column("request", sa.JSON),
         sa.Column("format", sa.Integer, nullable=False),
-        sa.Column("definition", sa.Text, nullable=False),
         sa.Column("status", sa.String(16), nullable=False),
         sa.Column("status_message", sa.Text, nullable=False),
         sa.Column("result", sa.JSON),
@@ -31,11 +28,9 @@ def upgrade() -> None:
         *(sa.Column(name, sa.Integer, nullable=False) for name in ("claims", "unmoved")),
         sa.Column("not_before", sa.BigInteger, nullable=False),
         *(sa.Column(name, sa.Boolean, nullable=False) for name in ("can_move", "by_owner")),
-        sa.Column("cancelled_at", sa.BigInteger),
         sa.Column("tokens", sa.BigInteger, nullable=False),
         sa.Column("cost", sa.Float, nullable=False),
-        *(sa.Column(name, sa.BigInteger, nullable=False) for name in ("worked_ms", "bytes", "created_at")),
-        sa.Column("updated_at", sa.BigInteger, nullable=False),
+        *(sa.Column(name, sa.BigInteger, nullable=False) for name in ("created_at", "updated_at")),
         sa.Column("ended_at", sa.BigInteger),
         sa.Column("expires_at", sa.BigInteger, nullable=False),
         sa.CheckConstraint(
@@ -45,16 +40,14 @@ def upgrade() -> None:
             ["thread_id", "turn"], ["pallas_turns.thread_id", "pallas_turns.number"], ondelete="CASCADE"
         ),
     )
-    keyed, working, held = sa.text("key IS NOT NULL"), sa.text("status = 'working'"), sa.text("holder IS NOT NULL")
-    for name, columns, unique, where in (
-        ("pallas_tasks_of_key", ["owner", "agent", "key"], True, keyed),
-        ("pallas_tasks_to_claim", ["not_before"], False, working),
-        ("pallas_tasks_of_process", ["process"], False, held),
-        ("pallas_tasks_of_owner", ["owner", "updated_at"], False, None),
-        ("pallas_tasks_by_end", ["expires_at"], False, None),
-        ("pallas_tasks_of_turn", ["thread_id", "turn"], False, None),
+    for name, columns, where in (
+        ("pallas_tasks_to_claim", ["not_before"], sa.text("status = 'working'")),
+        ("pallas_tasks_of_process", ["process"], sa.text("holder IS NOT NULL")),
+        ("pallas_tasks_of_owner", ["owner", "updated_at"], None),
+        ("pallas_tasks_by_end", ["expires_at"], None),
+        ("pallas_tasks_of_turn", ["thread_id", "turn"], None),
     ):
-        op.create_index(name, "pallas_tasks", columns, unique=unique, sqlite_where=where, postgresql_where=where)
+        op.create_index(name, "pallas_tasks", columns, sqlite_where=where, postgresql_where=where)
     op.create_table(
         "pallas_task_steps",
         sa.Column("task_id", sa.String(32), sa.ForeignKey("pallas_tasks.id", ondelete="CASCADE"), primary_key=True),
@@ -72,7 +65,6 @@ def upgrade() -> None:
         sa.Column("answer", sa.JSON),
         sa.Column("asked_at", sa.BigInteger, nullable=False),
         sa.Column("expires_at", sa.BigInteger, nullable=False),
-        sa.Column("taken", sa.Boolean, nullable=False),
     )
 
 
