@@ -253,7 +253,9 @@ class Metrics:
         )
         self.worker_restarts = self._counter("pallas_worker_restarts_total", "Workers replaced after they had ended.")
         """The log has `worker ended` with the signal or exit code; `SIGKILL` mostly means that memory ran out."""
-        self.tasks = self._gauge("pallas_tasks", "Tasks of the event loop that have not ended.", across="livesum")
+        self.event_loop_tasks = self._gauge(
+            "pallas_event_loop_tasks", "Tasks of the event loop that have not ended.", across="livesum"
+        )
         """Growing while `pallas_calls_in_flight` does not: calls leave something behind; please report it."""
         self.build_info = self._gauge(
             "pallas_build_info", "Version of the gateway and of Python.", "version", "python", across="livemax"
@@ -355,7 +357,7 @@ class Metrics:
 
     def refresh(self) -> None:
         """Set the values that this process computes for each scrape, and share them with the other workers."""
-        self.tasks.set(_running_tasks())
+        self.event_loop_tasks.set(_running_tasks())
         if self._of_all_workers is not None:
             self._of_all_workers.refresh()
 

@@ -69,7 +69,7 @@ TABLE = {
     "pallas_build_info": row("gauge", "version", "python", version=__version__),
     "pallas_calls_in_flight": row("gauge", "agent", agent=HOSTED),
     "pallas_instances_live": row("gauge", "agent", agent=HOSTED),
-    "pallas_tasks": row("gauge"),
+    "pallas_event_loop_tasks": row("gauge"),
     "pallas_calls_refused_total": row("counter", "agent", "reason", agent=HOSTED),
     "pallas_agent_state": row("gauge", "agent", "state", agent=HOSTED, state="pending starting ready failed"),
     "pallas_agent_state_changes_total": row(
@@ -175,7 +175,7 @@ def test_the_process_is_told_of_as_well(run: Metered) -> None:
         assert f"\n{name}" in text
 
 
-TASKS = ("pallas_tasks", frozenset[tuple[str, str]]())
+TASKS = ("pallas_event_loop_tasks", frozenset[tuple[str, str]]())
 
 
 def lasting(exposition: Any) -> dict[Any, float]:
