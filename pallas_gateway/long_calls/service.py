@@ -171,11 +171,16 @@ class LongCalls:
                 if clean_at < now():
                     clean_at = now() + self._limits.clean_seconds
                     await self._database.write(clean, share="services")
+                    await self._measure()
             except DatabaseUnavailableError:
                 pass  # the database has logged it
             except Exception:  # noqa: BLE001  one that fails must not end the look for others
                 # A mistake of the gateway's own; it looks again.
                 _log.exception("look for tasks failed")
+
+    async def _measure(self) -> None:
+        if (metrics := self._database.metrics) is not None:
+            metrics.show_tasks(await self._database.read(rows.counts, share="services"))
 
 
 async def _clean(sql: AsyncConnection, api: Api, give_up: GiveUp) -> None:

@@ -38,6 +38,7 @@ from pallas_gateway.config.model.deployment import TasksSettings
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.tables import tasks
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.hosting.call_books import note_cancelled_task, note_end_of_task
 from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.long_calls import rows
@@ -201,6 +202,12 @@ class McpTasks:
         mine = and_(tasks.c.id == held.task_id, tasks.c.holder == held.holder)
         await self._write(lambda sql: rows.end(sql, mine, status, **outcome))
 
+    async def _end_at_rest(
+        self, claimed: ClaimedTask, status: TaskStatus, reason: str, error: Mapping[str, Any] | None = None
+    ) -> None:
+        note_end_of_task(self._gateway.trail, claimed, reason)
+        await self._end(claimed.held, status, error=error)
+
     async def _write(self, work: Callable[[AsyncConnection], Awaitable[object]]) -> None:
         """Write the end of a run, also if the database is away for now."""
         while True:
@@ -230,18 +237,19 @@ class McpTasks:
 
     async def _continue(self, claimed: ClaimedTask) -> None:
         """Run a task to its end, or until this process ends."""
-        held, about = claimed.held, {"agent": claimed.agent, "call_id": claimed.call_id}
+        about = {"agent": claimed.agent, "call_id": claimed.call_id}
+        course = {"why": claimed.why, "run": claimed.runs, "steps": len(claimed.rows)}
         # The process that ran a task has ended, or has left it. This one goes on from the last stored step.
-        _log.info("task continued", extra={**about, "run": claimed.runs, "steps": len(claimed.rows)})
+        _log.info("task continued", extra={**about, **course})
         caller, agent = (
             self._gateway.caller_named(claimed.principal, claimed.account),
             self._gateway.agents.get(claimed.agent),
         )
         if agent is None or agent.id != claimed.agent_id:
             why = _error(f"There is no agent '{claimed.agent}' any more.", "agent_gone")
-            await self._end(held, "failed", error=why)
-        elif caller is None:  # its key has been removed
-            await self._end(held, "cancelled")
+            await self._end_at_rest(claimed, "failed", "agent_gone", why)
+        elif caller is None:
+            await self._end_at_rest(claimed, "cancelled", "key_removed")
         else:
             with requested(agent, caller, {}, call_id=claimed.call_id, mcp_method="tools/call") as request:
                 await self._run_again(claimed, agent, request)
@@ -254,7 +262,7 @@ class McpTasks:
             reason = request.outcome.reason if isinstance(request.outcome, GatewayError) else ""
             is_gone = reason == "insufficient_scope"
             error = None if is_gone else _error(str(request.outcome), reason)
-            await self._end(claimed.held, "cancelled" if is_gone else "failed", error=error)
+            await self._end_at_rest(claimed, "cancelled" if is_gone else "failed", reason, error)
             return
         recorder = self.recorder(claimed.held, claimed)
         call = replace(request.call, recorder=recorder, given=claimed.answers)
@@ -265,7 +273,13 @@ class McpTasks:
         await running.finish(running.begin(), request)
 
     async def _give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
-        await rows.end(sql, tasks.c.id == task.id, "failed", error=_error(_ENDED, "process_ended"))
+        await self._end_lost(sql, tasks.c.id == task.id)
+
+    async def _end_lost(self, sql: AsyncConnection, which: ColumnElement[bool]) -> None:
+        """End a task with which no process can go on."""
+        ended = await rows.end(sql, which, "failed", error=_error(_ENDED, "process_ended"))
+        if ended is not None:
+            note_end_of_task(self._gateway.trail, ended, "process_ended")
 
     # Requests of clients
 
@@ -285,7 +299,7 @@ class McpTasks:
             return row, await rows.open_questions(sql, params.task_id) if asks else {}
 
         async def read_ended(sql: AsyncConnection) -> AnyRow | None:
-            await rows.end(sql, and_(its, ~rows.goes_on()), "failed", error=_error(_ENDED, "process_ended"))
+            await self._end_lost(sql, and_(its, ~rows.goes_on()))
             return await rows.find(sql, its)
 
         with _answering():
@@ -320,16 +334,14 @@ class McpTasks:
         its = self._wanted(agent, context, params)
 
         async def cancel(sql: AsyncConnection) -> AnyRow | None:
-            if await rows.find(sql, its) is None:
+            if (found := await rows.find(sql, its)) is None:
                 raise MCPError(INVALID_PARAMS, _NOT_FOUND)
-            return await rows.end(sql, its, "cancelled")
+            return found if await rows.end(sql, its, "cancelled") is not None else None
 
         with _answering():
             ended = await self._database.write(cancel)
         if ended is not None:
-            caller = caller_of(context)
-            facts = {"caller": caller.principal, "address": caller.address, "agent": ended.agent, "api": "mcp"}
-            self._gateway.trail.record("task_cancelled", "ok", {**facts, "call_id": ended.call_id})
+            note_cancelled_task(self._gateway.trail, ended, caller_of(context))
             self.long_calls.cancel(ended.id)
         return {}
 

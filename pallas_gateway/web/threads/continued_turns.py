@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pallas_gateway.errors import CallRefusedError, GatewayError
+from pallas_gateway.hosting.call_books import note_end_of_task
 from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.threads.records import GAVE_UP, TurnOutcome
 from pallas_gateway.web.threads.live_turn import LiveTurn
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.gateway import Gateway
-    from pallas_gateway.long_calls.records import ClaimedTask
     from pallas_gateway.threads.records import ClaimedTurn
     from pallas_gateway.web.threads.turn_call import Services
 
@@ -65,14 +65,8 @@ class ContinuedTurns:
 
     def given_up(self, task: AnyRow) -> None:
         """Note in the audit log that nobody goes on with a task."""
-        note_end(self._gateway, task, GAVE_UP)
+        note_end_of_task(self._gateway.trail, task, GAVE_UP)
 
     async def _end(self, claimed: ClaimedTurn, reason: str, why: str) -> None:
-        note_end(self._gateway, claimed.task, reason)
+        note_end_of_task(self._gateway.trail, claimed.task, reason)
         await self._services().threads.store.end_turn(claimed.lease, TurnOutcome(error_reason=reason, error=why))
-
-
-def note_end(gateway: Gateway, task: AnyRow | ClaimedTask, reason: str) -> None:
-    """Note in the audit log the end of a turn that nobody runs: other ends are noted where the turn ran."""
-    facts = {"caller": task.principal, "agent": task.agent, "api": "threads", "call_id": task.call_id}
-    gateway.trail.record("call_end", "error", {**facts, "reason": reason})
