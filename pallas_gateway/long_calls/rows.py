@@ -78,9 +78,9 @@ async def keep_alive(sql: AsyncConnection, process: str, seconds: float) -> None
 
 async def forget_process(sql: AsyncConnection, process: str) -> None:
     """Note that a process has ended: others may go on with its tasks from now on."""
+    await sql.execute(delete(processes).where(processes.c.process == process))
     its = and_(tasks.c.process == process, tasks.c.holder.is_not(None), tasks.c.not_before < now())
     await sql.execute(update(tasks).where(its).values(not_before=now()))
-    await sql.execute(delete(processes).where(processes.c.process == process))
 
 
 async def add(sql: AsyncConnection, new: NewTask, process: str) -> None:
