@@ -65,7 +65,7 @@ def test_hostile_names_stay_on_their_line_and_are_cut() -> None:
 
 
 def test_a_long_call_that_no_worker_runs_has_its_state_its_last_step_and_its_run() -> None:
-    of_task = {"worker": None, "statusMessage": "solo step 2 (llm)", "runs": 2, "status": "working"}
+    of_task: dict[str, Any] = {"worker": None, "statusMessage": "solo step 2 (llm)", "runs": 2, "status": "working"}
     calls = [
         a_call("a", **of_task, atRest=True),
         a_call("b", **of_task, atRest=False),
