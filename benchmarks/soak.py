@@ -94,7 +94,7 @@ async def _idle(process: Process, start: Mapping[str, int] | None = None) -> dic
 async def _held(process: Process) -> dict[str, int]:
     async with httpx.AsyncClient(trust_env=False, verify=False) as http:  # noqa: S501  plain HTTP on loopback
         text = (await http.get(f"http://{HOST}:{process.port}/metrics")).text
-    counted = {"instances": _sum(text, "pallas_instances_live"), "tasks": _sum(text, "pallas_tasks")}
+    counted = {"instances": _sum(text, "pallas_instances_live"), "tasks": _sum(text, "pallas_event_loop_tasks")}
     return {**counted, "descriptors": process.descriptors, "memory_kb": process.memory_kb}
 
 

@@ -36,12 +36,14 @@ class Recorder(Protocol):
 
     Attributes:
         runs: earlier runs of the call, in other processes.
+        why: another process goes on with it; empty in the first run.
         rows: of these, in order.
         tokens: used in earlier runs.
         cost: of earlier runs, by the prices of the models.
     """
 
     runs: int
+    why: str
     rows: Sequence[Row]
     tokens: int
     cost: float

@@ -48,11 +48,13 @@ class CallList:
         url: base URL of the gateway.
         bearer: the token to send.
         missing: workers that gave no answer to the last request.
+        tasks_missing: nor did the database of long calls.
     """
 
     url: str
     bearer: str | None = field(default=None, repr=False)
     missing: Sequence[int] = ()
+    tasks_missing: bool = False
 
     async def fetch(self, recent: int | None = None) -> list[RemoteCall]:
         """Return the running calls, or the last `recent` ended ones.
@@ -63,6 +65,7 @@ class CallList:
         document = await self.document(recent)
         try:
             self.missing = [int(number) for number in document.get("missing", ())]
+            self.tasks_missing = bool(document.get("tasksMissing"))
             return [RemoteCall.model_validate(one) for one in document["calls"]]
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise UnreachableError(f"What answers at {self.url}{PATH} is not a list of calls.") from error
@@ -74,11 +77,13 @@ class CallList:
 
     @property
     def note(self) -> str:
-        """A sentence about workers that did not answer, or nothing."""
+        """Sentences about workers, and a database, that did not answer, or nothing."""
+        away = "The database cannot be used: long calls that no worker runs are not shown."
+        of_tasks = away if self.tasks_missing else ""
         if not self.missing:
-            return ""
-        named = ", ".join(map(str, self.missing))
-        return f"No answer from {'worker' if len(self.missing) == 1 else 'workers'} {named}; their calls are not shown."
+            return of_tasks
+        who = f"{'worker' if len(self.missing) == 1 else 'workers'} {', '.join(map(str, self.missing))}"
+        return f"No answer from {who}; their calls are not shown. {of_tasks}".rstrip()
 
 
 @calls.callback(invoke_without_command=True)

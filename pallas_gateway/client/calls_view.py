@@ -55,11 +55,21 @@ class RemoteCall(BaseModel):
     step: int
     tokens: int
     waiting: bool
-    worker: int
+    worker: int | None
+    status_message: _Shown = Field(default="", alias="statusMessage")
+    runs: int = 1
+    at_rest: bool = Field(default=False, alias="atRest")
     outcome: _Optional = None
     stop_reason: _Optional = Field(default=None, alias="stopReason")
     tools: tuple[RemoteTool, ...] = Field(default=(), repr=False)
     tools_left_out: int = Field(default=0, alias="toolsLeftOut")
+
+    @property
+    def state(self) -> str:
+        """What a running call does; of a long call that no worker runs also its last step."""
+        here = "runs" if self.worker is not None else "at rest" if self.at_rest else "runs at another replica"
+        facts = [self.status_message, f"run {self.runs}" if self.runs > 1 else ""]
+        return ", ".join(["waits for its caller" if self.waiting else here, *filter(None, facts)])
 
     @property
     def ending(self) -> str:
@@ -78,8 +88,8 @@ def running_lines(calls: Sequence[RemoteCall]) -> list[Line]:
             str(one.step),
             f"{one.seconds:.1f}",
             str(one.tokens),
-            "waits for its caller" if one.waiting else "runs",
-            str(one.worker),
+            one.state,
+            "" if one.worker is None else str(one.worker),
         )
         for depth, one in tree(calls)
     ]

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 
     from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.telemetry.metrics import Metrics
 
     type Share = Literal["calls", "services", "threads", "long"]
     type Work[T] = Callable[[AsyncConnection], Awaitable[T]]
@@ -61,7 +62,7 @@ TRIED_BYTES = 64 * 1024  # a full disk still takes small changes
 LONGEST_REASON = 300
 _LOCKED_SECONDS = 0.01  # pause between attempts to change a file of SQLite that another process changes
 _SQLITE = "sqlite:///"
-_WRITES = {"pallas_writes": True}
+_WRITES, _COUNTS = "pallas_writes", "pallas_counts"
 _REFUSED = (IntegrityError, DataError)
 _REFUSED_STATES = ("22", "23", "40")
 """Classes of PostgreSQL's states: data, rules of tables, and transactions that it has undone, as for a deadlock."""
@@ -107,6 +108,8 @@ class Database:
         """A transaction took too long since the latest successful `try_out`."""
         self.tries = 0
         """Number of successful `try_out`."""
+        self.metrics: Metrics | None = None
+        """Of `count_when_committed`."""
         self._transactions = TaskOwner()
         self._pool = cast("QueuePool", self._engine.pool)
         self._shares = {share: asyncio.Semaphore(number) for share, number in SHARES.items()}
@@ -167,9 +170,14 @@ class Database:
 
     async def _written[T](self, work: Work[T], latest: float) -> T:
         async with _entered(self._writer, latest), self._connected() as connection:
-            await connection.execution_options(**_WRITES)
+            counts: list[Callable[[Metrics], object]] = []
+            await connection.execution_options(**{_WRITES: True, _COUNTS: counts})
             async with connection.begin():
-                return await work(connection)
+                result = await work(connection)
+            if self.metrics is not None:
+                for count in counts:
+                    count(self.metrics)
+            return result
 
     async def _found[T](self, work: Work[T], _: float) -> T:
         async with self._connected() as connection:
@@ -257,6 +265,12 @@ async def _entered(places: asyncio.Semaphore, latest: float) -> AsyncIterator[No
         yield
     finally:
         places.release()
+
+
+def count_when_committed(sql: AsyncConnection, count: Callable[[Metrics], object]) -> None:
+    """Count a change in the metrics of the gateway once its transaction is committed."""
+    if sql.sync_connection is not None:
+        sql.sync_connection.get_execution_options()[_COUNTS].append(count)
 
 
 async def tried_again[T](transaction: Callable[[], Awaitable[T]]) -> T:
@@ -385,7 +399,7 @@ def _use_write_ahead_log(cursor: DBAPICursor, busy_seconds: float) -> None:
 
 def _begin_sqlite(connection: Connection) -> None:
     # A transaction that reads before it writes would fail if another one has written in between.
-    writes = "pallas_writes" in connection.get_execution_options()
+    writes = _WRITES in connection.get_execution_options()
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
 
     from pallas_gateway.audit.trail import Trail
     from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.hosting.calls import Listener
     from pallas_gateway.hosting.running_call import RunningCall
+    from pallas_gateway.identity.caller import Caller
     from pallas_gateway.ledger.caller_limits import CallerLimits
     from pallas_gateway.ledger.usage import UsageSource
+    from pallas_gateway.long_calls.records import ClaimedTask
     from pallas_gateway.telemetry.metrics import Metrics
 
 
@@ -54,8 +57,9 @@ class AuditGate:
     async def admit(self, call: RunningCall) -> None:
         trail, facts = self._trail, facts_of(call.call)
         try:
-            if call.call.is_continued:  # its line before it runs is that of its first run
-                trail.record("task_continued", "ok", facts)
+            recorder = call.call.recorder
+            if recorder is not None and recorder.runs:  # its line before it runs is that of its first run
+                trail.record("task_continued", "ok", {**facts, "reason": recorder.why})
             else:
                 await trail.admit(facts)
         except asyncio.CancelledError:  # while it waited for the disk: its line is written
@@ -63,6 +67,20 @@ class AuditGate:
             raise
         call.is_audited = True
         call.closers.append(lambda _, end: trail.end(facts, end))
+
+
+def note_end_of_task(trail: Trail, task: AnyRow | ClaimedTask, reason: str) -> None:
+    """Note the end of a long call that no process runs: other ends are noted where it ran."""
+    facts = {"caller": task.principal, "agent": task.agent, "api": task.api, "call_id": task.call_id}
+    trail.record("call_end", "error", {**facts, "reason": reason})
+
+
+def note_cancelled_task(trail: Trail, task: AnyRow, caller: Caller, grant: str | None = None) -> None:
+    """Note that a request has ended a long call; `task` is its row before, with `is_run`."""
+    facts = {"caller": caller.principal, "address": caller.address, "agent": task.agent, "api": task.api}
+    trail.record("task_cancelled", "ok", {**facts, "call_id": task.call_id, "grant": grant})
+    if not task.is_run:
+        note_end_of_task(trail, task, "cancelled")
 
 
 def books(metrics: Metrics, trail: Trail, usage: UsageSource) -> tuple[Listener, ...]:

@@ -9,6 +9,7 @@ from sqlalchemy import and_
 
 from pallas_gateway.database.tables import tasks
 from pallas_gateway.errors import CallRefusedError
+from pallas_gateway.hosting.call_books import note_end_of_task
 from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.hosting.long_call import TRY_AGAIN_SECONDS
 from pallas_gateway.threads.records import ClaimedTurn
@@ -53,10 +54,10 @@ class ContinuedTasks:
         gateway = self._gateway
         caller, agent = gateway.caller_named(task.principal, task.account), gateway.agents.get(task.agent)
         if agent is None or agent.id != task.agent_id:
-            await self.end(task, "agent_gone", f"There is no agent '{task.agent}' any more.")
+            await self._end(task, "agent_gone", f"There is no agent '{task.agent}' any more.")
             return
         if caller is None:
-            await self.end(task, "key_removed", "The key of the caller has been removed.")
+            await self._end(task, "key_removed", "The key of the caller has been removed.")
             return
         method = "tools/call" if self.api == "mcp" else None
         with requested(agent, caller, {}, call_id=task.call_id, api=self.api, mcp_method=method) as request:
@@ -65,9 +66,13 @@ class ContinuedTasks:
             if not request.has_outcome:
                 await self.run(task, agent, request)
             elif isinstance(refusal := request.outcome, CallRefusedError):
-                await self.end(task, refusal.reason, str(refusal))
+                await self._end(task, refusal.reason, str(refusal))
             else:  # the database did not answer in time
                 await self._threads.turns.leave(ClaimedTurn(task), TRY_AGAIN_SECONDS)
+
+    async def _end(self, task: ClaimedTask, reason: str, why: str) -> None:
+        note_end_of_task(self._gateway.trail, task, reason)
+        await self.end(task, reason, why)
 
     async def decode(self, task: ClaimedTask, agent: HostedAgent, asked: Call) -> Call:
         """Add what is asked to the call of a task; raises as the decoder of a request."""
@@ -80,4 +85,4 @@ class ContinuedTasks:
         """End a task that may not go on."""
 
     async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
-        """End a task that nobody can go on with, in the transaction that has found it."""
+        """End a task that nobody can go on with, in the transaction that has found it, and note it in the audit log."""

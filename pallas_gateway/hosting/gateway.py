@@ -423,6 +423,7 @@ def _stored(gateway: Gateway, process: str) -> StoredServices | None:
     database = GatewayDatabase(url, folder, limits=limits.database, up=up, upgrades=settings.upgrade_database)
     stored = StoredServices(database, leases, lambda: gateway.configuration, limits)
     stored.definitions.check = gateway.problems_of_sources
+    database.connections.metrics, gateway.metrics.has_tasks = gateway.metrics, True
     return stored
 
 

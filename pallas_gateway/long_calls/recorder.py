@@ -81,6 +81,7 @@ class TaskRecorder:
         self.on_boundary: Callable[[], object] | None = None
         self.is_lost = self.was_cancelled = False
         self.runs = claimed.runs if claimed is not None else 0
+        self.why: str = claimed.why if claimed is not None else ""
         self.rows: Sequence[Row] = claimed.rows if claimed is not None else ()
         self.tokens, self.cost = (claimed.tokens, claimed.cost) if claimed is not None else (0, 0.0)
         self._database = database

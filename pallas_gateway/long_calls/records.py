@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.recording import Row
 
 type TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
+type Why = Literal["killed", "drained", "answered", "owner"]
+"""A process goes on with a task: the one before was killed or has left it, or the owner has answered or asks for it."""
 OPEN: tuple[TaskStatus, ...] = ("working", "input_required")
 FORMAT = 1
 """Of requests and rows. A process goes on with tasks of this format and of earlier ones."""
@@ -93,11 +95,13 @@ class ClaimedTask:
     account: str
     agent: str
     agent_id: str
+    api: Api
     call_id: str
     request: Mapping[str, Any] = field(repr=False)
     thread_id: str
     turn: int
     runs: int
+    why: Why
     tokens: int
     cost: float
     rows: Sequence[Row] = field(repr=False)

@@ -14,6 +14,7 @@ from sqlalchemy.dialects.postgresql import insert as insert_or
 
 from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.calls.recording import Row
+from pallas_gateway.database.connections import count_when_committed
 from pallas_gateway.database.tables import ID_CHARACTERS, now, processes, task_questions, task_steps, tasks
 from pallas_gateway.long_calls.records import (
     FORMAT,
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Api
     from pallas_gateway.database.tables import AnyRow
-    from pallas_gateway.long_calls.records import NewTask, TaskStatus
+    from pallas_gateway.long_calls.records import NewTask, TaskStatus, Why
+    from pallas_gateway.telemetry.metrics import Metrics
 
 PAUSE_SECONDS = 5
 """Least pause before the second run without a new step; twice as long before each further one."""
@@ -80,8 +82,10 @@ async def keep_alive(sql: AsyncConnection, process: str, seconds: float) -> None
 
 
 async def forget_process(sql: AsyncConnection, process: str) -> None:
-    """Note that a process has ended."""
+    """Note that a process has ended: others may go on with its tasks from now on."""
     await sql.execute(delete(processes).where(processes.c.process == process))
+    its = and_(tasks.c.process == process, tasks.c.holder.is_not(None), tasks.c.not_before < now())
+    await sql.execute(update(tasks).where(its).values(not_before=now()))
 
 
 async def add(sql: AsyncConnection, new: NewTask, process: str) -> None:
@@ -96,13 +100,15 @@ async def add(sql: AsyncConnection, new: NewTask, process: str) -> None:
             raise TooManyTasksError(f"the caller has {new.most} open tasks already")
     texts = ("id", "owner", "account", "principal", "agent", "agent_id", "api", "call_id", "thread_id", "turn")
     values = {name: getattr(new, name) for name in (*texts, "request", "by_owner", "holder", "can_move")}
-    numbers = dict.fromkeys(("claims", "unmoved", "not_before", "tokens", "cost"), 0)
-    times = {"created_at": now(), "updated_at": now(), "expires_at": now() + int(new.seconds * 1000)}
+    numbers = dict.fromkeys(("claims", "unmoved", "tokens", "cost"), 0)
+    times: dict[str, Any] = dict.fromkeys(("created_at", "updated_at", "not_before"), now())
+    times["expires_at"] = now() + int(new.seconds * 1000)
     state = {"status": "working", "status_message": "", "process": process}
     form = {"format": FORMAT, "conversation_id": new.conversation_id}
     if "\0" in (new.conversation_id or ""):
         form["conversation_id"] = None  # PostgreSQL refuses it
     await sql.execute(insert(tasks).values({**values, **numbers, **times, **state, **form}))
+    count_when_committed(sql, lambda metrics: metrics.tasks_created.labels(new.agent, new.api).inc())
 
 
 async def append(sql: AsyncConnection, held: Held, first: int, rows: Sequence[Row], **changed: Any) -> None:
@@ -237,27 +243,46 @@ async def claim(
         which: a further condition.
         owner: whose request continues the task; None for one that needs no request.
     """
-    found = _next_free(which, owner).with_only_columns(tasks.c.id).with_for_update(skip_locked=True)
+    ended = select(processes.c.alive_until).where(processes.c.process == tasks.c.process).scalar_subquery()
+    free_from = case((ended > tasks.c.not_before, ended), else_=tasks.c.not_before)
+    found = _next_free(which, owner).add_columns(tasks.c.holder, (now() - free_from).label("waited"))
+    free = await sql.execute(found.with_for_update(of=tasks, skip_locked=True))
+    if (before := free.one_or_none()) is None:
+        return None
     held_by = {"holder": secrets.token_hex(ID_CHARACTERS // 2), "process": process}
     again = case({number: PAUSE_SECONDS << number for number in range(MOST_UNMOVED)}, value=tasks.c.unmoved, else_=0)
     counted = {"claims": tasks.c.claims + 1, "unmoved": tasks.c.unmoved + 1, "not_before": now() + 1000 * again}
     counted["updated_at"] = now()
-    taken = update(tasks).where(tasks.c.id == found.scalar_subquery())
-    row = (await sql.execute(taken.values(**held_by, **counted).returning(tasks))).one_or_none()
-    if row is None:
-        return None
+    taken = update(tasks).where(tasks.c.id == before.id).values(**held_by, **counted)
+    row = (await sql.execute(taken.returning(tasks))).one()
     its_rows = select(task_steps).where(task_steps.c.task_id == row.id).order_by(task_steps.c.number)
     answered = select(task_questions).where(task_questions.c.task_id == row.id, task_questions.c.answer.is_not(None))
-    about = ("principal", "account", "agent", "agent_id", "call_id", "request", "tokens", "cost")
-    return ClaimedTask(
+    about = ("principal", "account", "agent", "agent_id", "api", "call_id", "request", "tokens", "cost")
+    course = [Row(one.kind, one.turn, one.tool_call, one.data) for one in await sql.execute(its_rows)]
+    last = {(one.turn, one.tool_call): one for one in course}.values()
+    latest = max((one.turn for one in course), default=0)
+    lost = [one for one in last if one.kind == "began" and one.turn == latest]
+    waited = any(one.kind == "waits" for one in last) or any("asks" in one.data for one in lost)
+    left: Why = "drained" if before.holder is None else "killed"
+    claimed = ClaimedTask(
         held=Held(row.id, row.holder),
         **{name: getattr(row, name) for name in about},
         thread_id=row.thread_id or "",
         turn=row.turn or 0,
         runs=row.claims,
-        rows=[Row(one.kind, one.turn, one.tool_call, one.data) for one in await sql.execute(its_rows)],
+        why="answered" if waited else left if owner is None else "owner",
+        rows=course,
         answers={one.id: Answer(**one.answer) for one in await sql.execute(answered)},
     )
+
+    def count(metrics: Metrics) -> None:
+        metrics.task_continued.labels(claimed.agent, claimed.why).inc()
+        metrics.task_lost_tools.labels(claimed.agent).inc(len(lost))
+        if owner is None:  # else it may have waited for its owner
+            metrics.task_wait_seconds.observe(max(before.waited, 0) / 1000)
+
+    count_when_committed(sql, count)
+    return claimed
 
 
 async def hand_over(sql: AsyncConnection, held: Held, wait_seconds: float) -> None:
@@ -289,15 +314,39 @@ async def end(
     about = {"status": status, "result": result, "error": error, "request": None, "status_message": ""}
     ended = update(tasks).where(which, is_open()).values(**_FREED, **about, updated_at=now(), ended_at=now())
     rows = (await sql.execute(ended.values(expires_at=expires).returning(tasks))).all()
+
+    def count(metrics: Metrics) -> None:
+        for row in rows:
+            metrics.tasks_ended.labels(row.agent, status).inc()
+
+    count_when_committed(sql, count)
     for table in (task_steps, task_questions) if rows else ():
         await sql.execute(delete(table).where(table.c.task_id.in_([row.id for row in rows])))
     return rows[0] if rows else None
 
 
 async def find(sql: AsyncConnection, which: ColumnElement[bool]) -> AnyRow | None:
-    """Return a task that has not expired, with `goes_on`."""
+    """Return a task that has not expired, with `goes_on` and `is_run`."""
     kept = or_(is_open(), tasks.c.expires_at > now())
-    return (await sql.execute(select(tasks, goes_on().label("goes_on")).where(which, kept))).one_or_none()
+    found = select(tasks, goes_on().label("goes_on"), is_run().label("is_run")).where(which, kept)
+    return (await sql.execute(found)).one_or_none()
+
+
+async def open_tasks(sql: AsyncConnection, which: ColumnElement[bool], most: int) -> Sequence[AnyRow]:
+    """Return tasks that have not ended, the oldest first, with `is_run`, their latest `step` and `age_ms`."""
+    step = select(func.max(task_steps.c.turn)).where(task_steps.c.task_id == tasks.c.id).scalar_subquery()
+    names = ("id", "owner", "principal", "agent", "api", "call_id", "thread_id", "turn", "status", "status_message")
+    columns = [tasks.c[name] for name in (*names, "claims", "tokens", "created_at")]
+    age = (now() - tasks.c.created_at).label("age_ms")
+    found = select(*columns, is_run().label("is_run"), func.coalesce(step, 0).label("step"), age)
+    found = found.where(is_open(), which).order_by(tasks.c.created_at, tasks.c.id).limit(most)
+    return (await sql.execute(found)).all()
+
+
+async def counts(sql: AsyncConnection) -> dict[str, int]:
+    """Return the numbers of tasks by their status, with those of ended ones that are kept."""
+    found = await sql.execute(select(tasks.c.status, func.count().label("number")).group_by(tasks.c.status))
+    return {row.status: row.number for row in found}
 
 
 async def lost(sql: AsyncConnection, held: Sequence[Held]) -> dict[str, bool]:

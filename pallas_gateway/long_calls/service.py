@@ -165,6 +165,13 @@ class LongCalls:
                 clean_at = now() + self._limits.clean_seconds
             for api, door in [*self.doors.items()]:
                 await self._look_at(api, door, cleans=cleans)
+            if cleans:
+                await self._measure()
+
+    async def _measure(self) -> None:
+        if (metrics := self.database.metrics) is not None:
+            with suppress(DatabaseUnavailableError):
+                metrics.show_tasks(await self.database.read(rows.counts, share="services"))
 
     async def _look_at(self, api: Api, door: Door, *, cleans: bool) -> None:
         async def clean(sql: AsyncConnection) -> None:

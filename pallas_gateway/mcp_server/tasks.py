@@ -36,6 +36,7 @@ from pallas_gateway.config.model.deployment import TasksSettings
 from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.tables import tasks
 from pallas_gateway.errors import GatewayError
+from pallas_gateway.hosting.call_books import note_cancelled_task, note_end_of_task
 from pallas_gateway.hosting.continued_tasks import ContinuedTasks
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.long_calls import rows
@@ -169,7 +170,7 @@ class McpTasks(ContinuedTasks):
 
     @override
     async def run(self, task: ClaimedTask, agent: HostedAgent, request: CallRequest) -> None:
-        about = {"agent": task.agent, "call_id": task.call_id}
+        about = {"agent": task.agent, "call_id": task.call_id, "why": task.why}
         # The process that ran a task has ended, or has left it. This one goes on from the last stored step.
         _log.info("task continued", extra={**about, "run": task.runs, "steps": len(task.rows)})
         asked = task.request
@@ -187,7 +188,13 @@ class McpTasks(ContinuedTasks):
 
     @override
     async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
-        await rows.end(sql, tasks.c.id == task.id, "failed", error=_error(_ENDED, "process_ended"))
+        await self._end_lost(sql, tasks.c.id == task.id)
+
+    async def _end_lost(self, sql: AsyncConnection, which: ColumnElement[bool]) -> None:
+        """End a task with which no process can go on."""
+        ended = await rows.end(sql, which, "failed", error=_error(_ENDED, "process_ended"))
+        if ended is not None:
+            note_end_of_task(self._gateway.trail, ended, "process_ended")
 
     # Requests of clients
 
@@ -207,7 +214,7 @@ class McpTasks(ContinuedTasks):
             return row, await rows.open_questions(sql, params.task_id) if asks else {}
 
         async def read_ended(sql: AsyncConnection) -> AnyRow | None:
-            await rows.end(sql, and_(its, ~rows.goes_on()), "failed", error=_error(_ENDED, "process_ended"))
+            await self._end_lost(sql, and_(its, ~rows.goes_on()))
             return await rows.find(sql, its)
 
         with _answering():
@@ -242,16 +249,14 @@ class McpTasks(ContinuedTasks):
         its = self._wanted(agent, context, params)
 
         async def cancel(sql: AsyncConnection) -> AnyRow | None:
-            if await rows.find(sql, its) is None:
+            if (found := await rows.find(sql, its)) is None:
                 raise MCPError(INVALID_PARAMS, _NOT_FOUND)
-            return await rows.end(sql, its, "cancelled")
+            return found if await rows.end(sql, its, "cancelled") is not None else None
 
         with _answering():
             ended = await self.long_calls.database.write(cancel)
         if ended is not None:
-            caller = caller_of(context)
-            facts = {"caller": caller.principal, "address": caller.address, "agent": ended.agent, "api": "mcp"}
-            self._gateway.trail.record("task_cancelled", "ok", {**facts, "call_id": ended.call_id})
+            note_cancelled_task(self._gateway.trail, ended, caller_of(context))
             self.long_calls.cancel(ended.id)
         return {}
 

@@ -52,6 +52,8 @@ HALTS = ("repeat", "oscillation", "deadline", "budget", "limited")
 AUTH_REFUSALS = ("no_token", "invalid_token", "no_grant", "insufficient_scope", "verification_unavailable")
 QUESTION_KINDS = ("form", "url", "approval", "human_input")
 QUESTION_OUTCOMES = ("accepted", "declined", "cancelled", "expired", "unaskable")
+TASK_STATUSES = ("working", "input_required", "completed", "failed", "cancelled")
+CONTINUATIONS = ("killed", "drained", "answered", "owner")
 TOKEN_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 """Kinds of tokens that every provider may have."""
 LONGEST_MEASURE_SECONDS = 1.0
@@ -98,6 +100,7 @@ class Metrics:
         self._of_all_workers = WorkersMetrics(self.registry, folder) if folder else None
         self._ports: dict[str, int] = {}
         self._keys: set[str] = set()
+        self.has_tasks = False  # without a database, agents have no series of long calls
         self._counts: list[_Counter | _Histogram] = []
         of_the_process = (
             (PROCESS_COLLECTOR, PLATFORM_COLLECTOR, GC_COLLECTOR) if registry is None and not folder else ()
@@ -105,6 +108,7 @@ class Metrics:
         for collector in of_the_process:
             self.registry.register(collector)
         self._add_those_of_calls()
+        self._add_those_of_long_calls()
         self._add_those_of_models()
         self._add_those_of_downstreams()
         self._add_those_of_agents()
@@ -161,6 +165,35 @@ class Metrics:
         """`repeat`, `oscillation`: the same tool rounds again and again; the log line `loop halted` names the tool,
         its arguments and its result. `deadline`: `call_timeout_seconds`. `budget`: the [budget of the
         call](limits.md#budgets-of-a-call); `limited`: that of the day."""
+
+    def _add_those_of_long_calls(self) -> None:
+        """Long calls."""
+        self.tasks = self._gauge(
+            "pallas_tasks", "Long calls in the database, by status.", "status", across="livemostrecent"
+        )
+        """Of all replicas, as of the last minute: do not add them up. Those that have ended are kept for a while.
+        `input_required`: they wait for their callers; `pallas-gateway calls` shows which."""
+        self.tasks_created = self._counter(
+            "pallas_tasks_created_total", "Calls that have become long calls.", "agent", "api"
+        )
+        """[Which calls](../use/long-calls.md#which-calls)."""
+        self.tasks_ended = self._counter("pallas_tasks_ended_total", "Long calls that have ended.", "agent", "status")
+        """`failed`: no process could go on, or the turn is an error; a failed call of an MCP client is `completed`."""
+        self.task_continued = self._counter(
+            "pallas_task_continued_total", "Runs of long calls that another process had begun.", "agent", "why"
+        )
+        """`killed`: that process has ended; `drained`: it has left the call; `answered`: its question was answered;
+        `owner`: a request of its owner. Many `killed`: see `worker ended` in the log."""
+        self.task_lost_tools = self._counter(
+            "pallas_task_lost_tools_total", "Tools of long calls whose result was lost with their process.", "agent"
+        )
+        """They are not run again; the model reads that their result is unknown."""
+        self.task_wait_seconds = self._histogram(
+            "pallas_task_wait_seconds",
+            "Time from which a process could have gone on with a long call until one does.",
+            buckets=DURATION_BUCKETS,
+        )
+        """Above some seconds: no process has a free slot, or the agent is not up."""
 
     def _add_those_of_models(self) -> None:
         """Models."""
@@ -253,7 +286,9 @@ class Metrics:
         )
         self.worker_restarts = self._counter("pallas_worker_restarts_total", "Workers replaced after they had ended.")
         """The log has `worker ended` with the signal or exit code; `SIGKILL` mostly means that memory ran out."""
-        self.tasks = self._gauge("pallas_tasks", "Tasks of the event loop that have not ended.", across="livesum")
+        self.event_loop_tasks = self._gauge(
+            "pallas_event_loop_tasks", "Tasks of the event loop that have not ended.", across="livesum"
+        )
         """Growing while `pallas_calls_in_flight` does not: calls leave something behind; please report it."""
         self.build_info = self._gauge(
             "pallas_build_info", "Version of the gateway and of Python.", "version", "python", across="livemax"
@@ -355,7 +390,7 @@ class Metrics:
 
     def refresh(self) -> None:
         """Set the values that this process computes for each scrape, and share them with the other workers."""
-        self.tasks.set(_running_tasks())
+        self.event_loop_tasks.set(_running_tasks())
         if self._of_all_workers is not None:
             self._of_all_workers.refresh()
 
@@ -364,6 +399,11 @@ class Metrics:
         for rule, ratio in ratios.items():
             if rule in self._rules:
                 self.limit_used.labels(rule).set(ratio)
+
+    def show_tasks(self, numbers: Mapping[str, int]) -> None:
+        """Show the numbers of long calls by their status."""
+        for status in TASK_STATUSES:
+            self.tasks.labels(status).set(numbers.get(status, 0))
 
     def show_audit(self, state: tuple[str, int, int, bool] | None) -> None:
         """Show the state of the audit log, the values of an `AuditState`; None if it is off."""
@@ -408,6 +448,18 @@ class Metrics:
             self.loops_aborted.labels(agent, reason)
         for reason in REFUSALS:
             self.calls_refused.labels(agent, reason)
+        self._expect_tasks(agent)
+
+    def _expect_tasks(self, agent: str) -> None:
+        if not self.has_tasks:
+            return
+        self.task_lost_tools.labels(agent)
+        for api in ("mcp", "threads"):
+            self.tasks_created.labels(agent, api)
+        for status in TASK_STATUSES[2:]:
+            self.tasks_ended.labels(agent, status)
+        for why in CONTINUATIONS:
+            self.task_continued.labels(agent, why)
 
     def set_agent(self, agent: str, port: int) -> None:
         if self._ports.get(agent) == port:

@@ -8,8 +8,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from sqlalchemy import and_, true
+
 from pallas_gateway.calls.call import StepLog
 from pallas_gateway.database.errors import DatabaseBusyError
+from pallas_gateway.database.tables import tasks
 from pallas_gateway.limits import TaskLimits, ThreadLimits
 from pallas_gateway.long_calls import rows as task_rows
 from pallas_gateway.long_calls.service import LongCalls
@@ -23,14 +26,18 @@ from pallas_gateway.threads.thread_changes import ThreadChanges
 from pallas_gateway.threads.turns import Turns
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.database.leases import LeaseTerms
     from pallas_gateway.database.service import GatewayDatabase
+    from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.threads.older_questions import MakeTask
+
+MOST_LISTED = 1000
+"""Open tasks of one list, the oldest."""
 
 
 class Threads:
@@ -103,6 +110,21 @@ class Threads:
             except TimeoutError:
                 raise DatabaseBusyError from None
             yield
+
+    async def open_tasks(self, *, owner: str | None = None, call_id: str | None = None) -> Sequence[AnyRow]:
+        """Return the open tasks of an owner, and of a call, or all, as `rows.open_tasks`; raises as `store`."""
+        self._service.refuse_unless_open()
+        asked = ((tasks.c.owner, owner), (tasks.c.call_id, call_id))
+        which = and_(true(), *(column == value for column, value in asked if value is not None))
+        return await self.database.read(partial(task_rows.open_tasks, which=which, most=MOST_LISTED))
+
+    async def cancel_task(self, task: AnyRow) -> None:
+        """End an open task as cancelled; the process that runs it notices that. Raises as `store`."""
+        if task.thread_id is not None:
+            await self.changes.cancel(task.thread_id, task.turn)
+        else:
+            await self.database.write(lambda sql: task_rows.end(sql, tasks.c.id == task.id, "cancelled"))
+        self.long_calls.cancel(task.id)
 
     @property
     def turns(self) -> Turns:

@@ -184,12 +184,15 @@ class ThreadChanges:
 
         return await self._database.write(written)
 
-    async def cancel(self, thread_id: str) -> AnyRow | None:
-        """End the pending turn of a thread as cancelled, and take the lease from the process that runs its call.
+    async def cancel(self, thread_id: str, number: int | None = None) -> AnyRow | None:
+        """End the pending turn of a thread, if it has this number, as cancelled.
 
-        That process notices when it renews the lease, and ends the call. Returns the task of a turn that nobody runs.
+        The lease is taken from the process that runs its call, which notices that when it renews the lease, and ends
+        the call. Returns the task of a turn that nobody runs.
         """
         is_pending = and_(turns.c.thread_id == thread_id, turns.c.status == "pending")
+        if number is not None:
+            is_pending = and_(is_pending, turns.c.number == number)
         freed = (
             update(threads)
             .where(threads.c.id == thread_id, exists().where(is_pending))

@@ -64,6 +64,20 @@ def test_hostile_names_stay_on_their_line_and_are_cut() -> None:
     assert shown("\u202e\u2066\x9b") == "���"
 
 
+def test_a_long_call_that_no_worker_runs_has_its_state_its_last_step_and_its_run() -> None:
+    of_task: dict[str, Any] = {"worker": None, "statusMessage": "solo step 2 (llm)", "runs": 2, "status": "working"}
+    calls = [
+        a_call("a", **of_task, atRest=True),
+        a_call("b", **of_task, atRest=False),
+        a_call("c", **{**of_task, "runs": 1, "statusMessage": ""}, atRest=True, waiting=True),
+    ]
+    assert [line[-2:] for line in running_lines(calls)] == [
+        ("at rest, solo step 2 (llm), run 2", ""),
+        ("runs at another replica, solo step 2 (llm), run 2", ""),
+        ("waits for its caller", ""),
+    ]
+
+
 def test_changes_tell_what_began_waits_and_ended() -> None:
     before = [a_call("a"), a_call("b"), a_call("c", waiting=True)]
     now = [a_call("b", waiting=True), a_call("c"), a_call("d", "b")]
@@ -134,8 +148,10 @@ async def test_a_watched_gateway_that_goes_away_is_waited_for(capsys: pytest.Cap
 
 
 def test_workers_that_do_not_answer_are_named(run: Command) -> None:
-    with odd_server({"GET": (200, {"calls": [], "missing": [2, 3]})}) as server:
-        assert "No answer from workers 2, 3" in run("calls", "--url", server.url).err
+    with odd_server({"GET": (200, {"calls": [], "missing": [2, 3], "tasksMissing": True})}) as server:
+        told = run("calls", "--url", server.url).err
+    assert "No answer from workers 2, 3" in told
+    assert "long calls that no worker runs are not shown" in told
 
 
 async def test_a_call_is_watched_ended_and_shown_afterwards(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 from sqlalchemy import func, select
 
 from pallas_gateway.database.connections import Database
@@ -49,6 +51,8 @@ class World:
 
     served: Running
     here: RawClient
+    api: httpx.AsyncClient
+    audit_log: Path
     tools: StatelessDownstream
     llm: ScriptedLlm
     model: Gate
@@ -85,6 +89,19 @@ class World:
         finally:
             await database.close()
 
+    async def listed(self, **headers: str) -> list[dict[str, Any]]:
+        """The calls that this gateway lists."""
+        return list((await self.api.get("/calls", headers=headers)).json()["calls"])
+
+    def audited(self) -> list[tuple[str, str | None]]:
+        """The actions of this gateway's audit log with their reasons; `audit_log` is `${AUDIT_LOG}`."""
+        lines = map(json.loads, self.audit_log.read_text().splitlines())
+        return [(one["action"], one.get("reason")) for one in lines if one["action"] != "start"]
+
+    def continued(self, why: str) -> float:
+        """How often this gateway went on with a task for this reason."""
+        return self.served.metric("pallas_task_continued_total", agent="solo", why=why)
+
     @property
     def tool_calls(self) -> list[str]:
         """The tool calls that arrived at the downstream, by their texts."""
@@ -117,7 +134,7 @@ async def world(
     **gateway: Any,
 ) -> AsyncIterator[World]:
     """Serve a gateway whose calls become tasks at once; the model's turn number `held_turn` is held at `model`."""
-    environ = {"THREADS_URL": database_url, "PALLAS_LOG_STDERR": "1"}
+    environ = {"THREADS_URL": database_url, "PALLAS_LOG_STDERR": "1", "AUDIT_LOG": f"{path}/there.log"}
     gate = Gate()
 
     def script(asked: LlmRequest) -> Turn:
@@ -151,7 +168,8 @@ async def world(
             else None
         )
         limits = stack.enter_context(limited())
-        limits.gateway.tasks.claim_seconds = 0.05
+        limits.gateway.tasks.claim_seconds = limits.gateway.tasks.clean_seconds = 0.05
+        environ["AUDIT_LOG"] = f"{path}/here.log"
         served = await stack.enter_async_context(running(project, environ={**os.environ, **environ}))
 
         async def client(base_url: str) -> RawClient:
@@ -162,4 +180,7 @@ async def world(
         if other is not None:
             await asyncio.to_thread(other.wait_for, "Try:")
             there = await client(other.url.replace("localhost", "127.0.0.1"))
-        yield World(served, await client(served.base_url), tools, llm, gate, database_url, other, there)
+        here = await client(served.base_url)
+        http = httpx.AsyncClient(base_url=f"{served.base_url}/api/v1", trust_env=False)
+        api = await stack.enter_async_context(http)
+        yield World(served, here, api, path / "here.log", tools, llm, gate, database_url, other, there)

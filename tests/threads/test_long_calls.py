@@ -240,6 +240,21 @@ async def test_a_turn_of_the_model_that_a_drain_cuts_off_is_asked_for_again(data
     assert answer["content"] == "one | done two | beside | three"
 
 
+async def test_a_turn_that_another_gateway_runs_is_listed_and_ended_here(database_url: str, tmp_path: Path) -> None:
+    async with world(database_url, tmp_path / "project") as gateways:
+        runs = await gateways.begin()
+        await gateways.tools.gate.wait_for_entered(1)
+        [running_there] = (await gateways.here.get("/calls")).json()["calls"]
+        ended = await gateways.here.delete(f"/calls/{running_there['id']}")
+        await gateways.tools.gate.wait_for_cancelled(1)
+        answer = await gateways.answer(runs)
+        after = (await gateways.here.get("/calls")).json()["calls"]
+    assert (running_there["api"], running_there["worker"], running_there["atRest"]) == ("threads", None, False)
+    assert ended.status_code == 204
+    assert (answer["status"], answer["error"]["reason"]) == ("error", "cancelled")
+    assert after == []
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 async def test_a_kill_at_any_moment_runs_no_tool_twice_and_each_call_ends(database_url: str, tmp_path: Path) -> None:

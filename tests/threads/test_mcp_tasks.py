@@ -25,11 +25,14 @@ from tests.support.task_worlds import (
     request,
     world,
 )
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.clients import RawClient
+
+PATIENCE_SECONDS = 60
 
 
 def without_ids(text: str) -> str:
@@ -179,7 +182,7 @@ async def test_a_failure_of_the_agent_is_a_completed_task_with_an_error(tmp_path
 async def test_another_process_goes_on_with_a_task_after_a_kill_and_runs_nothing_twice(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with world(database_url, tmp_path, two=True, settings=APPROVES) as gateway:
+    async with world(database_url, tmp_path, two=True, settings=APPROVES, audit_log="${AUDIT_LOG}") as gateway:
         assert gateway.other is not None
         id_ = await gateway.begin(gateway.there)
         await gateway.tools.gate.wait_for_entered(1)
@@ -187,6 +190,13 @@ async def test_another_process_goes_on_with_a_task_after_a_kill_and_runs_nothing
         gateway.tools.gate.open()
         await let_leases_end(database_url)
         ended = await answered(gateway, id_)
+        assert gateway.continued("killed") == gateway.served.metric("pallas_task_wait_seconds_count") == 1
+        assert 0 <= gateway.served.metric("pallas_task_wait_seconds_sum") < PATIENCE_SECONDS
+        assert gateway.served.metric("pallas_task_lost_tools_total", agent="solo") == 1
+        assert gateway.served.metric("pallas_tasks_ended_total", agent="solo", status="completed") == 1
+        audited = gateway.audited()
+    assert audited[0] == ("task_continued", "killed")
+    assert audited[-1] == ("call_end", "endTurn")
     assert ended["status"] == "completed"
     assert gateway.tool_calls == ["one", "two", "three"]
     assert "result is not known" in str(gateway.llm.requests[-1].tool_results)
@@ -204,6 +214,7 @@ async def test_an_answer_at_another_process_wakes_a_task_whose_process_was_kille
         gateway.other.signal(signal.SIGKILL)
         await let_leases_end(database_url)
         ended = await answered(gateway, id_)
+        assert gateway.continued("answered") == 1
     assert ended["result"]["content"] == [{"type": "text", "text": DONE}]
     assert gateway.tool_calls == ["one", "two", "three"]
 
@@ -211,7 +222,7 @@ async def test_an_answer_at_another_process_wakes_a_task_whose_process_was_kille
 async def test_a_task_that_needs_the_token_of_its_caller_fails_with_its_process(
     database_url: str, tmp_path: Path
 ) -> None:
-    async with world(database_url, tmp_path, two=True) as gateway:
+    async with world(database_url, tmp_path, two=True, audit_log="${AUDIT_LOG}") as gateway:
         assert gateway.other is not None
         assert gateway.there is not None
         created = await gateway.there.call_tool(
@@ -222,6 +233,8 @@ async def test_a_task_that_needs_the_token_of_its_caller_fails_with_its_process(
         await let_leases_end(database_url)
         ended = await gateway.get(id_)
         gateway.tools.gate.open()
+        audited = gateway.audited()
+    assert audited == [("call_end", "process_ended")]
     assert ended["status"] == "failed"
     assert ended["error"]["data"] == {"reason": "process_ended"}
     assert "result" not in ended
@@ -239,6 +252,7 @@ async def test_a_drain_makes_tasks_of_running_calls_and_another_process_goes_on(
         created = (await calling).result
         gateway.tools.gate.open()
         ended = await gateway.status(created["taskId"])
+        assert gateway.continued("drained") == 1
         code = (await asyncio.to_thread(gateway.other.end)).code
     assert created["resultType"] == "task"
     assert code == 0
@@ -273,7 +287,7 @@ async def test_clients_that_declare_nothing_see_nothing_of_tasks(tmp_path: Path)
 
 async def test_a_task_of_an_agent_that_is_gone_fails_with_that_reason(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/threads.db"
-    async with world(url, tmp_path, two=True) as gateway:
+    async with world(url, tmp_path, two=True, audit_log="${AUDIT_LOG}") as gateway:
         assert gateway.other is not None
         id_ = await gateway.begin(gateway.there)
         gateway.served.project.edit(lambda document: document["agents"].pop("solo"))
@@ -284,6 +298,8 @@ async def test_a_task_of_an_agent_that_is_gone_fails_with_that_reason(tmp_path: 
         async with raw_client(f"{gateway.served.base_url}/mcp", protocol_version="2026-07-28") as everything:
             gateway.here = everything
             ended = await gateway.status(id_)
+        audited = gateway.audited()
+    assert audited[-1] == ("call_end", "agent_gone")
     assert ended["status"] == "failed"
     assert ended["error"]["data"] == {"reason": "agent_gone"}
 
@@ -307,3 +323,71 @@ async def test_a_caller_that_may_no_longer_run_the_agent_answers_no_question_of_
             still = await gateway.get(id_)
     assert refused.error["code"] == unreadable.error["code"] == -32602
     assert still["inputRequests"].keys() == asked.keys()
+
+
+async def test_a_task_that_no_process_runs_is_listed_and_ended_at_another_gateway(
+    database_url: str, tmp_path: Path
+) -> None:
+    async with world(database_url, tmp_path, two=True, settings=APPROVES, audit_log="${AUDIT_LOG}") as gateway:
+        assert gateway.other is not None
+        gateway.tools.gate.open()
+        id_ = await gateway.begin(gateway.there)
+        await gateway.status(id_, "input_required")
+        [elsewhere] = await gateway.listed()
+        gateway.other.signal(signal.SIGKILL)
+        await let_leases_end(database_url)
+        [at_rest] = await gateway.listed()
+        waiting = lambda: gateway.served.metric("pallas_tasks", status="input_required") == 1  # noqa: E731
+        await eventually(waiting, what="the task in the metrics")
+        codes = [(await gateway.api.delete(f"/calls/{at_rest['id']}")).status_code for _ in range(2)]
+        ended, after, audited = await gateway.get(id_), await gateway.listed(), gateway.audited()
+        assert gateway.served.metric("pallas_tasks_ended_total", agent="solo", status="cancelled") == 1
+    shown = {"agent": "solo", "caller": "anonymous", "api": "mcp", "parent": None, "worker": None, "waiting": True}
+    long = {"status": "input_required", "statusMessage": "solo step 4 (tool)", "runs": 1, "step": 2}
+    assert {**elsewhere, **shown, **long, "atRest": False} == elsewhere
+    assert {**elsewhere, "atRest": True, "seconds": at_rest["seconds"]} == at_rest
+    assert codes == [204, 404]
+    assert ended["status"] == "cancelled"
+    assert after == []
+    assert audited == [("task_cancelled", None), ("call_end", "cancelled")]
+
+
+async def test_a_task_that_runs_here_is_listed_once_and_without_the_database_the_list_says_what_is_missing(
+    tmp_path: Path,
+) -> None:
+    async with world(f"sqlite:///{tmp_path}/threads.db", tmp_path) as gateway:
+        await gateway.begin()
+        assert gateway.served.metric("pallas_tasks_created_total", agent="solo", api="mcp") == 1
+        whole = (await gateway.api.get("/calls")).json()
+        (tmp_path / "threads.db").unlink()
+        away = (await gateway.api.get("/calls")).json()
+        unknown = await gateway.api.delete(f"/calls/{'0' * 16}")
+        gateway.tools.gate.open()
+    assert [(one["worker"], "status" in one) for one in whole["calls"]] == [(1, False)]
+    assert "tasksMissing" not in whole
+    assert (away["tasksMissing"], [one["id"] for one in away["calls"]]) == (True, [whole["calls"][0]["id"]])
+    assert (unknown.status_code, unknown.json()["error"]) == (503, "threads_unavailable")
+
+
+async def test_callers_list_and_end_their_own_tasks_and_with_grants_those_of_others(
+    database_url: str, tmp_path: Path
+) -> None:
+    grants = {"ada": [], "bob": [], "viewer": ["view:calls"], "ops": ["cancel:calls"]}
+    tokens = [
+        {"name": name, "sha256": sha256(name.encode() * 8).hexdigest(), "grants": ["run:agents", *more]}
+        for name, more in grants.items()
+    ]
+    async with world(database_url, tmp_path, two=True, auth={"tokens": tokens}) as gateway:
+        assert gateway.there is not None
+        of = {name: {"authorization": f"Bearer {name * 8}"} for name in grants}
+        async with raw_client(gateway.there.url, protocol_version="2026-07-28", bearer="ada" * 8) as ada:
+            await gateway.begin(ada)
+        await gateway.tools.gate.wait_for_entered(1)
+        seen = {name: await gateway.listed(**headers) for name, headers in of.items()}
+        [task] = seen["ada"]
+        codes = {name: (await gateway.api.delete(f"/calls/{task['id']}", headers=of[name])).status_code for name in
+                 ("bob", "viewer", "ops", "ada")}  # fmt: skip
+        await gateway.tools.gate.wait_for_cancelled(1)
+    assert {name: len(found) for name, found in seen.items()} == {"ada": 1, "bob": 0, "viewer": 1, "ops": 0}
+    assert task["caller"] == "key:ada"
+    assert codes == {"bob": 404, "viewer": 403, "ops": 204, "ada": 404}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 ASKED = Message("user", "one")
 FINE = TurnOutcome(Message("assistant", "fine"))
 TURN, BEGAN = Row("turn", 1, "", {"said": "x"}), Row("began", 1, "call-1", {"approved": []})
+WAITS = Row("waits", 1, "call-1", {})
 YEAR, MONTH = Question("form", "Which year?", id="f00"), Question("form", "Which month?", id="f01")
 ACCEPTED = Answer("accepted", {"year": 1})
 
@@ -107,7 +108,7 @@ async def test_a_task_of_a_living_process_is_left_alone_and_its_course_goes_to_t
         assert (await turns_of(second, lease.thread_id))[-1].can_be_resumed
         claimed = await second.store.claim_turn()
         assert claimed is not None
-        assert (claimed.task.rows, claimed.task.runs) == ([TURN, BEGAN], 1)
+        assert (claimed.task.rows, claimed.task.runs, claimed.task.why) == ([TURN, BEGAN], 1, "killed")
         assert (claimed.task.tokens, claimed.task.cost, claimed.task.call_id) == (12, 0.5, "call")
         assert await second.store.end_turn(claimed.lease, FINE)
         count = select(func.count()).select_from(task_steps)
@@ -126,12 +127,13 @@ async def test_a_task_that_needs_its_owner_goes_on_by_a_request_of_it_alone(data
         assert await second.store.claim_turn(owner="you") is None
         claimed = await second.store.claim_turn(owner="me")
         assert claimed is not None
-        assert claimed.task.answers == {YEAR.id: ACCEPTED}
+        assert (claimed.task.answers, claimed.task.why) == ({YEAR.id: ACCEPTED}, "owner")
 
 
 async def test_a_task_waits_until_each_question_has_an_answer_and_the_first_answer_counts(database_url: str) -> None:
     async with opened(database_url, process="a") as first, opened(database_url, process="b") as second:
         lease = await begun(first)
+        await append(first, lease, 0, TURN, WAITS)
         await ask(first, lease, YEAR, MONTH)
         await ask(first, lease, YEAR)  # the same write again
         await first.store.leave_turn(lease, 0)
@@ -147,6 +149,7 @@ async def test_a_task_waits_until_each_question_has_an_answer_and_the_first_answ
         claimed = await second.store.claim_turn()
         assert claimed is not None
         assert claimed.task.answers == {YEAR.id: ACCEPTED, MONTH.id: Answer("declined")}
+        assert claimed.task.why == "answered"
 
 
 async def test_a_question_of_a_task_at_rest_expires_and_the_task_goes_on(database_url: str) -> None:
@@ -210,6 +213,7 @@ async def test_a_step_or_a_hand_over_is_no_run_in_vain(database_url: str) -> Non
         await threads.store.leave_turn(claimed.lease, 0)
         again = await threads.store.claim_turn()
         assert again is not None
+        assert again.task.why == "drained"
         await threads.store.leave_turn(again.lease, 3600)
         assert await counts() == (0, 2)
         assert await threads.store.claim_turn() is None  # for an hour

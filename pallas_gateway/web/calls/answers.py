@@ -11,6 +11,7 @@ from starlette.responses import Response
 from pallas_gateway.web import times
 
 if TYPE_CHECKING:
+    from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.hosting.running_call import ListedCall, ToolTime
 
 type Json = dict[str, Any]
@@ -41,6 +42,27 @@ def call(one: ListedCall, worker: int) -> Json:
         "stopReason": end.reason,
         "tools": [*map(_tool, end.tools)],
         "toolsLeftOut": end.tools_left_out,
+    }
+
+
+def task(one: AnyRow) -> Json:
+    """A long call of the database in a list; of its last step no text that a server has written."""
+    return {
+        "id": one.call_id,
+        "parent": None,
+        "agent": one.agent,
+        "caller": one.principal,
+        "api": one.api,
+        "startedAt": _time(one.created_at / 1000),
+        "step": one.step,
+        "seconds": one.age_ms / 1000,
+        "tokens": one.tokens,
+        "waiting": one.status == "input_required",
+        "worker": None,
+        "status": one.status,
+        "statusMessage": one.status_message.partition(": ")[0],
+        "runs": one.claims + 1,
+        "atRest": not one.is_run,
     }
 
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.hosting.call_books import note_cancelled_task
 from pallas_gateway.identity.grants import CANCEL_CALLS, VIEW_CALLS
 from pallas_gateway.questions.elsewhere import FOR_ONE_KEY
 from pallas_gateway.questions.used_states import StatesUnavailableError
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.running_call import RunningCall
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.telemetry.refusal_log import Reason
+    from pallas_gateway.threads.service import Threads
 
 PATH = "/api/v1/calls"
 _CALL_ID = re.compile(r"[0-9a-f]{16}")
@@ -47,7 +50,7 @@ class CallsApi(Api):
         "GET", PATH, "listCalls",
         "The running calls that the caller may see, or with `recent` those that ended last.",
         requires="own calls; those of others: `view:calls`", query=models.Recent, answer=models.Calls,
-        says="The calls of all workers.",
+        says="The calls of all workers, and the long calls that none of them runs.",
     )  # fmt: skip
     async def _list(self, request: Request, asked: models.Recent) -> Response:
         most = asked.recent
@@ -61,7 +64,24 @@ class CallsApi(Api):
         calls = [answers.call(one, worker) for one in shown]
         if FOR_ONE_KEY in request.scope:
             return answers.response({"worker": worker, "calls": calls})
-        return answers.response(await self._with_others(request, calls, most))
+        document = await self._with_others(request, calls, most)
+        if most is None and self._gateway.threads is not None:
+            await self._add_tasks(self._gateway.threads, document, caller)
+        return answers.response(document)
+
+    async def _add_tasks(self, threads: Threads, document: answers.Json, caller: Caller) -> None:
+        """Add the open tasks that the caller may see, and that none of the listed calls runs."""
+        if not caller.grants.has(VIEW_CALLS) and caller.owner is None:
+            return
+        owner = None if caller.grants.has(VIEW_CALLS) else caller.owner
+        try:
+            tasks = await threads.open_tasks(owner=owner)
+        except GatewayError:  # the database cannot be used now
+            document["tasksMissing"] = True
+            return
+        known = {one["id"] for one in document["calls"]}
+        document["calls"] += [answers.task(one) for one in tasks if one.call_id not in known]
+        document["calls"].sort(key=itemgetter("startedAt"))
 
     async def _with_others(self, request: Request, calls: list[Any], most: int | None) -> answers.Json:
         """Add the calls of the other workers, and the numbers of those that do not answer."""
@@ -77,7 +97,7 @@ class CallsApi(Api):
         return {"calls": calls[:most], **({"missing": sorted(missing)} if missing else {})}
 
     @operation(
-        "DELETE", f"{PATH}/{{call:path}}", "endCall", "End a running call.",
+        "DELETE", f"{PATH}/{{call:path}}", "endCall", "End a running call, or a long call.",
         requires="own calls; those of others: `cancel:calls`", status=HTTPStatus.NO_CONTENT, says="It ends.",
     )  # fmt: skip
     async def _end(self, request: Request, call_id: str) -> Response:
@@ -89,11 +109,26 @@ class CallsApi(Api):
         if call is None:
             return await self._ended_elsewhere(request, call_id)
         is_own = _owns(caller, call.listed().owner)
-        if ends_all or is_own:
-            await self._cancel(call, caller, None if is_own or caller.grants.everything else CANCEL_CALLS)
-            return Response(status_code=204)
+        if not (ends_all or is_own):
+            return self._refused(request, caller, call.call.agent, call_id)
+        await self._cancel(call, caller, _deciding(caller, is_own=is_own))
+        return Response(status_code=204)
+
+    async def _end_task(self, request: Request, call_id: str) -> Response | None:
+        """End an open task that no call of the workers runs; None if there is none."""
+        if (threads := self._gateway.threads) is None or not (found := await threads.open_tasks(call_id=call_id)):
+            return None
+        caller, task = await access.caller_of(self._gateway, request.scope), found[0]
+        is_own = _owns(caller, task.owner)
+        if not (caller.grants.has(CANCEL_CALLS) or is_own):
+            return self._refused(request, caller, task.agent, call_id)
+        await threads.cancel_task(task)
+        note_cancelled_task(self._gateway.trail, task, caller, _deciding(caller, is_own=is_own))
+        return Response(status_code=204)
+
+    def _refused(self, request: Request, caller: Caller, agent: str, call_id: str) -> Response:
         is_shown = caller.grants.has(VIEW_CALLS)
-        facts = {"agent": call.call.agent, "call_id": call_id, "grant": CANCEL_CALLS}
+        facts = {"agent": agent, "call_id": call_id, "grant": CANCEL_CALLS}
         reason: Reason = "insufficient_scope" if is_shown else "no_grant"
         why = f"the token has no grant {CANCEL_CALLS}"
         refusals.record(self._gateway, request.scope, reason, why, caller, **facts)
@@ -112,7 +147,7 @@ class CallsApi(Api):
             raise ApiError(_MAY_BE_RESUMED, reason="threads_unavailable") from error
 
     async def _ended_elsewhere(self, request: Request, call_id: str) -> Response:
-        """Have the other workers end a call."""
+        """Have the other workers end a call, or end a task that none of them runs."""
         if FOR_ONE_KEY in request.scope or _CALL_ID.fullmatch(call_id) is None:
             raise _no_call(call_id)
         elsewhere = self._gateway.elsewhere
@@ -122,12 +157,18 @@ class CallsApi(Api):
             if answer.status != HTTPStatus.NOT_FOUND:
                 headers = {name.decode(): value.decode() for name, value in answer.headers}
                 return Response(answer.body, answer.status, headers)
+        if (response := await self._end_task(request, call_id)) is not None:
+            return response
         if missing:
             why = (
                 f"No call {quoted(call_id)} at the workers that answer, and not all answer now. Try again in a moment."
             )
             raise ApiError(why, reason="busy")
         raise _no_call(call_id)
+
+
+def _deciding(caller: Caller, *, is_own: bool) -> str | None:
+    return None if is_own or caller.grants.everything else CANCEL_CALLS
 
 
 def _owns(caller: Caller, owner: str | None) -> bool:

@@ -41,7 +41,18 @@ class Call(TypedDict):
     tokens: Annotated[Count, Field(description="Of its own LLM turns.")]
     estimated: NotRequired[Annotated[Literal[True], Field(description="For a part, the provider sent no usage.")]]
     waiting: Annotated[bool, Field(description="A question to its caller is open.")]
-    worker: Annotated[int, Field(ge=1)]
+    worker: Annotated[int | None, Field(ge=1, description="null: none of this gateway runs it.")]
+
+
+class OpenTask(Call):
+    """A long call that no worker of this gateway runs."""
+
+    status: Literal["working", "input_required"]
+    statusMessage: str
+    """The last stored step."""
+    runs: Annotated[int, Field(ge=1)]
+    atRest: bool
+    """No process runs it; false: another replica does."""
 
 
 class CalledTool(TypedDict):
@@ -68,11 +79,13 @@ class EndedCall(Call):
 
 
 class Calls(TypedDict):
-    """The calls of all workers."""
+    """The calls of all workers, and the long calls that none of them runs."""
 
-    calls: list[Call | EndedCall]
+    calls: list[Call | OpenTask | EndedCall]
     missing: NotRequired[list[int]]
     """The workers that did not answer."""
+    tasksMissing: NotRequired[Literal[True]]
+    """The database cannot be read: only calls that run here are listed."""
 
 
 class Tokens(TypedDict):

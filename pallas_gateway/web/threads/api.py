@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.calls.permit import CallEnd
 from pallas_gateway.errors import STOPPING, CallLimitedError
+from pallas_gateway.hosting.call_books import note_end_of_task
 from pallas_gateway.hosting.call_request import requested
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
@@ -29,7 +30,7 @@ from pallas_gateway.web.api.requests import owner_of
 from pallas_gateway.web.json_pieces import JsonInPieces
 from pallas_gateway.web.threads import answers, models, requests
 from pallas_gateway.web.threads.chat import Chat
-from pallas_gateway.web.threads.continued_turns import ContinuedTurns, note_end
+from pallas_gateway.web.threads.continued_turns import ContinuedTurns
 from pallas_gateway.web.threads.given_answers import GivenAnswers
 from pallas_gateway.web.threads.responses import TurnResponse, last_events_of_abandoned
 from pallas_gateway.web.threads.stored_turn import turn_in
@@ -175,7 +176,7 @@ class ThreadsApi(Api):
                 await live.cancel()
             ended = await self._threads.changes.cancel(thread.id)
             if ended is not None:
-                note_end(self._gateway, ended, "cancelled")
+                note_end_of_task(self._gateway.trail, ended, "cancelled")
             await Response(status_code=204)(scope, receive, send)
 
         return self._at_its_process(thread, request, body, cancel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, override
 
+from pallas_gateway.hosting.call_books import note_end_of_task
 from pallas_gateway.hosting.continued_tasks import ContinuedTasks
 from pallas_gateway.threads.records import GAVE_UP, ClaimedTurn, TurnOutcome
 from pallas_gateway.web.threads.live_turn import LiveTurn
@@ -49,16 +50,9 @@ class ContinuedTurns(ContinuedTasks):
 
     @override
     async def end(self, task: ClaimedTask, reason: str, why: str) -> None:
-        note_end(self._gateway, task, reason)
         await self._threads.store.end_turn(ClaimedTurn(task).lease, TurnOutcome(error_reason=reason, error=why))
 
     @override
     async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
         await self._threads.store.give_up(sql, task)
-        note_end(self._gateway, task, GAVE_UP)
-
-
-def note_end(gateway: Gateway, task: AnyRow | ClaimedTask, reason: str) -> None:
-    """Note in the audit log the end of a turn that nobody runs: other ends are noted where the turn ran."""
-    facts = {"caller": task.principal, "agent": task.agent, "api": "threads", "call_id": task.call_id}
-    gateway.trail.record("call_end", "error", {**facts, "reason": reason})
+        note_end_of_task(self._gateway.trail, task, GAVE_UP)

@@ -215,7 +215,7 @@ def begin_again(agent: HostedAgent, call: Call, services: Services, shown: LiveT
     request, task, lease = claimed.task.request, claimed.task, claimed.lease
     about_turn = {"agent": task.agent, "call_id": task.call_id, "thread_id": lease.thread_id, "turn": lease.turn}
     # The process that ran a turn has ended, or has left it. This one goes on from the last stored step.
-    _log.info("turn continued", extra={**about_turn, "run": task.runs, "steps": len(task.rows)})
+    _log.info("turn continued", extra={**about_turn, "why": task.why, "run": task.runs, "steps": len(task.rows)})
     shown.in_background = shown.in_background or bool(request.get("background"))
     shown.number = lease.turn  # so a client that leaves at once leaves it running
     about = {"params": request["params"], "messages": request["messages"], "claimed": task}

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { nested, treeOf } from '../../../pallas_gateway/web/console/static/call_list.js';
+import { nested, stateOf, treeOf } from '../../../pallas_gateway/web/console/static/call_list.js';
 import { waterfall } from '../../../pallas_gateway/web/console/static/waterfall.js';
 
 const call = (id, parent, more = {}) => ({ id, parent, agent: `agent-${id}`, tokens: 0, outcome: 'ok', stopReason: 'endTurn', seconds: 1, tools: [], ...more });
@@ -40,6 +40,14 @@ test('each nested call is in the tool call that made it, and in one of its own i
   );
   const [turn] = tree.entries;
   assert.deepEqual(turn.tools.map(({ state }) => state), ['completed', 'failed', 'failed']);
+});
+
+test('a long call that no worker runs says where it is, what it did last, and how often it was continued', () => {
+  const task = { waiting: false, worker: null, atRest: true, statusMessage: 'solo step 2 (llm)', runs: 2 };
+  assert.equal(stateOf(task), 'at rest, solo step 2 (llm), run 2');
+  assert.equal(stateOf({ ...task, atRest: false, statusMessage: '', runs: 1 }), 'at another replica');
+  assert.equal(stateOf({ ...task, waiting: true, runs: 1 }), 'waiting for its caller, solo step 2 (llm)');
+  assert.equal(stateOf({ waiting: false, worker: 1 }), '');
 });
 
 test('calls that name each other as parents end the tree at its greatest depth', () => {

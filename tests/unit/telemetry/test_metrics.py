@@ -168,7 +168,7 @@ async def test_metrics_that_the_library_writes_are_written_outside_the_event_loo
     text = await metrics.exposition(noting)
 
     assert text == encode(metrics.exposed)
-    assert b"pallas_tasks 1.0" in text
+    assert b"pallas_event_loop_tasks 1.0" in text
     assert threads != [threading.get_ident()]
 
 
@@ -252,4 +252,4 @@ async def test_writing_metrics_lets_the_event_loop_run_every_few_samples(
     text = await metrics.exposition(generate_latest)
 
     assert len(pauses) >= expected.count(b"\npallas_") / SAMPLES_AT_ONCE
-    assert text.replace(b"pallas_tasks 1.0", b"pallas_tasks 0.0") == expected
+    assert text.replace(b"pallas_event_loop_tasks 1.0", b"pallas_event_loop_tasks 0.0") == expected

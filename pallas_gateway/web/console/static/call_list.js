@@ -10,16 +10,17 @@ const CLOSE_MS = 50; // clocks of a call and of the tool call that made it
 
 /**
  * @typedef {{id: string, parent: string | null, agent: string, caller: string, api: string, step: string | null, seconds: number,
- *   tokens: number, waiting: boolean, worker: number | null, startedAt: string}} Call
+ *   tokens: number, waiting: boolean, worker: number | null, startedAt: string, statusMessage?: string, runs?: number,
+ *   atRest?: boolean}} Call
  * @typedef {Call & {outcome: string, stopReason: string | null, endedAt: string,
  *   tools: {name: string, start: number, seconds: number, ok: boolean}[], toolsLeftOut?: number}} EndedCall
  */
 
 /**
- * Return the running calls, and the workers that did not answer.
+ * Return the running calls, the workers that did not answer, and whether the database of long calls did not.
  * @param {string} token
  * @param {AbortSignal} signal
- * @returns {Promise<{calls: Call[], missing: unknown[]}>}
+ * @returns {Promise<{calls: Call[], missing: unknown[], tasksMissing: boolean}>}
  */
 export function runningCalls(token, signal) {
   return list('calls', token, signal);
@@ -30,7 +31,7 @@ export function runningCalls(token, signal) {
  * @param {number} most
  * @param {string} token
  * @param {AbortSignal} signal
- * @returns {Promise<{calls: EndedCall[], missing: unknown[]}>}
+ * @returns {Promise<{calls: EndedCall[], missing: unknown[], tasksMissing: boolean}>}
  */
 export function endedCalls(most, token, signal) {
   return list(`calls?recent=${most}`, token, signal);
@@ -52,7 +53,18 @@ export async function endCall(id, token) {
  */
 async function list(path, token, signal) {
   const found = await jsonOf(await request(path, { token, signal }));
-  return { calls: Array.isArray(found?.calls) ? found.calls : [], missing: Array.isArray(found?.missing) ? found.missing : [] };
+  const [calls, missing] = [found?.calls, found?.missing].map((one) => (Array.isArray(one) ? one : []));
+  return { calls, missing, tasksMissing: Boolean(found?.tasksMissing) };
+}
+
+/**
+ * Return what a running call does besides its step: it waits, or no worker of the gateway runs it; empty for others. Pure.
+ * @param {Call} call
+ */
+export function stateOf({ waiting, worker, atRest, statusMessage, runs }) {
+  const place = worker === null ? (atRest ? 'at rest' : 'at another replica') : '';
+  const facts = [waiting ? 'waiting for its caller' : place, statusMessage, Number(runs) > 1 ? `run ${runs}` : ''];
+  return facts.filter(Boolean).join(', ');
 }
 
 /**

@@ -1,6 +1,6 @@
 /** The calls of the gateway: those that run, which one may end, and those that ended last. */
 
-import { endCall, endedCalls, nested, runningCalls, treeOf } from '../call_list.js';
+import { endCall, endedCalls, nested, runningCalls, stateOf, treeOf } from '../call_list.js';
 import { Dialog } from '../dialog.js';
 import { html, useEffect, useMemo, useSignal } from '../html.js';
 import { Mark, hueOf } from '../marks.js';
@@ -21,7 +21,8 @@ const APIS = { mcp: 'MCP', openai: 'OpenAI', threads: 'Threads', console: 'Conso
 /**
  * @typedef {import('../call_list.js').Call} Call
  * @typedef {import('../call_list.js').EndedCall} Ended
- * @typedef {{running: Call[], ended: {calls: Ended[], missing: unknown[]}, endedAt: number, missing: unknown[]}} Known
+ * @typedef {{running: Call[], ended: {calls: Ended[], missing: unknown[]}, endedAt: number, missing: unknown[],
+ *   tasksMissing: boolean}} Known
  */
 
 export function Calls() {
@@ -39,12 +40,12 @@ export function Calls() {
   useEffect(() => {
     const leaving = new AbortController();
     const read = async () => {
-      const { calls, missing } = await runningCalls(token.value, leaving.signal);
+      const { calls, missing, tasksMissing } = await runningCalls(token.value, leaving.signal);
       const ids = new Set(calls.map(({ id }) => id));
       const before = known.peek();
       const isRecent = before && Date.now() - before.endedAt < ENDED_MS && before.running.every(({ id }) => ids.has(id));
       const ended = isRecent ? before.ended : await endedCalls(MOST_ENDED, token.value, leaving.signal);
-      known.value = { running: calls, ended, endedAt: isRecent ? before.endedAt : Date.now(), missing: [...new Set([...missing, ...ended.missing])] };
+      known.value = { running: calls, ended, endedAt: isRecent ? before.endedAt : Date.now(), missing: [...new Set([...missing, ...ended.missing])], tasksMissing };
       problem.value = '';
     };
     poll(read, { milliseconds: EVERY_MS, onRefused: (why) => (problem.value = `The calls are not shown: ${why}`), gone: leaving.signal });
@@ -79,6 +80,7 @@ function Lists({ known, asked, inspected }) {
   if (known === null) return html`<p class="empty" role="status">Loading the calls…</p>`;
   return html`
     ${known.missing.length > 0 && html`<p class="notice degraded" role="status">These workers did not answer, and their calls are missing: ${harmless(cut(known.missing.join(', '), 200))}.</p>`}
+    ${known.tasksMissing && html`<p class="notice degraded" role="status">The database cannot be used: long calls that no worker runs are missing.</p>`}
     <section class="card" aria-labelledby="calls-running">
       <h2 id="calls-running">Running calls</h2>
       ${known.running.length === 0 ? html`<p class="hint">No call is running.</p>` : html`<${Running} calls=${known.running} asked=${asked} />`}
@@ -109,7 +111,7 @@ function Running({ calls, asked }) {
                 <${AgentCell} call=${call} depth=${depth} />
                 <td>${nameOf(call.caller)}</td>
                 <td>${APIS[call.api] ?? nameOf(call.api)}</td>
-                <td>${nameOf(call.step)}${call.waiting && html` <span class="badge degraded">waiting for its caller</span>`}</td>
+                <td>${nameOf(call.step)}${stateOf(call) && html` <span class="badge degraded">${nameOf(stateOf(call))}</span>`}</td>
                 <td class="number">${duration(call.seconds)}</td>
                 <td class="number">${call.tokens.toLocaleString()}</td>
                 <td class="number">${call.worker ?? ''}</td>

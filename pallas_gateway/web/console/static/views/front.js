@@ -1,7 +1,7 @@
 /** The head of the first page: a box to ask any agent, and the calls that run now. */
 
 import { addressed, blockOf, mentionOf, suggestionsOf } from '../ask.js';
-import { endedCalls, nested, runningCalls } from '../call_list.js';
+import { endedCalls, nested, runningCalls, stateOf } from '../call_list.js';
 import { html, signal, useEffect, useId, useRef, useSignal } from '../html.js';
 import { Mark, Owl, hueOf, slug } from '../marks.js';
 import { getJson } from '../mcp.js';
@@ -230,7 +230,7 @@ function Running() {
             <a key=${call.id} href=${address('calls')} class=${`running-call ${hueOf(call.agent)} ${depth > 0 ? 'nested' : ''}`} style=${{ marginLeft: `${Math.min(depth, 6)}rem` }}>
               <${Mark} name=${call.agent} />
               <span class="speaker">${depth > 0 && html`<span class="unseen">nested call of </span>`}${harmless(cut(call.agent, LONGEST_NAME))}</span>
-              <span class="hint step">${call.waiting ? 'waits for its caller' : harmless(cut(call.step ?? '', LONGEST_NAME))}</span>
+              <span class="hint step">${harmless(cut(stateOf(call) || (call.step ?? ''), LONGEST_NAME))}</span>
               <span class="hint time">${duration(Math.round(call.seconds))}</span>
             </a>
           `,
