@@ -54,10 +54,10 @@ class ContinuedTasks:
         gateway = self._gateway
         caller, agent = gateway.caller_named(task.principal, task.account), gateway.agents.get(task.agent)
         if agent is None or agent.id != task.agent_id:
-            await self._end(task, "agent_gone", f"There is no agent '{task.agent}' any more.")
+            await self._end_at_rest(task, "agent_gone", f"There is no agent '{task.agent}' any more.")
             return
         if caller is None:
-            await self._end(task, "key_removed", "The key of the caller has been removed.")
+            await self._end_at_rest(task, "key_removed", "The key of the caller has been removed.")
             return
         method = "tools/call" if self.api == "mcp" else None
         with requested(agent, caller, {}, call_id=task.call_id, api=self.api, mcp_method=method) as request:
@@ -66,11 +66,11 @@ class ContinuedTasks:
             if not request.has_outcome:
                 await self.run(task, agent, request)
             elif isinstance(refusal := request.outcome, CallRefusedError):
-                await self._end(task, refusal.reason, str(refusal))
+                await self._end_at_rest(task, refusal.reason, str(refusal))
             else:  # the database did not answer in time
                 await self._threads.turns.leave(ClaimedTurn(task), TRY_AGAIN_SECONDS)
 
-    async def _end(self, task: ClaimedTask, reason: str, why: str) -> None:
+    async def _end_at_rest(self, task: ClaimedTask, reason: str, why: str) -> None:
         note_end_of_task(self._gateway.trail, task, reason)
         await self.end(task, reason, why)
 
