@@ -86,6 +86,12 @@ class World:
             await database.close()
 
     @property
+    def other_url(self) -> str:
+        """Where the other process is reached, without a trailing slash."""
+        assert self.other is not None
+        return self.other.url.replace("localhost", "127.0.0.1")
+
+    @property
     def tool_calls(self) -> list[str]:
         """The tool calls that arrived at the downstream, by their texts."""
         return [next(iter(one.rpc["params"]["arguments"].values())) for one in self.tools.recorder.requests if one.tool]
@@ -158,8 +164,9 @@ async def world(
             url = f"{base_url}/agents/solo/mcp"
             return await stack.enter_async_context(raw_client(url, protocol_version="2026-07-28"))
 
-        there = None
         if other is not None:
             await asyncio.to_thread(other.wait_for, "Try:")
-            there = await client(other.url.replace("localhost", "127.0.0.1"))
-        yield World(served, await client(served.base_url), tools, llm, gate, database_url, other, there)
+        world = World(served, await client(served.base_url), tools, llm, gate, database_url, other)
+        if other is not None:
+            world.there = await client(world.other_url)
+        yield world
