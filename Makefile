@@ -123,7 +123,7 @@ else
 	@$(SUPPLY)/.venv/bin/pip-audit --strict --require-hashes --disable-pip --requirement requirements.lock
 endif
 
-programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite, the TypeScript SDK, axe, an OpenID provider, release 1 of the Python SDK, two clients of the MCP registry, llama.cpp's server, three clients of MCP tasks, release 0.1.0
+programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite, the TypeScript SDK, axe, an OpenID provider, release 1 of the Python SDK, two clients of the MCP registry, llama.cpp's server, Claude Code, FastMCP's client of tasks, release 0.1.0
 
 $(RELEASE)/.venv/.ready: $(RELEASE)/setup.sh | $(READY)
 	@echo 'Setting up $(@D)'

@@ -27,7 +27,12 @@ AREAS: dict[str, tuple[str, ...]] = {
     ),
     "identity": ("e2e/test_identity.py", "e2e/test_issuer_keys.py", "e2e/test_protected_surface.py"),
     "ledger": ("e2e/test_limits.py", "e2e/test_budgets.py", "threads/test_stored_limits.py"),
-    "long_calls": ("threads/test_tasks.py", "threads/test_long_calls.py", "threads/test_mcp_tasks.py"),
+    "long_calls": (
+        "threads/test_tasks.py",
+        "threads/test_long_calls.py",
+        "threads/test_mcp_tasks.py",
+        "threads/test_task_clients.py",
+    ),
     "mcp_server": ("e2e/test_main_job.py", "e2e/test_protocols.py", "e2e/test_tool_lists.py", "e2e/test_all_agents.py"),
     "questions": ("e2e/test_question_table.py", "e2e/test_questions.py"),
     "repairs": ("repairs",),

@@ -69,6 +69,11 @@ def _find_postgresql() -> Path | None:
     return newest[0] if newest else on_path("pg_ctl")
 
 
+def _find_claude_code() -> Path | None:
+    # A program of its own for each platform: no Node runs it.
+    return next(TESTS.glob("task_clients/node_modules/@anthropic-ai/claude-code-*/claude"), None)
+
+
 def _debian(name: str, package: str) -> Program:
     return Program(lambda: on_path(name), f"apt-get install {package}")
 
@@ -92,14 +97,14 @@ PROGRAMS = {
     "postgresql": Program(_find_postgresql, "apt-get install postgresql"),
     "promtool": _debian("promtool", "prometheus"),
     "systemd-analyze": _debian("systemd-analyze", "systemd"),
-    # Node 22 with the MCP conformance suite, both releases of the TypeScript SDK and server-everything
+    # Node 22 with the MCP conformance suite, both releases of the TypeScript SDK with ext-tasks, and server-everything
     "typescript": _node_modules("conformance"),
     "console-tools": _node_modules("console"),  # axe, tsc, eslint, acorn
     "oidc-provider": _node_modules("authorization_server"),
     "python-sdk-1": _environment("older_sdk"),
     "registry-clients": _environment("registry_clients"),
     "llama.cpp": _environment("model_server"),
-    "task-clients": _node_modules("task_clients"),  # Claude Code, ext-tasks of the TypeScript SDK
+    "claude-code": Program(_find_claude_code, MAKE),
     "fastmcp-tasks": _environment("task_clients"),
     "release-0.1.0": _environment("release_0_1_0"),  # its Python is missing in a clone without the commit
 }

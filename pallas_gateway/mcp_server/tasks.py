@@ -264,9 +264,10 @@ class McpTasks(ContinuedTasks):
         """Return the condition of the task that a request names.
 
         Raises:
-            MCPError: the header `Mcp-Name` does not name it, or the request does not declare the extension.
+            MCPError: the header `Mcp-Name` names another one, or the request does not declare the extension.
         """
-        if decode_header_value(headers_of(context).get(MCP_NAME_HEADER)) != params.task_id:
+        header = headers_of(context).get(MCP_NAME_HEADER)  # FastMCP's client sends none
+        if header is not None and decode_header_value(header) != params.task_id:
             raise MCPError(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match params.taskId")
         if not declares_tasks((context.meta or {}).get(CLIENT_CAPABILITIES_META_KEY)):
             raise _undeclared("The request does not declare that its client uses tasks.")

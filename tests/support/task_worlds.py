@@ -103,6 +103,12 @@ class World:
         return self.served.metric("pallas_task_continued_total", agent="solo", why=why)
 
     @property
+    def other_url(self) -> str:
+        """Where the other process is reached, without a trailing slash."""
+        assert self.other is not None
+        return self.other.url.replace("localhost", "127.0.0.1")
+
+    @property
     def tool_calls(self) -> list[str]:
         """The tool calls that arrived at the downstream, by their texts."""
         return [next(iter(one.rpc["params"]["arguments"].values())) for one in self.tools.recorder.requests if one.tool]
@@ -176,11 +182,12 @@ async def world(
             url = f"{base_url}/agents/solo/mcp"
             return await stack.enter_async_context(raw_client(url, protocol_version="2026-07-28"))
 
-        there = None
         if other is not None:
             await asyncio.to_thread(other.wait_for, "Try:")
-            there = await client(other.url.replace("localhost", "127.0.0.1"))
         here = await client(served.base_url)
         http = httpx.AsyncClient(base_url=f"{served.base_url}/api/v1", trust_env=False)
         api = await stack.enter_async_context(http)
-        yield World(served, here, api, path / "here.log", tools, llm, gate, database_url, other, there)
+        world = World(served, here, api, path / "here.log", tools, llm, gate, database_url, other)
+        if other is not None:
+            world.there = await client(world.other_url)
+        yield world

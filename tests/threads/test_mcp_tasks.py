@@ -125,13 +125,15 @@ async def test_requests_about_tasks_are_refused_alike_for_foreign_unknown_and_ex
             at_all = await request(await of("ada", "/mcp"), "tasks/get", id_)
             undeclared = await request(ada, "tasks/get", id_, meta={})
             renamed = await ada.request("tasks/get", {"taskId": id_}, meta=DECLARED, headers={"mcp-name": "other"})
+            body = ada.body_of("tasks/get", {"taskId": id_}, meta=DECLARED, request_id=1)
+            unnamed = (await ada.post(body, headers=ada.headers_of("tasks/get"))).json()
             removed = [await request(ada, f"tasks/{what}", id_) for what in ("list", "result")]
             cancelled = [await request(ada, "tasks/cancel", id_) for _ in range(2)]
             await gateway.tools.gate.wait_for_cancelled(1)
             last = await request(ada, "tasks/get", id_)
     assert [one["code"] for one in refused] == [-32602] * 10
     assert len({one["message"] for one in refused}) == 1
-    assert at_all.result["status"] == "working"
+    assert at_all.result["status"] == unnamed["result"]["status"] == "working"
     assert (undeclared.status, undeclared.error["code"]) == (400, -32021)
     assert undeclared.error["data"]["requiredCapabilities"] == {"extensions": {EXTENSION: {}}}
     assert (renamed.status, renamed.error["code"]) == (400, -32020)
