@@ -32,6 +32,7 @@ AREAS: dict[str, tuple[str, ...]] = {
         "threads/test_long_calls.py",
         "threads/test_mcp_tasks.py",
         "threads/test_task_clients.py",
+        "threads/test_tasks_through_faults.py",
     ),
     "mcp_server": ("e2e/test_main_job.py", "e2e/test_protocols.py", "e2e/test_tool_lists.py", "e2e/test_all_agents.py"),
     "questions": ("e2e/test_question_table.py", "e2e/test_questions.py"),

@@ -138,8 +138,8 @@ class LongCall(RunningCall):
                 await self.recorder.end()
 
     def _leave_to_others(self) -> None:
-        if self.recorder is not None and self.can_move and self.call.caller.bearer is None:
-            self.recorder.on_boundary = self.cut
+        if (recorder := self.recorder) is not None and self.can_move and recorder.can_move and not self.call.caller.bearer:
+            recorder.on_boundary = self.cut
 
     def end_task(self) -> None:
         """Run the task no more: its end is stored, or it is left."""
@@ -164,7 +164,7 @@ class LongCall(RunningCall):
             return not recorder.was_cancelled
         if self.claimed is not None and reason in NOT_NOW:
             return True
-        moves = self.can_move and (self.is_admitted or self.claimed is not None)
+        moves = self.can_move and recorder.can_move and (self.is_admitted or self.claimed is not None)
         return reason == "stopped" and moves and (self.call.caller.bearer is None or bool(recorder.open_questions))
 
     def pause_after(self, reason: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +13,7 @@ from pallas_gateway.database.errors import DatabaseUnavailableError
 from pallas_gateway.database.tables import tasks
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.long_calls import rows
-from pallas_gateway.long_calls.records import TaskLostError
+from pallas_gateway.long_calls.records import LONGEST_COURSE, TaskLostError
 from pallas_gateway.tasks import TaskOwner, completed
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class TaskRecorder:
         on_lost: called once if another process has taken over the task, or it was cancelled.
         is_lost: the task is not that of this run any more.
         was_cancelled: that is because it was cancelled.
+        can_move: the whole course is stored.
         on_boundary: called once no tool runs that has begun, to leave the task to another process; no other one begins.
         open_questions: the answers to these are waited for.
     """
@@ -80,6 +82,7 @@ class TaskRecorder:
         self.on_lost: Callable[[], object] = lambda: None
         self.on_boundary: Callable[[], object] | None = None
         self.is_lost = self.was_cancelled = False
+        self.can_move = True
         self.runs = claimed.runs if claimed is not None else 0
         self.why: str = claimed.why if claimed is not None else ""
         self.rows: Sequence[Row] = claimed.rows if claimed is not None else ()
@@ -88,6 +91,7 @@ class TaskRecorder:
         self._ask_seconds = ask_seconds
         self._step = step
         self._next = len(self.rows)
+        self._bytes = _bytes_of(self.rows)
         self._spent = {"tokens": self.tokens, "cost": self.cost}
         self._entries: list[_Entry] = []
         self.open_questions: dict[str, asyncio.Future[Answer]] = {}
@@ -124,6 +128,7 @@ class TaskRecorder:
         if asked is not None:
             question, self.open_questions[question.id] = asked
             course += journal.waiting(question) if journal is not None else ()
+        self._count(course)
         self._tools = {(row.turn, row.tool_call) for row in course if row.kind == "began"}
         self._spent = {"tokens": spent.tokens, "cost": spent.cost}
         first = _Entry(course, question)
@@ -195,8 +200,15 @@ class TaskRecorder:
         if tokens is not None:
             self._spent = {"tokens": tokens, "cost": cost}
         if not self._is_over:
+            self._count(entry.rows)
             self._entries.append(entry)
             self._go_on()
+
+    def _count(self, new: Sequence[Row]) -> None:
+        if self.can_move:
+            self._bytes += _bytes_of(new)
+            if self._bytes > LONGEST_COURSE:
+                self.can_move, self.on_boundary = False, None
 
     def _go_on(self) -> None:
         if self._entries and (self._writing is None or self._writing.done()):
@@ -222,7 +234,10 @@ class TaskRecorder:
         asked = [entry.question for entry in batch if entry.question is not None]
         if asked:
             changed["status"] = "input_required"
-        await rows.append(sql, self.held, self._next, [row for entry in batch for row in entry.rows], **changed)
+        if not self.can_move:
+            changed["can_move"] = False
+        new = [row for entry in batch for row in entry.rows] if self.can_move else ()
+        await rows.append(sql, self.held, self._next, new, **changed)
         for question in asked:
             await rows.ask(sql, self.held.task_id, question, self._ask_seconds)
 
@@ -233,3 +248,7 @@ class TaskRecorder:
             self.was_cancelled = was_cancelled
             self._entries = []
             self.on_lost()
+
+
+def _bytes_of(new: Sequence[Row]) -> int:
+    return sum(len(json.dumps(row.data)) for row in new)

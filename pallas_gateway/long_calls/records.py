@@ -27,6 +27,8 @@ FORMAT = 1
 """Of requests and rows. A process goes on with tasks of this format and of earlier ones."""
 LONGEST_REQUEST = 4 * 1024 * 1024
 """Bytes of the arguments of a call as JSON; with longer ones, no other process can begin again."""
+LONGEST_COURSE = 16 * 1024 * 1024
+"""Bytes of the rows of a task as JSON; of a longer course nothing more is stored, and no other process goes on."""
 MOST_UNMOVED = 5
 """Runs of a task without a new result or question, after which it is given up: it may end each of its processes."""
 

@@ -95,6 +95,8 @@ async def add(sql: AsyncConnection, new: NewTask, process: str) -> None:
         TooManyTasksError: the account has as many open tasks as it may have.
     """
     if new.most is not None:
+        if sql.dialect.name == "postgresql":  # calls of an account become tasks one after the other, as in SQLite
+            await sql.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(new.account, 0))))
         its = select(func.count()).where(tasks.c.account == new.account, is_open())
         if (await sql.scalar(its) or 0) >= new.most:
             raise TooManyTasksError(f"the caller has {new.most} open tasks already")

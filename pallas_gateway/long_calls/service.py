@@ -69,16 +69,17 @@ class LongCalls:
         """Look for no further tasks; this process runs none any more."""
         await self._tasks.cancel_all()
         await self._writes.__aexit__()
-        if self._is_alive and self._service.is_available:
-            with suppress(DatabaseUnavailableError):
-                await self.note_end_of(self.process)
+        if self._is_alive:
+            await self.note_end_of(self.process)
 
     async def remove_expired(self, seconds: float) -> None:
         await self.database.write(partial(rows.remove_expired, seconds=seconds), share="services")
 
     async def note_end_of(self, process: str) -> None:
-        """Note that a process has ended, before its lease does."""
-        await self.database.write(partial(rows.forget_process, process=process), share="services")
+        """Note that a process has ended, before its lease does; not if the database is away."""
+        if self._service.is_available:
+            with suppress(DatabaseUnavailableError):
+                await self.database.write(partial(rows.forget_process, process=process), share="services")
 
     # Tasks that run here
 

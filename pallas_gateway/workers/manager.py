@@ -92,6 +92,7 @@ class WorkerManager:
         self._state = State()
         self._usage = UsageOfWorkers()
         self._uncounted_restarts = 0
+        self._ended: list[str] = []
         self._stop = asyncio.Event()
         self._failure: WorkersError | None = None
         self._tasks = TaskOwner(close_seconds=FAILED_START_SECONDS)
@@ -208,6 +209,15 @@ class WorkerManager:
         finally:
             if not worker.was_ready:  # it has not counted them
                 self._uncounted_restarts += carried
+            self._ended.append(worker.name)
+            self._tell_of_ended()
+
+    def _tell_of_ended(self) -> None:
+        """Have one worker note which others have ended: their tasks go on at once then, not after their leases."""
+        if not self._stop.is_set() and (workers := self._up()):
+            for name in self._ended:
+                workers[0].tell("worker", "note_end_of", name)
+            self._ended.clear()
 
     async def _follow(self, worker: WorkerProcess) -> Ended:
         self._workers[worker.number] = worker
@@ -235,6 +245,7 @@ class WorkerManager:
             worker.signal(signal.SIGHUP)
         elif self.problems:
             worker.tell("worker", "not_reloaded", [*self.problems], True)
+        self._tell_of_ended()
         was_complete = self.was_complete
         self._ready.add(worker.number)
         if self.was_complete and not was_complete:

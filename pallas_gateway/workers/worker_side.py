@@ -128,6 +128,11 @@ class WorkerSide:
         """End the call of a request that a client has cancelled at another worker; the values are of a `RequestKey`."""
         end_cancelled(self._sessions.cancellations, RequestKey(*key))
 
+    def note_end_of(self, process: str) -> None:
+        """Let the tasks of another worker, which has ended, go on at once, not after their lease."""
+        if self._gateway is not None and (threads := self._gateway.threads) is not None:
+            self._tasks.spawn(threads.long_calls.note_end_of(process), name="end of a worker", report=True)
+
     def set_level(self, session: str, shows_info: bool) -> None:
         """Keep the log level that the client of a session has set at another worker."""
         self._sessions.log_levels.apply(session, shows_info=shows_info)

@@ -12,6 +12,8 @@ from pallas_gateway.database.tables import call_leases, processes, tasks, thread
 from pallas_gateway.identity.secret import Secret
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 
@@ -26,8 +28,17 @@ async def let_leases_end(url: str) -> None:
         holders = union(select(call_leases.c.process), select(tasks.c.process).where(tasks.c.holder.is_not(None)))
         await sql.execute(update(processes).where(processes.c.process.in_(holders)).values(alive_until=0))
 
+    await _written(url, end)
+
+
+async def let_tasks_expire(url: str) -> None:
+    """Let the time pass until which tasks are kept."""
+    await _written(url, lambda sql: sql.execute(update(tasks).values(expires_at=0)))
+
+
+async def _written(url: str, work: Callable[[AsyncConnection], Awaitable[object]]) -> None:
     database = Database(Secret(url), Path("/"))
     try:
-        await database.write(end)
+        await database.write(work)
     finally:
         await database.close()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from pallas_gateway.database.connections import Database
 from pallas_gateway.database.tables import tasks
@@ -20,6 +21,7 @@ from tests.support.clients import raw_client
 from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, limited, running, write_project
+from tests.support.leases import let_leases_end
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
@@ -82,12 +84,40 @@ class World:
 
     async def rows(self, of: Any = tasks) -> int:
         """How many rows a table has."""
-        database = Database(Secret(self.database), Path("/"))
-        try:
-            found = await database.read(lambda sql: sql.execute(select(func.count()).select_from(of)))
-            return int(found.scalar_one())
-        finally:
-            await database.close()
+        return int(await self.stored(select(func.count()).select_from(of)))
+
+    async def stored(self, wanted: Any) -> Any:
+        """The value of a statement."""
+        threads = self.served.gateway.threads
+        assert threads is not None
+        return await threads.database.read(lambda sql: sql.scalar(wanted))
+
+    async def let_pauses_end(self) -> None:
+        """Let the time pass after which a task that nobody runs may go on."""
+        threads = self.served.gateway.threads
+        assert threads is not None
+        await threads.database.write(lambda sql: sql.execute(update(tasks).values(not_before=0)))
+
+    async def has_status(self, *wanted: str) -> None:
+        """Return once the only task has one of these states, as it is stored."""
+
+        async def has() -> bool:
+            return await self.stored(select(tasks.c.status)) in wanted
+
+        await eventually(has, what=f"a task that is {wanted}")
+
+    async def database_is(self, *, up: bool) -> None:
+        """Return once this process has noticed that."""
+        stored = self.served.gateway.stored
+        assert stored is not None
+        await eventually(lambda: stored.database.is_available is up, what=f"the database up: {up}")
+
+    async def kill_other(self) -> None:
+        """Kill the other process, and let its leases end."""
+        assert self.other is not None
+        self.other.signal(signal.SIGKILL)
+        self.tools.gate.open()
+        await let_leases_end(self.database)
 
     async def listed(self, **headers: str) -> list[dict[str, Any]]:
         """The calls that this gateway lists."""
@@ -137,16 +167,25 @@ async def world(
     most: Mapping[str, Mapping[str, Any]] | None = None,
     tasks: Mapping[str, Any] | None = None,
     off: bool = False,
+    bearer: str | None = None,
+    workers: int = 1,
+    claim_seconds: float = 0.05,
+    level: str = "INFO",
     **gateway: Any,
 ) -> AsyncIterator[World]:
-    """Serve a gateway whose calls become tasks at once; the model's turn number `held_turn` is held at `model`."""
-    environ = {"THREADS_URL": database_url, "PALLAS_LOG_STDERR": "1", "AUDIT_LOG": f"{path}/there.log"}
+    """Serve a gateway whose calls become tasks at once; the model's turn number `held_turn` is held at `model`.
+
+    Tools are told what follows `go` in the message. The other process may have `workers`.
+    """
+    environ = {"THREADS_URL": database_url, "PALLAS_LOG_STDERR": "1", "PALLAS_LOG_LEVEL": level, "AUDIT_LOG": f"{path}/there.log"}
     gate = Gate()
 
     def script(asked: LlmRequest) -> Turn:
         turn = sum(1 for one in asked.messages if one.get("tool_calls"))
+        told = asked.last_user_text
+        of = told.removeprefix("go") if told.startswith("go") else ""
         calls = [
-            (f"tools__{name}", {"label" if name == "slow" else "text": text})
+            (f"tools__{name}", {"label" if name == "slow" else "text": text + of})
             for name, text in (ROUNDS if asked.last_user_text != "nothing" else ())[turn : turn + 1]
         ]
         results = (one.removeprefix('{"result":"').removesuffix('"}') for one in asked.tool_results.values())
@@ -169,18 +208,19 @@ async def world(
             gateway=whole,
         )
         other = (
-            stack.enter_context(started(["serve"], project.path, command=PATIENT_GATEWAY, environ=environ))
+            stack.enter_context(started(["serve", "--workers", str(workers)], project.path, command=PATIENT_GATEWAY, environ=environ))
             if two
             else None
         )
         limits = stack.enter_context(limited())
-        limits.gateway.tasks.claim_seconds = limits.gateway.tasks.clean_seconds = 0.05
+        limits.gateway.tasks.claim_seconds, limits.gateway.tasks.clean_seconds = claim_seconds, 0.05
+        limits.gateway.database.try_again_seconds = 0.05
         environ["AUDIT_LOG"] = f"{path}/here.log"
         served = await stack.enter_async_context(running(project, environ={**os.environ, **environ}))
 
         async def client(base_url: str) -> RawClient:
             url = f"{base_url}/agents/solo/mcp"
-            return await stack.enter_async_context(raw_client(url, protocol_version="2026-07-28"))
+            return await stack.enter_async_context(raw_client(url, protocol_version="2026-07-28", bearer=bearer))
 
         if other is not None:
             await asyncio.to_thread(other.wait_for, "Try:")
@@ -191,3 +231,14 @@ async def world(
         if other is not None:
             world.there = await client(world.other_url)
         yield world
+
+
+async def answered(gateway: World, task_id: str, at: RawClient | None = None) -> dict[str, Any]:
+    """The task after its end; its questions are answered, one after the other."""
+    while (task := await gateway.status(task_id, "input_required", "completed", "failed"))[
+        "status"
+    ] == "input_required":
+        responses = dict.fromkeys(task["inputRequests"], YES)
+        reply = await request(at or gateway.here, "tasks/update", task_id, inputResponses=responses)
+        assert reply.result.keys() <= ACKNOWLEDGED
+    return task

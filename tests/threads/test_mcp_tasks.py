@@ -21,6 +21,7 @@ from tests.support.task_worlds import (
     ROUNDS,
     YES,
     World,
+    answered,
     call,
     request,
     world,
@@ -38,17 +39,6 @@ PATIENCE_SECONDS = 60
 def without_ids(text: str) -> str:
     """An answer without what differs from call to call."""
     return re.sub(r"[0-9a-f]{16}|\"duration_seconds\": ?[0-9.]+|'duration_seconds': [0-9.]+", "…", text)
-
-
-async def answered(gateway: World, task_id: str, at: RawClient | None = None) -> dict[str, Any]:
-    """The task after its end; its questions are answered, one after the other."""
-    while (task := await gateway.status(task_id, "input_required", "completed", "failed"))[
-        "status"
-    ] == "input_required":
-        responses = dict.fromkeys(task["inputRequests"], YES)
-        reply = await request(at or gateway.here, "tasks/update", task_id, inputResponses=responses)
-        assert reply.result.keys() <= ACKNOWLEDGED
-    return task
 
 
 async def test_a_long_call_becomes_a_task_that_asks_and_has_the_whole_result(database_url: str, tmp_path: Path) -> None:
@@ -240,27 +230,6 @@ async def test_a_task_that_needs_the_token_of_its_caller_fails_with_its_process(
     assert ended["status"] == "failed"
     assert ended["error"]["data"] == {"reason": "process_ended"}
     assert "result" not in ended
-
-
-async def test_a_drain_makes_tasks_of_running_calls_and_another_process_goes_on(
-    database_url: str, tmp_path: Path
-) -> None:
-    async with world(database_url, tmp_path, two=True, tasks={"after_seconds": 60}) as gateway:
-        assert gateway.other is not None
-        assert gateway.there is not None
-        calling = asyncio.create_task(call(gateway.there))
-        await gateway.tools.gate.wait_for_entered(1)
-        gateway.other.signal(signal.SIGTERM)
-        created = (await calling).result
-        gateway.tools.gate.open()
-        ended = await gateway.status(created["taskId"])
-        assert gateway.continued("drained") == 1
-        code = (await asyncio.to_thread(gateway.other.end)).code
-    assert created["resultType"] == "task"
-    assert code == 0
-    assert ended["result"]["content"] == [{"type": "text", "text": DONE}]
-    assert gateway.tool_calls == ["one", "two", "three"]
-    assert len(gateway.llm.requests) == len(ROUNDS) + 1
 
 
 async def test_a_cancellation_at_another_process_ends_the_run(database_url: str, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,16 +15,17 @@ from pallas_gateway.calls.call import Message
 from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.calls.recording import Row
 from pallas_gateway.database.tables import now, task_questions, task_steps, tasks
-from pallas_gateway.long_calls import rows
-from pallas_gateway.long_calls.records import MOST_UNMOVED, Held, TaskLostError
+from pallas_gateway.long_calls import recorder, rows
+from pallas_gateway.long_calls.records import MOST_UNMOVED, Held, TaskLostError, TooManyTasksError
 from pallas_gateway.threads.records import QuestionNotOpenError, ThreadBusyError, TurnOutcome
 from tests.support.leases import let_leases_end
 from tests.support.stored_threads import opened, task_of, turns_of
-from tests.support.waiting import eventually, tick
+from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    from pallas_gateway.long_calls.records import NewTask
     from pallas_gateway.threads.records import ClaimedTurn, Lease
     from pallas_gateway.threads.service import Threads
 
@@ -274,3 +276,51 @@ async def test_a_claim_whose_request_is_cancelled_meanwhile_is_left_again(databa
         with pytest.raises(asyncio.CancelledError):
             await claiming
         assert await threads.store.claim_turn() is not None
+
+
+async def test_calls_of_an_account_that_become_tasks_at_the_same_moment_are_counted_together(database_url: str) -> None:
+    async with opened(database_url, process="a") as threads:
+        first, second = [replace(task_of("x"), thread_id=None, turn=None, most=1) for _ in range(2)]
+        gate = Gate()
+
+        async def add(new: NewTask) -> None:
+            async def added(sql: AsyncConnection) -> None:
+                await rows.add(sql, new, "a")
+                await gate.enter()
+
+            await threads.database.write(added)
+
+        adding = [asyncio.create_task(add(first))]
+        await gate.wait_for_entered(1)
+        adding.append(asyncio.create_task(add(second)))
+        with pytest.raises(AssertionError):
+            await gate.wait_for_entered(2, 0.3)  # it waits for the first
+        gate.open()
+        done = await asyncio.gather(*adding, return_exceptions=True)
+    assert [type(one) for one in done] == [type(None), TooManyTasksError]
+
+
+async def test_of_a_course_that_is_too_long_nothing_more_is_stored_and_no_other_process_goes_on(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder, "LONGEST_COURSE", 1000)
+    left: list[Lease] = []
+    async with opened(database_url, process="a") as first, opened(database_url, process="b") as second:
+        short, long = await begun(first), await begun(first)
+        for lease, size in ((short, 100), (long, 1000)):
+            one = recorder.TaskRecorder(first.database, held(lease), 60, None, recorder.LatestStep())
+            one.note(TURN, 1, 0.0)
+            await one.store(BEGAN, 1, 0.0)
+            one.on_boundary = partial(left.append, lease)
+            one.note(Row("result", 1, "call-1", {"result": "x" * size}), 1, 0.0)
+            await one.end()
+            assert one.can_move is (lease is short)
+        assert left == [short]
+        await let_leases_end(database_url)
+        claimed = await second.store.claim_turn()
+        assert claimed is not None
+        assert claimed.lease.thread_id == short.thread_id
+        assert [row.kind for row in claimed.task.rows] == ["turn", "began", "result"]
+        assert await second.store.claim_turn() is None
+        [turn] = await turns_of(second, long.thread_id)
+        assert (turn.status, turn.outcome.error_reason) == ("error", "abandoned")
