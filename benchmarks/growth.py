@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import contenders, load, threads
+from benchmarks import contenders, load, long_calls, threads
 from benchmarks.figures import Bounds, figure
 from benchmarks.load import Load
 from benchmarks.project import Agent
@@ -105,6 +105,7 @@ CURVES = {
     "pieces": _pieces,
     "clients": _clients,
     "threads": threads.measure,
+    "long-calls": long_calls.measure,
 }
 
 

@@ -138,7 +138,12 @@ class LongCall(RunningCall):
                 await self.recorder.end()
 
     def _leave_to_others(self) -> None:
-        if (recorder := self.recorder) is not None and self.can_move and recorder.can_move and not self.call.caller.bearer:
+        if (
+            (recorder := self.recorder) is not None
+            and self.can_move
+            and recorder.can_move
+            and self.call.caller.bearer is None
+        ):
             recorder.on_boundary = self.cut
 
     def end_task(self) -> None:

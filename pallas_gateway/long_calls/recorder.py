@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.database.errors import DatabaseUnavailableError
-from pallas_gateway.database.tables import tasks
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.long_calls import rows
 from pallas_gateway.long_calls.records import LONGEST_COURSE, TaskLostError
@@ -137,7 +136,7 @@ class TaskRecorder:
             await rows.add(sql, new, long_calls.process)
             await long_calls.keep_alive(sql)
             await self._written([first], dict(self._spent), sql)
-            return await rows.find(sql, tasks.c.id == new.id)
+            return await rows.find(sql, id=new.id)
 
         self._writing = storing = self._tasks.spawn(self._database.write(written), name=f"begin of task {new.id}")
         try:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import asdict
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import and_, case, delete, exists, func, insert, or_, select, update
+from sqlalchemy import and_, bindparam, case, delete, exists, func, insert, or_, select, update
 from sqlalchemy.dialects.postgresql import insert as insert_or
 
 from pallas_gateway.calls.questions import Answer, Question
@@ -30,7 +31,7 @@ from pallas_gateway.telemetry.redaction import cleaned_data
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sqlalchemy import ColumnElement, Select
+    from sqlalchemy import ColumnElement, Select, Update
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.call import Api
@@ -121,16 +122,28 @@ async def append(sql: AsyncConnection, held: Held, first: int, rows: Sequence[Ro
     """
     if any(row.kind in _MOVES for row in rows):  # else a tool that ends its process could do so again and again
         changed["unmoved"] = 0
-    await _change(sql, held, updated_at=now(), **changed)
+    await _change(sql, held, **changed)
     if rows:  # the number of a row that a lost connection has stored already is taken by the same row
         new = [{"task_id": held.task_id, "number": first + i, **row._asdict()} for i, row in enumerate(rows)]
-        await sql.execute(insert_or(task_steps).on_conflict_do_nothing(), new)
+        await sql.execute(_ADDED, new)
+
+
+_ADDED = insert_or(task_steps).on_conflict_do_nothing()
 
 
 async def _change(sql: AsyncConnection, held: Held, **values: Any) -> None:
-    if (await sql.execute(update(tasks).where(is_held(held)).values(**values))).rowcount != 1:
+    new = {f"new_{name}": value for name, value in values.items()}
+    mine = {"its_id": held.task_id, "its_holder": held.holder}
+    if (await sql.execute(_changed(*values), {**mine, **new})).rowcount != 1:
         status = await sql.scalar(select(tasks.c.status).where(tasks.c.id == held.task_id))
         raise TaskLostError(was_cancelled=status == "cancelled")
+
+
+@cache
+def _changed(*names: str) -> Update:
+    """Return a statement, which is made once: to make it costs as much as to execute it."""
+    mine = and_(tasks.c.id == bindparam("its_id"), tasks.c.holder == bindparam("its_holder"))
+    return update(tasks).where(mine).values(updated_at=now(), **{one: bindparam(f"new_{one}") for one in names})
 
 
 # Questions
@@ -147,7 +160,7 @@ async def ask(sql: AsyncConnection, task_id: str, question: Question, seconds: f
 
 async def close_question(sql: AsyncConnection, held: Held, question_id: str, answer: Answer) -> None:
     """Note that the call goes on with this answer, which may be that there is none; raises as `append`."""
-    await _change(sql, held, updated_at=now())
+    await _change(sql, held)
     its = and_(_is_question(held.task_id, question_id), is_unanswered())
     await sql.execute(update(task_questions).where(its).values(answer=answer_as_json(answer)))
     await _work_unless_it_asks(sql, tasks.c.id == held.task_id)
@@ -327,11 +340,22 @@ async def end(
     return rows[0] if rows else None
 
 
-async def find(sql: AsyncConnection, which: ColumnElement[bool]) -> AnyRow | None:
-    """Return a task that has not expired, with `goes_on` and `is_run`."""
+async def find(sql: AsyncConnection, **its: str) -> AnyRow | None:
+    """Return the task with these values, if it has not expired, with `goes_on` and `is_run`."""
+    found: AnyRow | None = (await sql.execute(_kept(*its), its)).one_or_none()
+    return found
+
+
+@cache
+def _kept(*names: str) -> Select[Any]:
     kept = or_(is_open(), tasks.c.expires_at > now())
-    found = select(tasks, goes_on().label("goes_on"), is_run().label("is_run")).where(which, kept)
-    return (await sql.execute(found)).one_or_none()
+    found = select(tasks, goes_on().label("goes_on"), is_run().label("is_run")).where(kept)
+    return found.where(*(tasks.c[one] == bindparam(one) for one in names))
+
+
+def has(**its: str) -> ColumnElement[bool]:
+    """Return the condition that a task has these values."""
+    return and_(*(tasks.c[name] == value for name, value in its.items()))
 
 
 async def open_tasks(sql: AsyncConnection, which: ColumnElement[bool], most: int) -> Sequence[AnyRow]:

@@ -209,13 +209,13 @@ class McpTasks(ContinuedTasks):
         its = self._wanted(agent, context, params)
 
         async def read(sql: AsyncConnection) -> tuple[AnyRow | None, Mapping[str, Question]]:
-            row = await rows.find(sql, its)
+            row = await rows.find(sql, **its)
             asks = row is not None and row.status == "input_required"
             return row, await rows.open_questions(sql, params.task_id) if asks else {}
 
         async def read_ended(sql: AsyncConnection) -> AnyRow | None:
-            await self._end_lost(sql, and_(its, ~rows.goes_on()))
-            return await rows.find(sql, its)
+            await self._end_lost(sql, and_(rows.has(**its), ~rows.goes_on()))
+            return await rows.find(sql, **its)
 
         with _answering():
             row, questions = await self.long_calls.database.read(read)
@@ -229,8 +229,10 @@ class McpTasks(ContinuedTasks):
         its, caller = self._wanted(agent, context, params), caller_of(context)
 
         async def give(sql: AsyncConnection) -> Mapping[str, Answer]:
-            await sql.execute(select(tasks.c.id).where(its).with_for_update())  # two requests answer one by one
-            if (row := await rows.find(sql, its)) is None:
+            await sql.execute(
+                select(tasks.c.id).where(rows.has(**its)).with_for_update()
+            )  # two requests answer one by one
+            if (row := await rows.find(sql, **its)) is None:
                 raise MCPError(INVALID_PARAMS, _NOT_FOUND)
             # The agent may have been taken from the caller since the call.
             if decide(caller, row.agent, Action.RUN, exists=True) is not Decision.ALLOWED:
@@ -238,7 +240,7 @@ class McpTasks(ContinuedTasks):
             asked = await rows.open_questions(sql, params.task_id)
             answers = {id_: _answer(one, params.input_responses) for id_, one in asked.items()}
             given = {id_: answer for id_, answer in answers.items() if answer is not None}
-            await rows.give(sql, its, given)
+            await rows.give(sql, rows.has(**its), given)
             return given
 
         with _answering():
@@ -249,9 +251,9 @@ class McpTasks(ContinuedTasks):
         its = self._wanted(agent, context, params)
 
         async def cancel(sql: AsyncConnection) -> AnyRow | None:
-            if (found := await rows.find(sql, its)) is None:
+            if (found := await rows.find(sql, **its)) is None:
                 raise MCPError(INVALID_PARAMS, _NOT_FOUND)
-            return found if await rows.end(sql, its, "cancelled") is not None else None
+            return found if await rows.end(sql, rows.has(**its), "cancelled") is not None else None
 
         with _answering():
             ended = await self.long_calls.database.write(cancel)
@@ -260,8 +262,8 @@ class McpTasks(ContinuedTasks):
             self.long_calls.cancel(ended.id)
         return {}
 
-    def _wanted(self, agent: str | None, context: Context, params: _TaskParams) -> ColumnElement[bool]:
-        """Return the condition of the task that a request names.
+    def _wanted(self, agent: str | None, context: Context, params: _TaskParams) -> Mapping[str, str]:
+        """Return values of the task that a request names.
 
         Raises:
             MCPError: the header `Mcp-Name` names another one, or the request does not declare the extension.
@@ -273,10 +275,8 @@ class McpTasks(ContinuedTasks):
             raise _undeclared("The request does not declare that its client uses tasks.")
         if "\0" in params.task_id:  # which PostgreSQL refuses
             raise MCPError(INVALID_PARAMS, _NOT_FOUND)
-        its = and_(
-            tasks.c.id == params.task_id, tasks.c.api == "mcp", tasks.c.owner == (caller_of(context).owner or "")
-        )
-        return its if agent is None else and_(its, tasks.c.agent == agent)
+        its = {"id": params.task_id, "api": "mcp", "owner": caller_of(context).owner or ""}
+        return its if agent is None else {**its, "agent": agent}
 
     # Documents
 

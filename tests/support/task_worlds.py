@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from sqlalchemy import func, select, update
 
-from pallas_gateway.database.connections import Database
 from pallas_gateway.database.tables import tasks
-from pallas_gateway.identity.secret import Secret
 from tests.support.clients import raw_client
 from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.downstreams import stateless_downstream
@@ -177,7 +175,12 @@ async def world(
 
     Tools are told what follows `go` in the message. The other process may have `workers`.
     """
-    environ = {"THREADS_URL": database_url, "PALLAS_LOG_STDERR": "1", "PALLAS_LOG_LEVEL": level, "AUDIT_LOG": f"{path}/there.log"}
+    environ = {
+        "THREADS_URL": database_url,
+        "PALLAS_LOG_STDERR": "1",
+        "PALLAS_LOG_LEVEL": level,
+        "AUDIT_LOG": f"{path}/there.log",
+    }
     gate = Gate()
 
     def script(asked: LlmRequest) -> Turn:
@@ -208,7 +211,9 @@ async def world(
             gateway=whole,
         )
         other = (
-            stack.enter_context(started(["serve", "--workers", str(workers)], project.path, command=PATIENT_GATEWAY, environ=environ))
+            stack.enter_context(
+                started(["serve", "--workers", str(workers)], project.path, command=PATIENT_GATEWAY, environ=environ)
+            )
             if two
             else None
         )

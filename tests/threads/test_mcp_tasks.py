@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import signal
 from contextlib import AsyncExitStack
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pallas_gateway.database.tables import task_steps
 from tests.support.clients import raw_client
@@ -20,7 +19,6 @@ from tests.support.task_worlds import (
     EXTENSION,
     ROUNDS,
     YES,
-    World,
     answered,
     call,
     request,
