@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, overload
 
 POLL_SECONDS = 0.005  # long enough not to starve the loop, short enough not to be noticed
+LONGEST_POLL_SECONDS = 0.2
 WAIT_SECONDS = 60.0
 """Bound of a wait that says nothing else. A machine that does other work beside may stand still for many seconds."""
 
@@ -29,23 +30,26 @@ async def eventually(
 ) -> Any:
     """Return the first truthy value of `predicate`, asked again and again (it may be async).
 
-    For facts nobody announces; where somebody does, `Changes` answers at once.
+    For facts nobody announces; where somebody does, `Changes` answers at once. Between two questions passes twice the
+    time that one takes: a page of metrics takes as much CPU as the gateway that is waited for.
     """
-    deadline = asyncio.get_running_loop().time() + timeout_seconds
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + timeout_seconds
     while True:
+        began = clock()
         value = predicate()
         found = await value if inspect.isawaitable(value) else value
         if found:
             return found
-        if asyncio.get_running_loop().time() > deadline:
+        if clock() > deadline:
             raise AssertionError(f"{what} did not come true within {timeout_seconds} s (last: {found!r})")
-        await tick()
+        await tick(min(max(POLL_SECONDS, 2 * (clock() - began)), LONGEST_POLL_SECONDS))
 
 
-async def tick() -> None:
+async def tick(seconds: float = POLL_SECONDS) -> None:
     """Let the loop do I/O and timers for one short, bounded moment."""
     try:
-        await asyncio.wait_for(asyncio.Event().wait(), POLL_SECONDS)
+        await asyncio.wait_for(asyncio.Event().wait(), seconds)
     except TimeoutError:
         return
 
