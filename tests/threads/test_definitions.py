@@ -355,7 +355,7 @@ async def test_a_declared_agent_of_a_file_or_of_the_database_is_copied_with_chan
             await made.copy("absent", "other", {}, ANN)
 
 
-@pytest.mark.parametrize("processes", [1, 4])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.whole), 4])
 async def test_of_fifty_writers_on_ten_agents_each_accepted_write_is_a_version(
     database_url: str, processes: int
 ) -> None:
