@@ -1,8 +1,8 @@
 """What a run of the tests costs: CPU and wall time of each test, and how busy the cores are. A pytest plugin.
 
 Each process measures its tests: its own CPU time, and that of programs that ended during the test, started or forked.
-The controlling process adds up. A test's wait is its wall time without its CPU time. What the last `make costs` measured is in
-tests/figures/costs.json, for each file: tests, CPU seconds and wall seconds.
+The controlling process adds up. A test's wait is its wall time without its CPU time. What the last `make costs`
+measured is in tests/figures/costs.json, for each file: tests, CPU seconds and wall seconds.
 """
 
 from __future__ import annotations
