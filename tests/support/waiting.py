@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from typing import Any, overload
 
 POLL_SECONDS = 0.005  # long enough not to starve the loop, short enough not to be noticed
-LONGEST_POLL_SECONDS = 0.2
 WAIT_SECONDS = 60.0
 """Bound of a wait that says nothing else. A machine that does other work beside may stand still for many seconds."""
 
@@ -30,8 +29,7 @@ async def eventually(
 ) -> Any:
     """Return the first truthy value of `predicate`, asked again and again (it may be async).
 
-    For facts nobody announces; where somebody does, `Changes` answers at once. Between two questions passes twice the
-    time that one takes: a page of metrics takes as much CPU as the gateway that is waited for.
+    For facts nobody announces; where somebody does, `Changes` answers at once. What takes long is asked less often.
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + timeout_seconds
@@ -43,7 +41,7 @@ async def eventually(
             return found
         if clock() > deadline:
             raise AssertionError(f"{what} did not come true within {timeout_seconds} s (last: {found!r})")
-        await tick(min(max(POLL_SECONDS, 2 * (clock() - began)), LONGEST_POLL_SECONDS))
+        await tick(min(max(POLL_SECONDS, 2 * (clock() - began)), 0.2))
 
 
 async def tick(seconds: float = POLL_SECONDS) -> None:
