@@ -18,12 +18,12 @@ from tests.support.commands import PATIENT_GATEWAY, READY_SECONDS, started
 from tests.support.exposition import Exposition
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port
-from tests.support.patient_gateway import LATE_REQUESTS
+from tests.support.patient_gateway import IMPATIENT, LATE_REQUESTS
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
     from ssl import SSLContext
 
     from tests.support.commands import Program
@@ -126,7 +126,7 @@ async def fleet(
     path: Path,
     *arguments: str,
     workers: int = 2,
-    command: Sequence[str] = PATIENT_GATEWAY,
+    is_patient: bool = True,
     late_requests: bool = False,
     **gateway: Any,
 ) -> AsyncGenerator[WorkerManager]:
@@ -151,10 +151,12 @@ async def fleet(
             deployment={"registry_port": ports["registry"]},
         )
         environ = {"PALLAS_LOG_FILE": str(folder / "pallas.log"), "PALLAS_LOG_STDERR": "1"}
+        if not is_patient:
+            environ[IMPATIENT] = "1"
         if late_requests:
             environ[LATE_REQUESTS] = "1"
         program = stack.enter_context(
-            started(["serve", "--workers", str(workers), *arguments], folder, command=command, environ=environ)
+            started(["serve", "--workers", str(workers), *arguments], folder, command=PATIENT_GATEWAY, environ=environ)
         )
         await asyncio.to_thread(program.wait_for, "Try:", READY_SECONDS)
         yield WorkerManager(program, folder, llm, gate, ports)

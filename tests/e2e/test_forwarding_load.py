@@ -208,7 +208,7 @@ async def test_every_request_of_a_crowd_carries_the_token_of_its_own_caller(size
     assert it.recorders["elsewhere"].requests == []
 
 
-@crowd(30, CALLERS)
+@crowd(15, CALLERS)
 async def test_broken_connections_bring_no_token_to_anybody_else(size: int, tmp_path: Path) -> None:
     """Downstreams are cut off at random points and restarted, clients hang up: tools are lost, no token is gained."""
     calls = calls_by(callers(size), 1)

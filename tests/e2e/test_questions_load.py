@@ -91,7 +91,7 @@ class Caller:
 
 
 @pytest.mark.crowd
-@crowd(24, 200)
+@crowd(12, 200)
 async def test_many_calls_that_ask_at_once_get_each_their_own_question_and_answer(size: int, tmp_path: Path) -> None:
     agent = Agent(["asking"], decorator="human_input=True")
     async with (

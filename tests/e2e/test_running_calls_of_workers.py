@@ -12,7 +12,6 @@ from pallas_gateway.identity.static_keys import hash_of
 from tests.e2e.fleet import fleet
 from tests.support.askable_callers import CAN_BE_ASKED
 from tests.support.clients import MODERN_VERSION
-from tests.support.commands import GATEWAY
 from tests.support.waiting import eventually, stopwatch
 
 if TYPE_CHECKING:
@@ -146,7 +145,7 @@ async def the_only_call(http: httpx.AsyncClient) -> dict[str, Any] | None:
 
 
 async def test_a_worker_that_does_not_answer_is_named_and_delays_nothing_for_long(tmp_path: Path) -> None:
-    async with fleet(tmp_path, command=GATEWAY) as served, AsyncExitStack() as stack:
+    async with fleet(tmp_path, is_patient=False) as served, AsyncExitStack() as stack:
         one, other = sorted(served.pids)
         http = await stack.enter_async_context(served.client_of(one))
         stopped = await stack.enter_async_context(served.client_of(other))

@@ -18,6 +18,7 @@ import yaml
 from tests.e2e.fleet import fleet
 from tests.support.calling import answer_of
 from tests.support.clients import raw_client
+from tests.support.crowds import crowd
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -71,12 +72,13 @@ def begun(served: WorkerManager, clients: list[httpx.AsyncClient]) -> list[async
     return [asyncio.create_task(outcome_of(http, "hang")) for http in clients]
 
 
-async def test_of_1000_calls_to_four_workers_exactly_100_begin_in_a_minute(tmp_path: Path) -> None:
+@crowd(300, 1000)
+async def test_of_many_calls_to_four_workers_exactly_100_begin_in_a_minute(size: int, tmp_path: Path) -> None:
     async with fleet(tmp_path, workers=4, **limits(calls_per_minute=100)) as served, AsyncExitStack() as stack:
         clients = 5 * await clients_of_each(served, stack)
 
         async def calls(http: httpx.AsyncClient) -> list[str]:
-            return [await outcome_of(http) for _ in range(1000 // len(clients))]
+            return [await outcome_of(http) for _ in range(size // len(clients))]
 
         began = monotonic()
         outcomes = Counter(one for each in await asyncio.gather(*map(calls, clients)) for one in each)
@@ -84,7 +86,7 @@ async def test_of_1000_calls_to_four_workers_exactly_100_begin_in_a_minute(tmp_p
         refused = await served.metric("pallas_calls_refused_total", agent="peer", reason="limited")
     assert outcomes.keys() == {OK, LIMITED}
     assert 100 <= outcomes[OK] <= 100 * minutes
-    assert outcomes.total() == 1000
+    assert outcomes.total() == size
     assert refused == outcomes[LIMITED]
 
 

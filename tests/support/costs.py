@@ -1,8 +1,8 @@
 """What a run of the tests costs: CPU and wall time of each test, and how busy the cores are. A pytest plugin.
 
-Each process measures its tests: its own CPU time, and that of programs that ended during the test. The controlling
-process adds up. A test's wait is its wall time without its CPU time. What the last `make costs` measured is in
-tests/figures/costs.json, for each file: tests, CPU seconds and wall seconds.
+Each process measures its tests: its own CPU time, and that of programs that ended during the test, started or forked.
+The controlling process adds up. A test's wait is its wall time without its CPU time. What the last `make costs`
+measured is in tests/figures/costs.json, for each file: tests, CPU seconds and wall seconds.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import sys
 import time
 from dataclasses import dataclass, field
 from functools import cache
@@ -47,9 +48,10 @@ def known_costs() -> Mapping[str, float]:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time so far of this process and of its children that have ended."""
+    """Return the CPU time so far of this process, and of its children and forked programs that have ended."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    forked = sys.modules.get("tests.support.forked")
+    return sum(one.ru_utime + one.ru_stime for one in used) + (forked.cpu_seconds() if forked else 0)
 
 
 @dataclass

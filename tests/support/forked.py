@@ -34,6 +34,7 @@ FORKER = "TESTS_FORKER"
 _HIGHEST = 899
 _ENVIRON = dict(os.environ)
 """Without what a test has set."""
+_forkers: list[int] = []
 
 
 def start(
@@ -148,6 +149,13 @@ def _forker() -> socket.socket:
             stdout=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
         )
+    _forkers.append(process.pid)
     atexit.register(requests.close)
     atexit.register(process.communicate)  # the first to be called
     return requests
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time so far of the process that forks, and of its programs that have ended."""
+    times = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15] for pid in _forkers]
+    return sum(int(ticks) for of_one in times for ticks in of_one) / os.sysconf("SC_CLK_TCK")

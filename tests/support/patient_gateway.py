@@ -25,11 +25,15 @@ FORKER = "TESTS_FORKER"
 """Names the descriptor of the socket to the process that forks, see `tests.support.forked`."""
 PARENT = "TESTS_PARENT"
 LATE_REQUESTS = "PALLAS_TESTS_LATE_REQUESTS"
+IMPATIENT = "PALLAS_TESTS_IMPATIENT"
+"""In the environment: with the limits of the package, for a test of such a limit."""
 LATE = ("last_answers_seconds", "last_requests_seconds")
 
 
 def be_patient() -> None:
     """Change the defaults of limits."""
+    if IMPATIENT in os.environ:
+        return
     from pallas_gateway import limits  # noqa: PLC0415  a worker ignores signals first
 
     counting = dict.fromkeys(("postgresql", "sqlite"), PATIENCE_SECONDS)
@@ -102,7 +106,8 @@ def start_worker() -> None:
     import pallas_gateway  # noqa: PLC0415  as above
     from pallas_gateway.workers import forwarding  # noqa: PLC0415  as above
 
-    forwarding.ASK_SECONDS = PATIENCE_SECONDS
+    if IMPATIENT not in os.environ:
+        forwarding.ASK_SECONDS = PATIENCE_SECONDS
     runpy.run_path(str(Path(pallas_gateway.__file__).parent / "cli" / "start_worker.py"), run_name="__main__")
 
 

@@ -29,23 +29,25 @@ async def eventually(
 ) -> Any:
     """Return the first truthy value of `predicate`, asked again and again (it may be async).
 
-    For facts nobody announces; where somebody does, `Changes` answers at once.
+    For facts nobody announces; where somebody does, `Changes` answers at once. What takes long is asked less often.
     """
-    deadline = asyncio.get_running_loop().time() + timeout_seconds
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + timeout_seconds
     while True:
+        began = clock()
         value = predicate()
         found = await value if inspect.isawaitable(value) else value
         if found:
             return found
-        if asyncio.get_running_loop().time() > deadline:
+        if clock() > deadline:
             raise AssertionError(f"{what} did not come true within {timeout_seconds} s (last: {found!r})")
-        await tick()
+        await tick(min(max(POLL_SECONDS, 2 * (clock() - began)), 0.2))
 
 
-async def tick() -> None:
+async def tick(seconds: float = POLL_SECONDS) -> None:
     """Let the loop do I/O and timers for one short, bounded moment."""
     try:
-        await asyncio.wait_for(asyncio.Event().wait(), POLL_SECONDS)
+        await asyncio.wait_for(asyncio.Event().wait(), seconds)
     except TimeoutError:
         return
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn
 
 APPROVED: dict[str, Any] = {"action": "accept", "content": {"decision": "once"}}
-TIMES = 20
+TIMES = 8
 DONE, USED = "wiped /", "used"
 
 
