@@ -81,7 +81,7 @@ class CallsApi(Api):
             return
         known = {one["id"] for one in document["calls"]}
         document["calls"] += [answers.task(one) for one in tasks if one.call_id not in known]
-        document["calls"].sort(key=itemgetter("startedAt"))
+        document["calls"].sort(key=itemgetter("startedAt", "id"))
 
     async def _with_others(self, request: Request, calls: list[Any], most: int | None) -> answers.Json:
         """Add the calls of the other workers, and the numbers of those that do not answer."""
@@ -93,7 +93,7 @@ class CallsApi(Api):
                 missing.discard(other["worker"])
                 calls += other["calls"]
         ended = most is not None
-        calls.sort(key=itemgetter("endedAt" if ended else "startedAt"), reverse=ended)
+        calls.sort(key=itemgetter("endedAt" if ended else "startedAt", "id"), reverse=ended)
         return {"calls": calls[:most], **({"missing": sorted(missing)} if missing else {})}
 
     @operation(
