@@ -95,6 +95,10 @@ class LongCalls:
             works = {"answers and cancellations of tasks": self._look(), "lease of tasks": self._renew()}
             self._keeping = [self._tasks.spawn(work, name=name, report=True) for name, work in works.items()]
 
+    def runs(self, task_id: str) -> bool:
+        """Return whether a task runs here, or its end is not stored yet."""
+        return task_id in self._running
+
     def end(self, held: Held) -> None:
         self._running.pop(held.task_id, None)
         if not self._running:

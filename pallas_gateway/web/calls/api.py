@@ -80,7 +80,8 @@ class CallsApi(Api):
             document["tasksMissing"] = True
             return
         known = {one["id"] for one in document["calls"]}
-        document["calls"] += [answers.task(one) for one in tasks if one.call_id not in known]
+        others = (one for one in tasks if one.call_id not in known and not threads.long_calls.runs(one.id))
+        document["calls"] += map(answers.task, others)
         document["calls"].sort(key=itemgetter("startedAt", "id"))
 
     async def _with_others(self, request: Request, calls: list[Any], most: int | None) -> answers.Json:

@@ -125,33 +125,38 @@ class TurnCall(LongCall):
 
     async def run(self, opened: AbstractAsyncContextManager[OpenTurn]) -> Reply:
         """Have the agent answer within a turn of the thread, and store the outcome."""
+        try:
+            async with opened as turn:
+                return await self._answer_in(turn)
+        finally:
+            self.end_task()  # its end is stored
+
+    async def _answer_in(self, turn: OpenTurn) -> Reply:
         shown = self._shown
-        async with opened as turn:
-            self._turn = turn
-            shown.left_out = turn.history.left_out if self._messages is None else 0
-            shown.on_left = turn.look.set  # another process may have cancelled the turn
-            if shown.is_first:
-                shown.on_admitted = partial(self._keep, turn)
-            else:
-                self._keep(turn)
-            if turn.lease.task is not None:
-                self.record(turn.lease.task)
-            self.call = self._completed(turn)
-            try:
-                rest, reply = shown.said.ending(await self._answer())
-                shown.add_text(rest)
-                await turn.end(self._outcome_of(reply))
-            except GatewayError as error:
-                if turn.is_ended or not self.goes_on_after(error.reason):
-                    raise
-                await turn.leave(self.pause_after(error.reason))
-                if error.reason in NOT_NOW:
-                    raise
-                asks = self.recorder is not None and self.recorder.open_questions
-                raise CallFailedError(_LEFT_ASKING if asks else _LEFT, reason="stopping") from error
-            finally:
-                shown.on_admitted = lambda: None  # it refers to the turn: a reference cycle of the whole call
-                self.end_task()
+        self._turn = turn
+        shown.left_out = turn.history.left_out if self._messages is None else 0
+        shown.on_left = turn.look.set  # another process may have cancelled the turn
+        if shown.is_first:
+            shown.on_admitted = partial(self._keep, turn)
+        else:
+            self._keep(turn)
+        if turn.lease.task is not None:
+            self.record(turn.lease.task)
+        self.call = self._completed(turn)
+        try:
+            rest, reply = shown.said.ending(await self._answer())
+            shown.add_text(rest)
+            await turn.end(self._outcome_of(reply))
+        except GatewayError as error:
+            if turn.is_ended or not self.goes_on_after(error.reason):
+                raise
+            await turn.leave(self.pause_after(error.reason))
+            if error.reason in NOT_NOW:
+                raise
+            asks = self.recorder is not None and self.recorder.open_questions
+            raise CallFailedError(_LEFT_ASKING if asks else _LEFT, reason="stopping") from error
+        finally:
+            shown.on_admitted = lambda: None  # it refers to the turn: a reference cycle of the whole call
         return reply
 
     @override
