@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +18,21 @@ import openai
 import pytest
 
 from tests.e2e.openai_stage import COST, PDF, PNG, client_of, errors_of, said, talking
+from tests.support.commands import READY_SECONDS
 from tests.support.fair_time import hastened
 from tests.support.gateway import until_idle
 from tests.support.leaks import assert_nothing_left, snapshot
-from tests.support.waiting import eventually
+from tests.support.listener import reserved_port
+from tests.support.waiting import WAIT_SECONDS, eventually
+from tests.support_programs import program
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from openai.types.responses import Response, ResponseStreamEvent
 
 URL = "/v1/responses"
+PROXY_KEY = "sk-0123456789abcdef0123456789abcdef01234567"
 AS_JSON = {"content-type": "application/json"}
 SPENT = {
     "input_tokens": COST.prompt,
@@ -336,3 +344,94 @@ async def test_a_client_that_leaves_cancels_its_call_and_limits_say_when_to_come
 async def _read(ask: Any) -> None:
     async for _ in await ask:
         pass
+
+
+# Programs of others
+
+CLIENTS = Path(__file__).parents[1] / "openai_clients"
+IN_PYTHON, IN_NODE = (pytest.mark.needs(name) for name in ("openai-clients", "openai-clients-node"))
+
+
+async def told_by(file: str, url: str, agent: str = "solo") -> Any:
+    """What a program of `CLIENTS` says of its talk with an agent."""
+    runner = program("openai-clients" if file.endswith(".py") else "openai-clients-node")
+    client = await asyncio.create_subprocess_exec(runner, CLIENTS / file, url, agent, stdout=asyncio.subprocess.PIPE)
+    said, _ = await asyncio.wait_for(client.communicate(), READY_SECONDS)
+    return json.loads(said)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param("openai_agents.py", marks=IN_PYTHON),
+        pytest.param("microsoft_agent_framework.py", marks=IN_PYTHON),
+        pytest.param("openai_agents.mjs", marks=IN_NODE),
+        pytest.param("ai_sdk.mjs", marks=IN_NODE),
+    ],
+)
+async def test_frameworks_hold_a_conversation_whole_and_streamed(file: str, tmp_path: Path) -> None:
+    async with talking(tmp_path) as (staged, _, _):
+        told = await told_by(file, staged.served.base_url)
+        sent = staged.llm.requests[1].messages
+
+    assert told.pop("id").startswith("resp_")
+    assert told == {"whole": "heard 1: hello", "streamed": "Let me see.\n\nIt is 3.", "tokens": 27}
+    assert [one["content"] for one in sent] == ["You are solo.\n\nBe a cat.", "hello", "heard 1: hello", "add"]
+
+
+@pytest.mark.needs("openai-clients")
+async def test_answers_have_the_types_of_the_open_specification(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (staged, _, _):
+        told = await told_by("open_responses.py", staged.served.base_url, "eyes")
+
+    assert told == {
+        **dict.fromkeys(("basic", "system prompt", "image", "turns"), "completed"),
+        "stream": "response.completed",
+    }
+
+
+@asynccontextmanager
+async def litellm_proxy(path: Path, url: str) -> AsyncGenerator[str]:
+    """The URL of a LiteLLM proxy whose model `concierge` is the agent `solo`."""
+    params = {"model": "openai/solo", "api_base": f"{url}/v1", "api_key": "any"}
+    config = path / "litellm.json"  # JSON is YAML
+    models = [{"model_name": "concierge", "litellm_params": params}]
+    config.write_text(json.dumps({"model_list": models, "router_settings": {"num_retries": 0}}))
+    settings = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_MASTER_KEY": PROXY_KEY, "HOME": str(path)}
+    with reserved_port() as port:
+        proxy = await asyncio.create_subprocess_exec(
+            Path(program("openai-clients")).with_name("litellm"),
+            *("--config", config, "--host", "127.0.0.1", "--port", str(port)),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **settings},
+            cwd=path,
+        )
+        assert proxy.stderr is not None
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                while b"Uvicorn running" not in (line := await proxy.stderr.readline()):
+                    assert line, "the proxy ended before it listened"
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            proxy.terminate()
+            await asyncio.wait_for(proxy.communicate(), WAIT_SECONDS)
+
+
+@pytest.mark.needs("openai-clients")
+async def test_litellms_proxy_passes_responses_on_and_keeps_an_agent_that_failed(tmp_path: Path) -> None:
+    async with (
+        talking(tmp_path) as (staged, _, _),
+        litellm_proxy(tmp_path, staged.served.base_url) as url,
+        client_of(url, PROXY_KEY) as client,
+    ):
+        with pytest.raises(openai.InternalServerError):
+            await client.responses.create(model="concierge", input="fail")
+        whole = await client.responses.create(model="concierge", input="hello")
+        events = [event async for event in await client.responses.create(model="concierge", input="add", stream=True)]
+
+        asked = [request.last_user_text for request in staged.llm.requests]
+
+    assert asked.count("fail") == 1  # three times without `num_retries: 0`
+    assert (whole.output_text, whole.status) == ("heard 1: hello", "completed")
+    assert texts_of(events) == last_of(events).output_text == "Let me see.\n\nIt is 3."

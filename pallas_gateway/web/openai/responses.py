@@ -125,7 +125,7 @@ def _rows(given: object) -> object:
 def _row(item: object, index: int) -> object:
     kind = item.get("type", "message") if isinstance(item, dict) else "message"
     if kind == "item_reference":
-        why = f"input[{index}] refers to a stored item. {_STATELESS.capitalize()}; clients do with store: false."
+        why = f"input[{index}] refers to a stored item, but {_STATELESS}, as clients do with store: false."
         raise BadRequestError(why, param=f"input[{index}]")
     return item if kind == "message" else {"role": "tool"}
 
