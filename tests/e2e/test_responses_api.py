@@ -88,6 +88,8 @@ async def test_events_come_in_the_order_of_the_specification_while_the_model_spe
             held = [*plot.gate.passed]
             plot.gate.open()
             events += [event async for event in stream]
+        async with client.responses.stream(model="solo", input="slowly") as helper:
+            helped = await helper.get_final_response()
         asked = await client.responses.create(model="solo", input="add")
         for_a_program = await client.responses.create(
             model="solo", input="add", text={"format": {"type": "json_object"}}
@@ -105,6 +107,7 @@ async def test_events_come_in_the_order_of_the_specification_while_the_model_spe
     usage = last_of(events).usage
     assert usage is not None
     assert usage.model_dump() == SPENT
+    assert helped.output_text == "Once upon a time."
     assert asked.output_text == "Let me see.\n\nIt is 3."
     assert for_a_program.output_text == "It is 3."
     for partial in (cut_short, last_of(stopped)):
