@@ -179,11 +179,8 @@ class Read:
         facts = last.get("result", {}).get("_meta", {}).get("pallas/call", {})
         error, [choice, *_] = last.get("error"), last.get("choices") or [{}]
         reason = error.get("code") if isinstance(error, dict) else error
-        status = last.get("response", last).get("status")
-        reasons = (
-            *(facts.get("stop_reason"), last.get("stopReason"), last.get("reason"), choice.get("finish_reason")),
-            status if isinstance(status, str) else None,
-        )
+        stop = choice.get("finish_reason") or last.get("response", last).get("status")
+        reasons = facts.get("stop_reason"), last.get("stopReason"), last.get("reason"), stop
         self.status, self.reason = response.status_code, next(filter(None, reasons), reason)
         self.call_id = facts.get("call_id") or last.get("callId") or response.headers.get("x-request-id")
 

@@ -22,17 +22,12 @@ async def talk(url: str, model: str) -> dict[str, object]:
     config = RunConfig(model_provider=provider, tracing_disabled=True)
     agent = Agent(name="cat", instructions="Be a cat.", model=model, tools=[unused])
     first = await Runner.run(agent, "hello", run_config=config)
-    streamed = Runner.run_streamed(
-        agent, [*first.to_input_list(), {"role": "user", "content": "add"}], run_config=config
-    )
-    deltas = [
-        event.data.delta
-        async for event in streamed.stream_events()
-        if event.type == "raw_response_event" and event.data.type == "response.output_text.delta"
-    ]
+    turns = [*first.to_input_list(), {"role": "user", "content": "add"}]
+    streamed = Runner.run_streamed(agent, turns, run_config=config)
+    kinds = [event.type async for event in streamed.stream_events()]
     return {
         "whole": first.final_output,
-        "streamed": "".join(deltas),
+        "streamed": streamed.final_output if kinds else "",
         "id": streamed.last_response_id,
         "tokens": first.context_wrapper.usage.total_tokens,
     }
