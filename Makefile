@@ -8,11 +8,12 @@ SUITE := tests/conformance
 CONSOLE := tests/console
 OLDER := tests/older_sdk
 READERS := tests/registry_clients
+CLIENTS := tests/openai_clients
 MODELS := tests/model_server
 SIGN_IN := tests/authorization_server
 RELEASE := tests/release_0_1_0
 TASKS := tests/task_clients
-PROGRAMS := $(SUITE)/node_modules/.package-lock.json $(CONSOLE)/node_modules/.package-lock.json $(SIGN_IN)/node_modules/.package-lock.json $(OLDER)/.venv/.ready $(READERS)/.venv/.ready $(MODELS)/.venv/.ready $(RELEASE)/.venv/.ready $(TASKS)/node_modules/.package-lock.json $(TASKS)/.venv/.ready
+PROGRAMS := $(SUITE)/node_modules/.package-lock.json $(CONSOLE)/node_modules/.package-lock.json $(SIGN_IN)/node_modules/.package-lock.json $(OLDER)/.venv/.ready $(READERS)/.venv/.ready $(CLIENTS)/.venv/.ready $(CLIENTS)/node_modules/.package-lock.json $(MODELS)/.venv/.ready $(RELEASE)/.venv/.ready $(TASKS)/node_modules/.package-lock.json $(TASKS)/.venv/.ready
 SUPPLY := .ci/supply_chain
 BENCHES := benchmarks/.venv/.ready benchmarks/agno/.venv/.ready
 
@@ -101,6 +102,7 @@ lock: $(READY) ## write the lock files anew from pyproject.toml (newest versions
 	@$(LOCK) benchmarks/agno/requirements.in $(FLAGS) --output-file benchmarks/agno/requirements.lock
 	@$(LOCK) $(OLDER)/requirements.in $(FLAGS) --output-file $(OLDER)/requirements.lock
 	@$(LOCK) $(READERS)/requirements.in $(FLAGS) --output-file $(READERS)/requirements.lock
+	@$(LOCK) $(CLIENTS)/requirements.in $(FLAGS) --output-file $(CLIENTS)/requirements.lock
 	@$(LOCK) $(MODELS)/requirements.in $(FLAGS) --output-file $(MODELS)/requirements.lock
 	@$(LOCK) $(TASKS)/requirements.in $(FLAGS) --output-file $(TASKS)/requirements.lock
 	@$(LOCK) $(SUPPLY)/requirements.in $(FLAGS) --output-file $(SUPPLY)/requirements.lock
@@ -123,7 +125,7 @@ else
 	@$(SUPPLY)/.venv/bin/pip-audit --strict --require-hashes --disable-pip --requirement requirements.lock
 endif
 
-programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite, the TypeScript SDK, axe, an OpenID provider, release 1 of the Python SDK, two clients of the MCP registry, llama.cpp's server, Claude Code, FastMCP's client of tasks, release 0.1.0
+programs: $(PROGRAMS) ## install the foreign programs some tests need: Node 22, the MCP conformance suite, the TypeScript SDK, axe, an OpenID provider, release 1 of the Python SDK, two clients of the MCP registry, programs that call models of OpenAI, llama.cpp's server, Claude Code, FastMCP's client of tasks, release 0.1.0
 
 $(RELEASE)/.venv/.ready: $(RELEASE)/setup.sh | $(READY)
 	@echo 'Setting up $(@D)'
@@ -145,5 +147,5 @@ conformance: $(READY) $(PROGRAMS) ## run the MCP conformance suite against the g
 	@PALLAS_CI=1 $(BIN)/pytest $(SUITE)
 
 clean: ## remove .venv, caches and installed programs
-	@rm -rf .venv dist $(SUPPLY)/.venv $(dir $(BENCHES)) $(SUITE)/node_modules $(CONSOLE)/node_modules $(SIGN_IN)/node_modules $(OLDER)/.venv $(READERS)/.venv $(MODELS)/.venv $(RELEASE)/.venv $(TASKS)/node_modules $(TASKS)/.venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
+	@rm -rf .venv dist $(SUPPLY)/.venv $(dir $(BENCHES)) $(SUITE)/node_modules $(CONSOLE)/node_modules $(SIGN_IN)/node_modules $(OLDER)/.venv $(READERS)/.venv $(CLIENTS)/.venv $(CLIENTS)/node_modules $(MODELS)/.venv $(RELEASE)/.venv $(TASKS)/node_modules $(TASKS)/.venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage htmlcov
 	@find pallas_gateway tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

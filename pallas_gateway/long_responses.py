@@ -154,6 +154,7 @@ class ServerSentEvents(LongResponse):
             receive, send, headers=_EVENT_STREAM, silence_seconds=silence_seconds, comment=lambda: b": keep-alive\n\n"
         )
 
-    async def data(self, text: str) -> None:
-        """Send one event; `text` is a single line, as JSON is."""
-        await self.write(f"data: {text}\n\n".encode())
+    async def data(self, text: str, *, event: str | None = None) -> None:
+        """Send one event, with its name if it has one; `text` is a single line, as JSON is."""
+        name = f"event: {event}\n" if event else ""
+        await self.write(f"{name}data: {text}\n\n".encode())

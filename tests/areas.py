@@ -47,7 +47,13 @@ AREAS: dict[str, tuple[str, ...]] = {
     "shared": ("threads/test_shared.py", "threads/test_shared_sql.py", "e2e/test_limits.py"),
     "telemetry": ("e2e/test_metrics.py", "e2e/test_logs.py", "e2e/test_traces.py", "unit/test_pages.py"),
     "threads": ("threads/test_store.py", "e2e/test_threads.py"),
-    "web": ("e2e/test_http_surface.py", "e2e/test_openai_api.py", "e2e/test_registry.py", "console/test_files.py"),
+    "web": (
+        "e2e/test_http_surface.py",
+        "e2e/test_openai_api.py",
+        "e2e/test_responses_api.py",
+        "e2e/test_registry.py",
+        "console/test_files.py",
+    ),
     "workers": ("e2e/test_workers.py", "unit/workers"),
 }
 """By folder of the package."""

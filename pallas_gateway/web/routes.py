@@ -61,6 +61,7 @@ OTHERS = (
         setting="`gateway.auth.jwt`",
     ),
     ListedRoute("POST", "/v1/chat/completions", "agents for [OpenAI clients](openai-api.md)", _RUN, _OPENAI),
+    ListedRoute("POST", "/v1/responses", "the same, as [responses](openai-api.md#post-v1responses)", _RUN, _OPENAI),
     ListedRoute(
         "GET",
         "/v1/models",

@@ -46,7 +46,10 @@ FULL = "busy", "limited"
 """Agents that answer one call at once, by a setting and by a rule. A test may hold that call, which is not counted."""
 HELD = {"left", "ended", "held"}
 """Messages whose calls do not end by themselves."""
-MEANWHILE = {"progress", "message", "thread", "text", "chunk", "answer", "tool_call", "tool_result"}
+MEANWHILE = {
+    *("progress", "message", "thread", "text", "chunk", "answer", "tool_call", "tool_result"),
+    *("created", "in_progress", "output_item.added", "content_part.added", "output_text.delta"),
+}
 """What is sent while a call runs; how it mixes with other steps depends on the machine."""
 
 
@@ -160,12 +163,12 @@ def kind(document: Any) -> str:
     if "method" in document:
         return str(document["method"].rpartition("/")[2])
     if "type" in document:
-        return str(document["type"])
+        return str(document["type"]).removeprefix("response.")
     if document.get("object") == "chat.completion.chunk":
         return "finish" if document["choices"][0]["finish_reason"] else "chunk"
     if "result" in document:
         return str(document["result"].get("resultType", "complete"))
-    return "error" if "error" in document else "reply"
+    return "error" if document.get("error") else "reply"
 
 
 class Read:
@@ -176,7 +179,8 @@ class Read:
         facts = last.get("result", {}).get("_meta", {}).get("pallas/call", {})
         error, [choice, *_] = last.get("error"), last.get("choices") or [{}]
         reason = error.get("code") if isinstance(error, dict) else error
-        reasons = facts.get("stop_reason"), last.get("stopReason"), last.get("reason"), choice.get("finish_reason")
+        stop = choice.get("finish_reason") or last.get("response", last).get("status")
+        reasons = facts.get("stop_reason"), last.get("stopReason"), last.get("reason"), stop
         self.status, self.reason = response.status_code, next(filter(None, reasons), reason)
         self.call_id = facts.get("call_id") or last.get("callId") or response.headers.get("x-request-id")
 
@@ -297,6 +301,10 @@ async def by_openai(_: World, agent: str, message: Any, **more: Any) -> Sent:
     return Sent("/v1/chat/completions", {"model": agent, "messages": messages, **more})
 
 
+async def by_responses(_: World, agent: str, message: Any, **more: Any) -> Sent:
+    return Sent("/v1/responses", {"model": agent, "input": [{"role": "user", "content": message}], **more})
+
+
 async def by_chat(_: World, agent: str, message: Any, *, accept: str = "*/*", **more: Any) -> Sent:
     return Sent(f"/api/v1/agents/{agent}/chat", {"message": message, **more}, {"accept": accept})
 
@@ -324,6 +332,8 @@ DOORS: dict[str, Callable[..., Awaitable[Sent]]] = {
     "continued": continuing,
     "/v1": by_openai,
     "/v1 streamed": partial(by_openai, stream=True),
+    "responses": by_responses,
+    "responses streamed": partial(by_responses, stream=True),
     "chat": by_chat,
     "chat streamed": partial(by_chat, accept=EVENTS),
     "answers": answering,

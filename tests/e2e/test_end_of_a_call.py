@@ -46,6 +46,12 @@ TABLE = (
         "200 cancelled: progress complete"),
     Row("/v1", CALL, "200 stop: reply", "502 llm_error: error", "502 cancelled: error"),
     Row("/v1 streamed", CALL, "200 stop: chunk finish done", "502 llm_error: error", "502 cancelled: error"),
+    Row("responses", CALL, "200 completed: reply", "502 llm_error: error", "502 cancelled: error"),
+    Row("responses streamed", CALL,
+        "200 completed: created in_progress output_item.added content_part.added output_text.delta "
+        "output_text.done content_part.done output_item.done completed done",
+        "502 llm_error: error",
+        "502 cancelled: error"),
     Row("chat", CALL, "200 endTurn: reply", "502 llm_error: error", "502 cancelled: error"),
     Row("chat streamed", CALL,
         "200 endTurn: thread text final done",

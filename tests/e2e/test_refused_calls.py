@@ -42,7 +42,8 @@ class Row(NamedTuple):
     reason: str | int
 
 
-MCP, OPENAI, CHAT = ("initialize", "2026-07-28"), ("/v1", "/v1 streamed"), ("chat", "chat streamed")
+MCP, CHAT = ("initialize", "2026-07-28"), ("chat", "chat streamed")
+OPENAI = ("/v1", "/v1 streamed", "responses", "responses streamed")
 ANSWERS, CONTINUED, HAND = ("answers", "answers streamed"), ("continued",), ("by hand",)
 MISFIT = {"action": "accept", "content": {"name": 7}}
 # fmt: off

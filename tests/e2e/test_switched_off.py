@@ -24,6 +24,7 @@ ROUTES = {
     "/v1": OPENAI,
     "/v1/models": OPENAI,
     "/v1/chat/completions": OPENAI,
+    "/v1/responses": OPENAI,
     "/api/v1": DATABASE,
     "/api/v1/threads": DATABASE,
     "/api/v1/agents": DATABASE,

@@ -33,12 +33,15 @@ def misfits_of_answer(path: str, document: dict[str, Any]) -> list[str]:
     """Return what of a body or an event of `/v1` does not fit OpenAI's types."""
     from openai.types import ErrorObject, Model  # noqa: PLC0415
     from openai.types.chat import ChatCompletion, ChatCompletionChunk  # noqa: PLC0415
+    from openai.types.responses import Response, ResponseStreamEvent  # noqa: PLC0415
 
-    if "error" in document:
+    if document.get("error") and "object" not in document:
         return _misfits(ErrorObject, document["error"])
     if path.endswith("/chat/completions"):
         is_chunk = document.get("object") == "chat.completion.chunk"
         return _misfits(ChatCompletionChunk if is_chunk else ChatCompletion, document)
+    if path.endswith("/responses"):
+        return _misfits(Response if "object" in document else ResponseStreamEvent, document)
     return _misfits(list[Model], document["data"]) if "data" in document else _misfits(Model, document)
 
 

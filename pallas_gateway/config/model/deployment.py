@@ -113,8 +113,8 @@ client's address and scheme are taken from their `Forwarded` or `X-Forwarded-*` 
 and `/v1` are limited by `max_body_bytes` alone."""
 
     max_history_entries: HistoryEntries = 10000
-    """Largest number of entries of `history` (of `messages` and their parts at `/v1`) in one call, and of images. A \
-call with more is refused."""
+    """Largest number of entries of `history` (of `messages` or `input` and their parts at `/v1`) in one call, and of \
+images. A call with more is refused."""
 
     max_in_flight: Count = 256
     """Calls at once over all agents, per worker process."""
@@ -151,8 +151,8 @@ Servers that receive callers' tokens are asked at most every 10 minutes, and no 
     """Calls between hosted agents nested deeper than this are refused."""
 
     openai_api: Flag = False
-    """Serve the agents to OpenAI clients: `/v1/models` and `/v1/chat/completions`, on the gateway's port (in per-port \
-mode on `registry_port`)."""
+    """Serve the agents to OpenAI clients: `/v1/models`, `/v1/chat/completions` and `/v1/responses`, on the gateway's \
+port (in per-port mode on `registry_port`)."""
 
     console: Flag | None = None
     """Serve the [console](../use/console.md) at `/console/`, on the gateway's port (in per-port mode on \

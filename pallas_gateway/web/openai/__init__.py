@@ -1,4 +1,4 @@
-"""The agents as models of OpenAI's chat-completions API: `/v1/models` and `/v1/chat/completions`.
+"""The agents as models of OpenAI's API: `/v1/models`, `/v1/chat/completions` and `/v1/responses`.
 
 Stateless: each request holds its conversation. Formats: OpenAI's API reference, as its official clients read it.
 """

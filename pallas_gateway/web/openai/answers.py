@@ -1,13 +1,15 @@
-"""Response bodies: models, a completion, and the chunks of a streamed completion. Pure."""
+"""Response bodies: models, a chat completion, and the chunks of a streamed one. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pallas_gateway.calls.call import Reply, Usage
     from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.web.openai.errors import ApiError
+    from pallas_gateway.web.openai.requests import AgentRequest
 
 type Json = dict[str, Any]
 
@@ -28,60 +30,89 @@ def finish_reason(reply: Reply) -> str:
     return "content_filter" if reply.stop_reason == "safety" else "stop"
 
 
-def usage(used: Usage) -> Json:
+def usage(used: Usage, asked: str = "prompt", answered: str = "completion") -> Json:
     """Return the tokens of all turns of the call; cache reads and writes are part of the prompt."""
     prompt = used.input + used.cache_read + used.cache_write
     return {
-        "prompt_tokens": prompt,
-        "completion_tokens": used.output,
+        f"{asked}_tokens": prompt,
+        f"{answered}_tokens": used.output,
         "total_tokens": prompt + used.output,
-        "prompt_tokens_details": {"cached_tokens": used.cache_read, "cache_write_tokens": used.cache_write},
-        "completion_tokens_details": {"reasoning_tokens": used.reasoning},
+        f"{asked}_tokens_details": {"cached_tokens": used.cache_read, "cache_write_tokens": used.cache_write},
+        f"{answered}_tokens_details": {"reasoning_tokens": used.reasoning},
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """The bodies of one request's response.
+def notes(reply: Reply, ignored: tuple[str, ...]) -> Json:
+    """Fields without effect or with another value, as `_meta["pallas/params"]`; the reason of a partial answer."""
+    params = replace(reply, ignored=(*ignored, *reply.ignored)).parameter_notes
+    told = {name: value for name, value in (("params", params), ("stopped", reply.stopped)) if value}
+    return {"pallas": told} if told else {}
 
-    `created` is in seconds of the epoch; `ignored` are fields of the request that have no effect.
-    """
+
+class Answers(Protocol):
+    """The bodies of one request's response: `whole`, or the documents of a stream."""
+
+    def whole(self, text: str, reply: Reply) -> Json:
+        """Return the body of an answer that is not streamed."""
+        ...
+
+    def first(self) -> list[Json]:
+        """Return what begins a stream."""
+        ...
+
+    def more(self, text: str) -> Json:
+        """Return a piece of text."""
+        ...
+
+    def last(self, reply: Reply) -> list[Json]:
+        """Return what follows the last text."""
+        ...
+
+    def failed(self, error: ApiError) -> list[Json]:
+        """Return what ends a stream that has begun without an answer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The bodies of a chat completion; `created` is in seconds of the epoch."""
 
     call_id: str
     model: str
     created: int
-    with_usage: bool = False
-    ignored: tuple[str, ...] = ()
+    request: AgentRequest
 
-    def completion(self, text: str, reply: Reply) -> Json:
+    def whole(self, text: str, reply: Reply) -> Json:
         message = {"role": "assistant", "content": text, "refusal": None}
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(reply)}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": usage(reply.usage), **self._notes(reply)}
+        return {
+            **self._head("chat.completion"),
+            "choices": [choice],
+            "usage": usage(reply.usage),
+            **notes(reply, self.request.ignored),
+        }
 
-    def first(self) -> Json:
+    def first(self) -> list[Json]:
         """Return the first chunk: the role."""
-        return self._chunk({"role": "assistant", "content": "", "refusal": None})
+        return [self._chunk({"role": "assistant", "content": "", "refusal": None})]
 
     def more(self, text: str) -> Json:
         return self._chunk({"content": text})
 
     def last(self, reply: Reply) -> list[Json]:
         """Return the last chunks: the finish reason, and the usage if it was requested."""
-        ended = {**self._chunk({}, finish_reason(reply)), **self._notes(reply)}
-        if not self.with_usage:
+        ended = {**self._chunk({}, finish_reason(reply)), **notes(reply, self.request.ignored)}
+        if not self.request.include_usage:
             return [ended]
         return [ended, {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(reply.usage)}]
 
-    def _notes(self, reply: Reply) -> Json:
-        """Fields without effect or with another value, as `_meta["pallas/params"]`; the reason of a partial answer."""
-        params = replace(reply, ignored=(*self.ignored, *reply.ignored)).parameter_notes
-        told = {name: value for name, value in (("params", params), ("stopped", reply.stopped)) if value}
-        return {"pallas": told} if told else {}
+    def failed(self, error: ApiError) -> list[Json]:
+        return [error.body()]
 
     def _chunk(self, delta: Json, finish: str | None = None) -> Json:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         chunk = {**self._head("chat.completion.chunk"), "choices": [choice]}
-        return {**chunk, "usage": None} if self.with_usage else chunk
+        return {**chunk, "usage": None} if self.request.include_usage else chunk
 
     def _head(self, kind: str) -> Json:
         return {"id": f"chatcmpl-{self.call_id}", "object": kind, "created": self.created, "model": self.model}

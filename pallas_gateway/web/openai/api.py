@@ -21,7 +21,7 @@ from pallas_gateway.long_responses import ServerSentEvents
 from pallas_gateway.web import access, bodies, refusals
 from pallas_gateway.web.host_check import HostCheck
 from pallas_gateway.web.openai import answers, errors, requests
-from pallas_gateway.web.openai.chat import ChatCompletion
+from pallas_gateway.web.openai.answering import CHAT_COMPLETION, RESPONSE, Answering, Form
 from pallas_gateway.web.openai.errors import RETRY_AFTER, ApiError, BadRequestError, InOpenAiForm
 
 if TYPE_CHECKING:
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from pallas_gateway.hosting.hosted_agent import HostedAgent
 
 CHAT = "/v1/chat/completions"
+RESPONSES = "/v1/responses"
 MODELS = "/v1/models"
 _MODEL = re.compile(rf"{MODELS}/([^/]+)")
-_METHODS = {CHAT: "POST", MODELS: "GET"}
+_METHODS = {CHAT: "POST", RESPONSES: "POST", MODELS: "GET"}
+_FORMS = {CHAT: CHAT_COMPLETION, RESPONSES: RESPONSE}
 _ID_HEADER = "x-request-id"
 _ID_KEY = "pallas.request_id"
 """Key of the request's id in its scope; a call takes it as its own id."""
@@ -81,6 +83,9 @@ class OpenAiApi:
         runnable = caller.grants.runnable(self._gateway.agents).values()
         if not caller.authenticated and not runnable:
             return refusals.without_token(self._gateway, scope)
+        if path.startswith(f"{RESPONSES}/"):
+            message = "The gateway keeps no responses (store: false), so none can be read, listed or deleted."
+            raise ApiError(HTTPStatus.NOT_FOUND, message, "not_found")
         if path not in _METHODS and not _MODEL.fullmatch(path):
             message = f"Nothing is here. There are {', '.join(_METHODS)} and {MODELS}/{{model}}."
             raise ApiError(HTTPStatus.NOT_FOUND, message, "not_found")
@@ -88,7 +93,9 @@ class OpenAiApi:
         if scope["method"] != method:
             message = f"{scope['method']} is not used here. Use {method}."
             raise ApiError(HTTPStatus.METHOD_NOT_ALLOWED, message, headers={"Allow": method})
-        return await self._chat(caller, scope, receive, send) if path == CHAT else self._models(path, runnable)
+        if (form := _FORMS.get(path)) is None:
+            return self._models(path, runnable)
+        return await self._call(form, caller, scope, receive, send)
 
     def _models(self, path: str, runnable: Iterable[HostedAgent]) -> Response:
         """Return the agents that the caller may run, or the one of the path."""
@@ -101,8 +108,8 @@ class OpenAiApi:
             raise errors.no_such_model(name)
         return JSONResponse(models[name])
 
-    async def _chat(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> Response | None:
-        """Run a chat completion; return a refusal that was not sent yet."""
+    async def _call(self, form: Form, caller: Caller, scope: Scope, receive: Receive, send: Send) -> Response | None:
+        """Answer a request by a call; return a refusal that was not sent yet."""
         headers = Headers(scope=scope)
         if not bodies.is_json(headers):
             message = "Send the body as application/json (Content-Type)."
@@ -125,5 +132,5 @@ class OpenAiApi:
 
         async with events.watched():
             with requested(agent, caller, headers, api="openai", **ids) as request:
-                await ChatCompletion(document, (scope, receive, send), events).respond(request)
+                await Answering(form, document, (scope, receive, send), events).respond(request)
         return None

@@ -1,4 +1,4 @@
-"""The body of a chat-completions request as the parts of a call. Strict, as this API's clients expect. Pure.
+"""The body of a request as the parts of a call: of chat completions, and what responses share. Strict. Pure.
 
 Fields are used, refused (if the answer would lack their effect) or, like `user` and `store`, ignored.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls import parameters
@@ -33,43 +33,50 @@ if TYPE_CHECKING:
 
 type Json = dict[str, Any]
 
-_OWN_TOOLS = "an agent has tools of its own and calls them itself"
+OWN_TOOLS = "an agent has tools of its own and calls them itself"
 _ONE_TEXT = "an agent gives one answer, as text"
-_REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "function_call": (lambda value: value not in (None, "auto", "none"), _OWN_TOOLS),
-    "web_search_options": (lambda value: value is not None, _OWN_TOOLS),
+type Refused = Mapping[str, tuple[Callable[[Any], bool], str]]
+"""Fields that are refused if the test of their value is true, with the reason."""
+NO_TOKENS = "an agent does not show its model's tokens"
+_REFUSED: Refused = {
+    "function_call": (lambda value: value not in (None, "auto", "none"), OWN_TOOLS),
+    "web_search_options": (lambda value: value is not None, OWN_TOOLS),
     "n": (lambda value: value not in (None, 1), _ONE_TEXT),
     "audio": (lambda value: value is not None, _ONE_TEXT),
     "modalities": (lambda value: value not in (None, [], ["text"]), _ONE_TEXT),
     "logprobs": (bool, _ONE_TEXT),
     "top_logprobs": (bool, _ONE_TEXT),
-    "logit_bias": (bool, "an agent does not show its model's tokens"),
+    "logit_bias": (bool, NO_TOKENS),
 }
-"""Fields that are refused if the test of their value is true, with the reason."""
 _CLIENTS_TOOLS = ("tools", "functions")
 """Tools of the client, which are ignored, because chat UIs send them with every message and do not need their calls."""
 _PASSED_ON = (
     "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop", "response_format",
     "tool_choice",
 )  # fmt: skip
+_CHAT_NAMES = {"max_tokens": "max_completion_tokens", "system_append": "messages"}
 _SAYS_NOTHING: Mapping[str, object] = {"tool_choice": "auto", "response_format": {"type": "text"}, "stop": []}
 """Values that equal the behaviour without the field; some clients always send them."""
+_TEXTS = ("text", "input_text", "output_text", "refusal")
+_ATTACHED = ("image_url", "input_image", "file", "input_file")
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRequest:
+class AgentRequest:
     """A parsed request.
 
-    With `wants_json` a program reads the answer, so it must hold the final text only. `ignored` are fields of tools.
+    With `wants_json` a program reads the answer, so it must hold the final text only. `ignored` are fields without
+    effect. `echo` are fields that the answer repeats.
     """
 
     message: Message
     history: tuple[Message, ...]
     parameters: Parameters
     stream: bool
-    include_usage: bool
     wants_json: bool
     ignored: tuple[str, ...]
+    include_usage: bool = False
+    echo: Json = field(default_factory=dict)
 
 
 def document_of(body: bytes) -> tuple[Json, str]:
@@ -96,49 +103,62 @@ def conversation_of(document: Json) -> str | None:
     return conversation_id_of(metadata) if isinstance(metadata, dict) else None
 
 
-def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -> Parts[ChatRequest]:
-    """Parse a request to an agent with these settings; its messages may have `max_entries` parts.
+def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -> Parts[AgentRequest]:
+    """Parse a chat completion of an agent with these settings; its messages may have `max_entries` parts.
 
     Raises:
         BadRequestError: `bad_input`, `bad_image` or `bad_params`.
     """
-    for name, (asks, why) in _REFUSED.items():
-        if asks(document.get(name)):
-            raise BadRequestError(f"'{name}' is not supported: {why}.", param=name)
+    refuse(document, _REFUSED)
     ignored = tuple(name for name in _CLIENTS_TOOLS if document.get(name))
     if ignored and document.get("tool_choice") not in (None, "auto", "none"):
         why = f"'tool_choice' cannot require one of '{ignored[0]}'"
-        raise BadRequestError(f"{why}: {_OWN_TOOLS}. Leave out '{ignored[0]}'.", param=ignored[0])
-    turns, system = yield from _conversation(document.get("messages"), max_entries)
-    asked = _parameters(document, system, settings)
-    wanted = parameters.resolved(asked, settings.default_params).response_format
-    return ChatRequest(
+        raise BadRequestError(f"{why}: {OWN_TOOLS}. Leave out '{ignored[0]}'.", param=ignored[0])
+    turns, system = yield from conversation(document.get("messages"), "messages", max_entries)
+    given = {name: document.get(name) for name in _PASSED_ON}
+    given["max_tokens"] = document.get("max_completion_tokens", document.get("max_tokens"))
+    names = _CHAT_NAMES if "max_completion_tokens" in document else {"system_append": "messages"}
+    asked = parameters_of(given, system, settings, names)
+    return AgentRequest(
         turns[-1],
         tuple(turns[:-1]),
         asked,
-        stream=_flag(document, "stream"),
-        include_usage=_flag(_object(document, "stream_options"), "include_usage"),
-        wants_json=wanted is not None and wanted["type"] != "text",
+        stream=flag_in(document, "stream"),
+        wants_json=wants_json(asked, settings),
         ignored=ignored,
+        include_usage=flag_in(object_in(document, "stream_options"), "include_usage"),
     )
 
 
-def _conversation(messages: object, max_entries: int) -> Parts[tuple[list[Message], list[str]]]:
+def refuse(document: Json, fields: Refused) -> None:
+    """Raise the `BadRequestError` of the first field with a value that cannot be served."""
+    for name, (asks, why) in fields.items():
+        if asks(document.get(name)):
+            raise BadRequestError(f"'{name}' is not supported: {why}.", param=name)
+
+
+def wants_json(asked: Parameters, settings: AgentSettings) -> bool:
+    """Return true if the answer has another format than text."""
+    wanted = parameters.resolved(asked, settings.default_params).response_format
+    return wanted is not None and wanted["type"] != "text"
+
+
+def conversation(messages: object, name: str, max_entries: int) -> Parts[tuple[list[Message], list[str]]]:
     """Return the turns, of which the last is the user's new one, and the system texts.
 
     Tool calls and results of earlier turns are left out: they belong to tools of the client or of another model.
     """
     if not isinstance(messages, list) or not messages:
-        raise BadRequestError("'messages' is required: a list of at least one message.", param="messages")
-    _refuse_too_many(messages, max_entries)
+        raise BadRequestError(f"'{name}' is required: at least one message.", param=name)
+    _refuse_too_many(messages, name, max_entries)
     turns: list[Message] = []
     system: list[str] = []
     last = ""
     for index, row in enumerate(messages):
-        where = f"messages[{index}]"
+        where = f"{name}[{index}]"
         role = _role(row, where)
         if role in ("system", "developer"):
-            system.append(_text(row.get("content"), f"{where}.content"))
+            system.append(text_at(row.get("content"), f"{where}.content"))
             continue
         last = role
         yield
@@ -147,17 +167,17 @@ def _conversation(messages: object, max_entries: int) -> Parts[tuple[list[Messag
         elif role == "assistant" and (text := _assistant_text(row, where)):
             turns.append(Message("assistant", text))
     if last != "user":
-        raise BadRequestError("The last message must be the user's: it is what the agent answers.", param="messages")
+        raise BadRequestError("The last message must be the user's: it is what the agent answers.", param=name)
     return turns, [text for text in system if text]
 
 
-def _refuse_too_many(messages: Sequence[object], most: int) -> None:
+def _refuse_too_many(messages: Sequence[object], name: str, most: int) -> None:
     parts = (row.get("content") if isinstance(row, dict) else None for row in messages)
     entries = sum(max(1, len(part)) if isinstance(part, list) else 1 for part in parts)
     try:
         refuse_more_than(most, entries, "messages and parts of them")
     except CallRefusedError as refusal:
-        raise BadRequestError(str(refusal), param="messages") from refusal
+        raise BadRequestError(str(refusal), param=name) from refusal
 
 
 def _role(row: object, where: str) -> str:
@@ -171,17 +191,17 @@ def _role(row: object, where: str) -> str:
 def _user_turn(row: Json, where: str) -> Parts[Message]:
     content, where = row.get("content"), f"{where}.content"
     if not isinstance(content, list):
-        return Message("user", _text(content, where))
-    text = _text([part for part in content if not _is_attached(part)], where)
+        return Message("user", text_at(content, where))
+    text = text_at([part for part in content if not _is_attached(part)], where)
     return Message("user", text, (yield from _images([part for part in content if _is_attached(part)], where)))
 
 
 def _assistant_text(row: Json, where: str) -> str:
     content = row.get("content")
-    return "" if content is None else _text(content, f"{where}.content")
+    return "" if content is None else text_at(content, f"{where}.content")
 
 
-def _text(content: object, where: str) -> str:
+def text_at(content: object, where: str) -> str:
     """Return the text of a content: a string, or a list of parts."""
     if isinstance(content, list):
         return "\n".join(_text_of_part(part, where) for part in content)
@@ -194,17 +214,17 @@ def _text(content: object, where: str) -> str:
 
 def _text_of_part(part: object, where: str) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
-    if not isinstance(part, dict) or kind not in ("text", "refusal"):
-        why = f"{where} holds a part of type {quoted(kind)}; this takes text, image_url and file."
+    if not isinstance(part, dict) or kind not in _TEXTS:
+        why = f"{where} holds a part of type {quoted(kind)}; this takes texts, images and files."
         raise BadRequestError(why, param=where)
-    text = part.get(str(kind))
+    text = part.get("refusal" if kind == "refusal" else "text")
     if not isinstance(text, str):
         raise BadRequestError(f"{where} holds a part without its text.", param=where)
-    return _text(text, where)
+    return text_at(text, where)
 
 
 def _is_attached(part: object) -> bool:
-    return isinstance(part, dict) and part.get("type") in ("image_url", "file")
+    return isinstance(part, dict) and part.get("type") in _ATTACHED
 
 
 def _images(parts: Sequence[Json], where: str) -> Parts[tuple[Image, ...]]:
@@ -216,11 +236,11 @@ def _images(parts: Sequence[Json], where: str) -> Parts[tuple[Image, ...]]:
 
 def _attached(part: Json, where: str) -> Json:
     """Return an image or a PDF in the form of `send_message`."""
-    if part["type"] == "image_url":
+    if part["type"] in ("image_url", "input_image"):
         image = part.get("image_url")
         what = "an image must be a data URI, data:image/png;base64,…; the gateway fetches no images from elsewhere"
         return _data_uri(image.get("url") if isinstance(image, dict) else image, what, where)
-    file = part.get("file")
+    file = part.get("file") if part["type"] == "file" else part
     file = file if isinstance(file, dict) else {}
     what = "a file must be a PDF in its file_data, data:application/pdf;base64,…; the gateway stores no files"
     name = file.get("filename")
@@ -236,32 +256,27 @@ def _data_uri(url: object, what: str, where: str) -> Json:
     return {"data": data, "mime_type": mime_type}
 
 
-def _parameters(document: Json, system: Sequence[str], settings: AgentSettings) -> Parameters:
-    given = {name: document.get(name) for name in _PASSED_ON}
+def parameters_of(given: Json, system: Sequence[str], settings: AgentSettings, names: Mapping[str, str]) -> Parameters:
+    """Return the parameters of a call; `names` are the fields of those that the request calls otherwise.
+
+    Raises:
+        BadRequestError: `bad_params`.
+    """
     asked = {name: value for name, value in given.items() if value is not None and value != _SAYS_NOTHING.get(name)}
-    longest = document.get("max_completion_tokens", document.get("max_tokens"))
-    if longest is not None:
-        asked["max_tokens"] = longest
     if system:
         if "system_append" not in settings.caller_params.allowed:
             why = "This agent takes no system or developer messages: what it is told is its operator's. Leave them out."
-            raise BadRequestError(why, param="messages", reason="bad_params")
+            raise BadRequestError(why, param=names["system_append"], reason="bad_params")
         asked["system_append"] = "\n\n".join(system)
     try:
         return parameters.parse(asked, settings)
     except parameters.BadParametersError as refusal:
         message = str(refusal).replace("params.", "")
-        raise BadRequestError(message, param=_field_of(refusal.parameter, document), reason=refusal.reason) from refusal
+        param = names.get(refusal.parameter or "", refusal.parameter)
+        raise BadRequestError(message, param=param, reason=refusal.reason) from refusal
 
 
-def _field_of(parameter: str | None, document: Json) -> str | None:
-    """Return the field of a parameter in requests."""
-    if parameter == "max_tokens" and "max_completion_tokens" in document:
-        return "max_completion_tokens"
-    return "messages" if parameter == "system_append" else parameter
-
-
-def _object(document: Json, name: str) -> Json:
+def object_in(document: Json, name: str) -> Json:
     value = document.get(name)
     if value is None:
         return {}
@@ -270,7 +285,7 @@ def _object(document: Json, name: str) -> Json:
     return value
 
 
-def _flag(document: Json, name: str) -> bool:
+def flag_in(document: Json, name: str) -> bool:
     value = document.get(name)
     if value is not None and not isinstance(value, bool):
         raise BadRequestError(f"'{name}' must be true or false.", param=name)

@@ -23,7 +23,7 @@ from pallas_gateway.long_responses import ServerSentEvents
 from pallas_gateway.tasks import at_once
 from pallas_gateway.telemetry import traces
 from pallas_gateway.web.openai import answers
-from pallas_gateway.web.openai.chat import ChatCompletion
+from pallas_gateway.web.openai.answering import CHAT_COMPLETION, Answering
 from pallas_gateway.web.openai.errors import ApiError, BadRequestError, InOpenAiForm
 from pallas_gateway.web.openai.requests import chat_request
 from tests.support.asgi import Wire
@@ -97,10 +97,10 @@ def test_what_came_from_the_cache_is_part_of_the_prompt() -> None:
 def test_parameters_without_effect_are_told_beside_the_answer() -> None:
     reply = replace(say("a"), ignored=("seed",), changed={"max_tokens": 10})
     notes = {"params": {"ignored": ["seed"], "changed": {"max_tokens": 10}}}
-    shown = answers.Answers("c", "echo", 0)
-    assert shown.completion("a", reply)["pallas"] == notes
+    shown = answers.Completion("c", "echo", 0, understood())
+    assert shown.whole("a", reply)["pallas"] == notes
     assert [chunk.get("pallas") for chunk in shown.last(reply)] == [notes]
-    assert "pallas" not in shown.completion("a", say("a"))
+    assert "pallas" not in shown.whole("a", say("a"))
 
 
 # Requests
@@ -183,8 +183,11 @@ async def chatted(memory: MemoryAgent, **changes: Any) -> Wire:
     """What the client of one request gets."""
     wire = Wire()
     async with ready(memory) as one:
-        chat = ChatCompletion(
-            {**HI, **changes}, (dict(SCOPE), wire.receive, wire.send), ServerSentEvents(wire.receive, wire.send)
+        chat = Answering(
+            CHAT_COMPLETION,
+            {**HI, **changes},
+            (dict(SCOPE), wire.receive, wire.send),
+            ServerSentEvents(wire.receive, wire.send),
         )
         with requested(one.agent, ANONYMOUS, {}) as request:
             await chat.respond(request)
@@ -235,8 +238,8 @@ async def test_a_call_is_a_span_that_joins_the_clients_trace_and_is_none_of_mcps
     headers = {"traceparent": f"00-{TRACE_ID}-b7ad6b7169203331-01"}
     document = {"messages": messages, "metadata": {"conversation_id": "c-1"}}
     async with ready(MemoryAgent()) as one:
-        chat = ChatCompletion(
-            document, (dict(SCOPE), wire.receive, wire.send), ServerSentEvents(wire.receive, wire.send)
+        chat = Answering(
+            CHAT_COMPLETION, document, (dict(SCOPE), wire.receive, wire.send), ServerSentEvents(wire.receive, wire.send)
         )
         with (
             traces.using(provider.get_tracer("tests")),

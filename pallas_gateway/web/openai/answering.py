@@ -1,4 +1,4 @@
-"""One chat completion, streamed or as one body."""
+"""One answer of an agent, streamed or as one body: the same loop for chat completions and responses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, field, replace
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.responses import JSONResponse
 
@@ -16,36 +16,53 @@ from pallas_gateway.events.events import TextDelta
 from pallas_gateway.events.queue import EventQueue, StreamOptions
 from pallas_gateway.hosting.running_call import RunningCall
 from pallas_gateway.tasks import in_parts
-from pallas_gateway.web.openai.answers import Answers
+from pallas_gateway.web.openai.answers import Answers, Completion
 from pallas_gateway.web.openai.errors import ApiError, of_failure, of_refusal
-from pallas_gateway.web.openai.requests import chat_request
+from pallas_gateway.web.openai.requests import AgentRequest, chat_request
+from pallas_gateway.web.openai.responses import ResponseAnswers, response_request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import Receive, Scope, Send
 
     from pallas_gateway.calls.call import Call, Reply
     from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
     from pallas_gateway.long_responses import ServerSentEvents
+    from pallas_gateway.tasks import Parts
+
+
+class Form(NamedTuple):
+    """What differs between the two APIs: how a request is read, and how its answer is written."""
+
+    read: Callable[..., Parts[AgentRequest]]
+    answers: Callable[[str, str, int, AgentRequest], Answers]
+
+
+CHAT_COMPLETION = Form(chat_request, Completion)
+RESPONSE = Form(response_request, ResponseAnswers)
 
 
 @dataclass(slots=True)
-class ChatCompletion:
+class Answering:
     """One request and its response.
 
     Attributes:
+        form: of the request and the response.
         document: the request's body, not validated.
         http: scope, receive and send of the request.
         events: the response if it is a stream.
     """
 
+    form: Form
     document: dict[str, Any]
     http: tuple[Scope, Receive, Send]
     events: ServerSentEvents
     _texts: list[str] = field(default_factory=list)
     _stream: _StreamedAnswer | None = None
+    _answers: Answers = field(init=False)
     _wants_json: bool = False
-    _ignored: tuple[str, ...] = ()
 
     async def respond(self, request: CallRequest) -> None:
         """Send the whole response."""
@@ -56,10 +73,11 @@ class ChatCompletion:
 
     async def _decoded(self, agent: HostedAgent, asked: Call) -> Call:
         """Return the call with the content of the body; raises `BadRequestError`."""
-        request = await in_parts(chat_request(self.document, agent.settings, max_entries=agent.max_history_entries))
-        self._wants_json, self._ignored = request.wants_json, request.ignored
+        request = await in_parts(self.form.read(self.document, agent.settings, max_entries=agent.max_history_entries))
+        self._wants_json = request.wants_json
+        self._answers = self.form.answers(asked.call_id, asked.agent, int(time()), request)
         if request.stream:
-            self._stream = _StreamedAnswer(self.events, self._answers(asked, with_usage=request.include_usage))
+            self._stream = _StreamedAnswer(self.events, self._answers)
         return replace(asked, message=request.message, history=request.history, parameters=request.parameters)
 
     async def _reply(self, call: RunningCall) -> Reply:
@@ -102,8 +120,7 @@ class ChatCompletion:
         elif isinstance(outcome, ApiError):
             await outcome.response()(*self.http)
         else:
-            whole = self._answers(request.call).completion("".join(self._texts), outcome)
-            await JSONResponse(whole)(*self.http)
+            await JSONResponse(self._answers.whole("".join(self._texts), outcome))(*self.http)
 
     async def _add(self, text: str) -> None:
         if self._stream is not None:
@@ -111,12 +128,9 @@ class ChatCompletion:
         else:
             self._texts.append(text)
 
-    def _answers(self, call: Call, *, with_usage: bool = False) -> Answers:
-        return Answers(call.call_id, call.agent, int(time()), with_usage=with_usage, ignored=self._ignored)
-
 
 class _StreamedAnswer:
-    """Sends one answer as chunks."""
+    """Sends one answer as events."""
 
     def __init__(self, stream: ServerSentEvents, answers: Answers) -> None:
         self._stream = stream
@@ -131,18 +145,18 @@ class _StreamedAnswer:
     async def end(self, outcome: Reply | ApiError) -> None:
         """Send the outcome and end the stream."""
         if isinstance(outcome, ApiError):
-            await self._send(outcome.body())
+            await self._send(*self._answers.failed(outcome))
         else:
             await self._begin()
-            for chunk in self._answers.last(outcome):
-                await self._send(chunk)
+            await self._send(*self._answers.last(outcome))
         await self._stream.data("[DONE]")
         await self._stream.end()
 
     async def _begin(self) -> None:
         if not self._has_begun:
             self._has_begun = True
-            await self._send(self._answers.first())
+            await self._send(*self._answers.first())
 
-    async def _send(self, document: dict[str, Any]) -> None:
-        await self._stream.data(json.dumps(document, separators=(",", ":")))
+    async def _send(self, *documents: dict[str, Any]) -> None:
+        for document in documents:
+            await self._stream.data(json.dumps(document, separators=(",", ":")), event=document.get("type"))
