@@ -188,15 +188,15 @@ tasks = Table(
         "status IN ('working', 'input_required', 'completed', 'failed', 'cancelled')", name="pallas_tasks_status"
     ),
     ForeignKeyConstraint(["thread_id", "turn"], ["pallas_turns.thread_id", "pallas_turns.number"], ondelete="CASCADE"),
-    Index("pallas_tasks_of_owner", "owner", "updated_at"),
     Index("pallas_tasks_by_end", "expires_at"),
     Index("pallas_tasks_of_turn", "thread_id", "turn"),
 )
 """Calls that go on after their process has ended. `holder` is the secret of the run that may write, `process` its
 process; both are null while nobody runs it. `claims` counts runs of later processes, `unmoved` those since the latest
 step. `by_owner`: only a request of its owner continues it."""
-_works, _is_held = tasks.c.status == "working", tasks.c.holder.is_not(None)
+_works, _is_held, _is_open = tasks.c.status == "working", tasks.c.holder.is_not(None), tasks.c.ended_at.is_(None)
 Index("pallas_tasks_to_claim", tasks.c.not_before, sqlite_where=_works, postgresql_where=_works)
+Index("pallas_tasks_open", tasks.c.account, sqlite_where=_is_open, postgresql_where=_is_open)
 Index("pallas_tasks_of_process", tasks.c.process, sqlite_where=_is_held, postgresql_where=_is_held)
 
 

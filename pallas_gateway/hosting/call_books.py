@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.ledger.caller_limits import CallerLimits
     from pallas_gateway.ledger.usage import UsageSource
-    from pallas_gateway.long_calls.records import ClaimedTask
+    from pallas_gateway.long_calls.records import Cancelled, ClaimedTask
     from pallas_gateway.telemetry.metrics import Metrics
 
 
@@ -75,11 +75,12 @@ def note_end_of_task(trail: Trail, task: AnyRow | ClaimedTask, reason: str) -> N
     trail.record("call_end", "error", {**facts, "reason": reason})
 
 
-def note_cancelled_task(trail: Trail, task: AnyRow, caller: Caller, grant: str | None = None) -> None:
-    """Note that a request has ended a long call; `task` is its row before, with `is_run`."""
+def note_cancelled_task(trail: Trail, ended: Cancelled, caller: Caller, grant: str | None = None) -> None:
+    """Note that a request has ended a long call."""
+    task = ended.task
     facts = {"caller": caller.principal, "address": caller.address, "agent": task.agent, "api": task.api}
     trail.record("task_cancelled", "ok", {**facts, "call_id": task.call_id, "grant": grant})
-    if not task.is_run:
+    if ended.was_at_rest:
         note_end_of_task(trail, task, "cancelled")
 
 

@@ -84,5 +84,9 @@ class ContinuedTasks:
     async def end(self, task: ClaimedTask, reason: str, why: str) -> None:
         """End a task that may not go on."""
 
-    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
-        """End a task that nobody can go on with, in the transaction that has found it, and note it in the audit log."""
+    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> bool:
+        """End a task that nobody can go on with, in the transaction that has found it, and note it in the audit log.
+
+        Returns False if it goes on.
+        """
+        raise NotImplementedError

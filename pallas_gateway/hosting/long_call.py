@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 NOT_NOW = ("agent_unavailable", "audit_unavailable", "busy", "limited")
 """Refusals of a call with which this process goes on: it, or another one, tries again."""
-TRY_AGAIN_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 300.0
+TRY_AGAIN_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 60.0
 
 
 def task_of(

@@ -136,7 +136,10 @@ class TaskRecorder:
             await rows.add(sql, new, long_calls.process)
             await long_calls.keep_alive(sql)
             await self._written([first], dict(self._spent), sql)
-            return await rows.find(sql, id=new.id)
+            row = await rows.find(sql, id=new.id)
+            if self._is_off:  # it has taken too long, and the call goes on without a task
+                raise TaskLostError(was_cancelled=True)
+            return row
 
         self._writing = storing = self._tasks.spawn(self._database.write(written), name=f"begin of task {new.id}")
         try:

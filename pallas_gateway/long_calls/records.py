@@ -18,19 +18,20 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.call import Api
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.calls.recording import Row
+    from pallas_gateway.database.tables import AnyRow
 
 type TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
 type Why = Literal["killed", "drained", "answered", "owner"]
 """A process goes on with a task: the one before was killed or has left it, or the owner has answered or asks for it."""
-OPEN: tuple[TaskStatus, ...] = ("working", "input_required")
 FORMAT = 1
 """Of requests and rows. A process goes on with tasks of this format and of earlier ones."""
 LONGEST_REQUEST = 4 * 1024 * 1024
 """Bytes of the arguments of a call as JSON; with longer ones, no other process can begin again."""
 LONGEST_COURSE = 16 * 1024 * 1024
 """Bytes of the rows of a task as JSON; of a longer course nothing more is stored, and no other process goes on."""
-MOST_UNMOVED = 5
-"""Runs of a task without a new result or question, after which it is given up: it may end each of its processes."""
+MOST_UNMOVED = 4
+"""Runs of a task after its first, without a new result or question, after which it is given up: it may end each of its
+processes."""
 
 
 class Held(NamedTuple):
@@ -108,6 +109,13 @@ class ClaimedTask:
     cost: float
     rows: Sequence[Row] = field(repr=False)
     answers: Mapping[str, Answer] = field(repr=False)
+
+
+class Cancelled(NamedTuple):
+    """A task that was open; `was_at_rest` if no living process ran it."""
+
+    task: AnyRow
+    was_at_rest: bool
 
 
 class TaskLostError(GatewayError):

@@ -5,6 +5,7 @@ A run writes a task only as its holder, so that nothing of a process that was pa
 
 from __future__ import annotations
 
+import json
 import secrets
 from dataclasses import asdict
 from functools import cache
@@ -20,7 +21,7 @@ from pallas_gateway.database.tables import ID_CHARACTERS, now, processes, task_q
 from pallas_gateway.long_calls.records import (
     FORMAT,
     MOST_UNMOVED,
-    OPEN,
+    Cancelled,
     ClaimedTask,
     Held,
     TaskLostError,
@@ -49,7 +50,7 @@ _FREED = {"holder": None, "process": None}
 
 def is_open() -> ColumnElement[bool]:
     """Return the condition that a task has not ended."""
-    return tasks.c.status.in_(OPEN)
+    return tasks.c.ended_at.is_(None)
 
 
 def is_of(thread_id: Any, turn: Any) -> ColumnElement[bool]:
@@ -124,8 +125,10 @@ async def append(sql: AsyncConnection, held: Held, first: int, rows: Sequence[Ro
         changed["unmoved"] = 0
     await _change(sql, held, **changed)
     if rows:  # the number of a row that a lost connection has stored already is taken by the same row
-        new = [{"task_id": held.task_id, "number": first + i, **row._asdict()} for i, row in enumerate(rows)]
-        await sql.execute(_ADDED, new)
+        ids = (
+            {"task_id": held.task_id, "number": first + i, "tool_call": _storable(row)} for i, row in enumerate(rows)
+        )
+        await sql.execute(_ADDED, [{**row._asdict(), **its} for row, its in zip(rows, ids, strict=True)])
 
 
 _ADDED = insert_or(task_steps).on_conflict_do_nothing()
@@ -144,6 +147,14 @@ def _changed(*names: str) -> Update:
     """Return a statement, which is made once: to make it costs as much as to execute it."""
     mine = and_(tasks.c.id == bindparam("its_id"), tasks.c.holder == bindparam("its_holder"))
     return update(tasks).where(mine).values(updated_at=now(), **{one: bindparam(f"new_{one}") for one in names})
+
+
+def _storable(row: Row) -> str:
+    """Return the id of a tool call, which a model has chosen, without what databases refuse: NUL is escaped.
+
+    Half of a surrogate pair is replaced as pydantic does it in the turn that the id is of.
+    """
+    return json.dumps(row.tool_call.encode("utf-8", "surrogatepass").decode("utf-8", "replace"))
 
 
 # Questions
@@ -273,7 +284,8 @@ async def claim(
     its_rows = select(task_steps).where(task_steps.c.task_id == row.id).order_by(task_steps.c.number)
     answered = select(task_questions).where(task_questions.c.task_id == row.id, task_questions.c.answer.is_not(None))
     about = ("principal", "account", "agent", "agent_id", "api", "call_id", "request", "tokens", "cost")
-    course = [Row(one.kind, one.turn, one.tool_call, one.data) for one in await sql.execute(its_rows)]
+    found_rows = await sql.execute(its_rows)
+    course = [Row(one.kind, one.turn, json.loads(one.tool_call), one.data) for one in found_rows]
     last = {(one.turn, one.tool_call): one for one in course}.values()
     latest = max((one.turn for one in course), default=0)
     lost = [one for one in last if one.kind == "began" and one.turn == latest]
@@ -310,7 +322,8 @@ async def hand_over(sql: AsyncConnection, held: Held, wait_seconds: float) -> No
 async def free_others(sql: AsyncConnection, process: str, running: Sequence[str], seconds: float) -> None:
     """Leave the tasks that a process has claimed, and does not run `seconds` later."""
     left = and_(tasks.c.process == process, is_open(), tasks.c.id.not_in(running))
-    await sql.execute(update(tasks).where(left, tasks.c.updated_at < now() - int(seconds * 1000)).values(**_FREED))
+    old = tasks.c.updated_at < now() - int(seconds * 1000)
+    await sql.execute(update(tasks).where(left, old).values(**_FREED, not_before=now()))
 
 
 async def end(
@@ -322,10 +335,10 @@ async def end(
 ) -> AnyRow | None:
     """End tasks that are open, and return one of them; their course and their questions are deleted.
 
-    `result` is that of the tool of an MCP client, `error` a JSON-RPC error.
+    `result` is that of the tool of an MCP client, `error` a JSON-RPC error: these are kept until they expire.
     """
     kept = now() + KEPT_SECONDS * 1000
-    expires = case((tasks.c.expires_at < kept, kept), else_=tasks.c.expires_at)
+    expires = case((and_(tasks.c.api == "mcp", tasks.c.expires_at > kept), tasks.c.expires_at), else_=kept)
     about = {"status": status, "result": result, "error": error, "request": None, "status_message": ""}
     ended = update(tasks).where(which, is_open()).values(**_FREED, **about, updated_at=now(), ended_at=now())
     rows = (await sql.execute(ended.values(expires_at=expires).returning(tasks))).all()
@@ -338,6 +351,13 @@ async def end(
     for table in (task_steps, task_questions) if rows else ():
         await sql.execute(delete(table).where(table.c.task_id.in_([row.id for row in rows])))
     return rows[0] if rows else None
+
+
+async def cancel(sql: AsyncConnection, which: ColumnElement[bool]) -> Cancelled | None:
+    """End a task as cancelled; None if it has ended already. The process that runs it notices that."""
+    at_rest = await end(sql, and_(which, ~is_run()), "cancelled")
+    ended = at_rest or await end(sql, which, "cancelled")
+    return Cancelled(ended, was_at_rest=at_rest is not None) if ended is not None else None
 
 
 async def find(sql: AsyncConnection, **its: str) -> AnyRow | None:
@@ -370,8 +390,9 @@ async def open_tasks(sql: AsyncConnection, which: ColumnElement[bool], most: int
 
 
 async def counts(sql: AsyncConnection) -> dict[str, int]:
-    """Return the numbers of tasks by their status, with those of ended ones that are kept."""
-    found = await sql.execute(select(tasks.c.status, func.count().label("number")).group_by(tasks.c.status))
+    """Return the numbers of open tasks by their status."""
+    number = func.count().label("number")
+    found = await sql.execute(select(tasks.c.status, number).where(is_open()).group_by(tasks.c.status))
     return {row.status: row.number for row in found}
 
 
@@ -384,19 +405,18 @@ async def lost(sql: AsyncConnection, held: Sequence[Held]) -> dict[str, bool]:
     return {id_: id_ in present and present[id_].status == "cancelled" for id_ in gone}
 
 
-async def given_up(sql: AsyncConnection, api: Api) -> AnyRow | None:
-    """Return a task of an API that has ended each process which continued it, or has expired; nobody runs it.
+async def given_up(sql: AsyncConnection, api: Api, seconds: float) -> AnyRow | None:
+    """Return a task of an API that has ended each process which continued it, cannot go on, or has expired.
 
-    Of an MCP client also one that cannot go on: no request for its answer may find that.
+    Nobody runs it; nobody has for `seconds`, if it cannot go on. A turn that its owner can continue is none.
     """
     over = or_(tasks.c.unmoved >= MOST_UNMOVED, tasks.c.expires_at < now())
-    if api == "mcp":
-        over = or_(over, ~goes_on())
+    ended = ~goes_on() if api == "mcp" else ~tasks.c.can_move
+    over = or_(over, and_(ended, tasks.c.updated_at < now() - int(seconds * 1000)))
     stuck = select(tasks).where(tasks.c.api == api, is_open(), over, ~is_run()).limit(1)
     return (await sql.execute(stuck)).one_or_none()
 
 
-async def remove_expired(sql: AsyncConnection, seconds: float) -> None:
-    """Delete tasks that ended so many seconds ago; those with a result or an error of their own once they expire."""
-    old = tasks.c.ended_at < now() - int(seconds * 1000)
-    await sql.execute(delete(tasks).where(old, or_(tasks.c.api != "mcp", tasks.c.expires_at < now())))
+async def remove_expired(sql: AsyncConnection) -> None:
+    """Delete tasks that have ended, once they expire."""
+    await sql.execute(delete(tasks).where(~is_open(), tasks.c.expires_at < now()))

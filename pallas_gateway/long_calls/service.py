@@ -37,7 +37,7 @@ class Door(Protocol):
 
     async def claim(self) -> ClaimedTask | None: ...
     def go_on(self, task: ClaimedTask) -> None: ...
-    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None: ...
+    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> bool: ...
 
 
 class LongCalls:
@@ -72,8 +72,8 @@ class LongCalls:
         if self._is_alive:
             await self.note_end_of(self.process)
 
-    async def remove_expired(self, seconds: float) -> None:
-        await self.database.write(partial(rows.remove_expired, seconds=seconds), share="services")
+    async def remove_expired(self) -> None:
+        await self.database.write(rows.remove_expired, share="services")
 
     async def note_end_of(self, process: str) -> None:
         """Note that a process has ended, before its lease does; not if the database is away."""
@@ -179,17 +179,20 @@ class LongCalls:
                 metrics.show_tasks(await self.database.read(rows.counts, share="services"))
 
     async def _look_at(self, api: Api, door: Door, *, cleans: bool) -> None:
-        async def clean(sql: AsyncConnection) -> None:
-            await rows.expire_questions(sql)
-            while (stuck := await rows.given_up(sql, api)) is not None:
-                await door.give_up(sql, stuck)
+        given_up = partial(rows.given_up, api=api, seconds=self._limits.lease_seconds)
+
+        async def give_up(sql: AsyncConnection) -> bool:
+            return (stuck := await given_up(sql)) is not None and await door.give_up(sql, stuck)
 
         try:
             free = await self.database.read(partial(rows.next_free, which=tasks.c.api == api))
             while free is not None and (task := await door.claim()) is not None:
                 door.go_on(task)
             if cleans:
-                await self.database.write(clean, share="services")
+                await self.database.write(rows.expire_questions, share="services")
+            if await self.database.read(given_up) is not None:
+                while await self.database.write(give_up, share="services"):
+                    pass
         except DatabaseUnavailableError:
             pass  # the database has logged it
         except Exception:  # noqa: BLE001  one that fails must not end the look for others

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.hosting.call_request import CallRequest
     from pallas_gateway.hosting.hosted_agent import HostedAgent
-    from pallas_gateway.long_calls.records import ClaimedTask, Held, TaskStatus
+    from pallas_gateway.long_calls.records import Cancelled, ClaimedTask, Held, TaskStatus
     from pallas_gateway.mcp_server.envelope import Context
     from pallas_gateway.mcp_server.tool_requests import ToolRequest
 
@@ -187,14 +187,15 @@ class McpTasks(ContinuedTasks):
         await self._end(task.held, "cancelled" if is_gone else "failed", error=error)
 
     @override
-    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
-        await self._end_lost(sql, tasks.c.id == task.id)
+    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> bool:
+        return await self._end_lost(sql, tasks.c.id == task.id)
 
-    async def _end_lost(self, sql: AsyncConnection, which: ColumnElement[bool]) -> None:
-        """End a task with which no process can go on."""
-        ended = await rows.end(sql, which, "failed", error=_error(_ENDED, "process_ended"))
+    async def _end_lost(self, sql: AsyncConnection, which: ColumnElement[bool]) -> bool:
+        """End a task with which no process can go on; False if it has ended, or goes on."""
+        ended = await rows.end(sql, and_(which, ~rows.is_run()), "failed", error=_error(_ENDED, "process_ended"))
         if ended is not None:
             note_end_of_task(self._gateway.trail, ended, "process_ended")
+        return ended is not None
 
     # Requests of clients
 
@@ -250,16 +251,16 @@ class McpTasks(ContinuedTasks):
     async def _cancel(self, agent: str | None, context: Context, params: _TaskParams) -> dict[str, Any]:
         its = self._wanted(agent, context, params)
 
-        async def cancel(sql: AsyncConnection) -> AnyRow | None:
-            if (found := await rows.find(sql, **its)) is None:
+        async def cancel(sql: AsyncConnection) -> Cancelled | None:
+            if await rows.find(sql, **its) is None:
                 raise MCPError(INVALID_PARAMS, _NOT_FOUND)
-            return found if await rows.end(sql, rows.has(**its), "cancelled") is not None else None
+            return await rows.cancel(sql, rows.has(**its))
 
         with _answering():
             ended = await self.long_calls.database.write(cancel)
         if ended is not None:
             note_cancelled_task(self._gateway.trail, ended, caller_of(context))
-            self.long_calls.cancel(ended.id)
+            self.long_calls.cancel(ended.task.id)
         return {}
 
     def _wanted(self, agent: str | None, context: Context, params: _TaskParams) -> Mapping[str, str]:
@@ -273,7 +274,7 @@ class McpTasks(ContinuedTasks):
             raise MCPError(HEADER_MISMATCH, f"{MCP_NAME_HEADER} header does not match params.taskId")
         if not declares_tasks((context.meta or {}).get(CLIENT_CAPABILITIES_META_KEY)):
             raise _undeclared("The request does not declare that its client uses tasks.")
-        if "\0" in params.task_id:  # which PostgreSQL refuses
+        if "\0" in params.task_id or not params.task_id.isascii():  # which databases refuse
             raise MCPError(INVALID_PARAMS, _NOT_FOUND)
         its = {"id": params.task_id, "api": "mcp", "owner": caller_of(context).owner or ""}
         return its if agent is None else {**its, "agent": agent}

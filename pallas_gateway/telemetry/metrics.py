@@ -171,8 +171,8 @@ class Metrics:
         self.tasks = self._gauge(
             "pallas_tasks", "Long calls in the database, by status.", "status", across="livemostrecent"
         )
-        """Of all replicas, as of the last minute: do not add them up. Those that have ended are kept for a while.
-        `input_required`: they wait for their callers; `pallas-gateway calls` shows which."""
+        """Open ones of all replicas, as of the last minute: do not add them up. `input_required`: they wait for
+        their callers; `pallas-gateway calls` shows which."""
         self.tasks_created = self._counter(
             "pallas_tasks_created_total", "Calls that have become long calls.", "agent", "api"
         )

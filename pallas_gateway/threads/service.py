@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pallas_gateway.database.leases import LeaseTerms
     from pallas_gateway.database.service import GatewayDatabase
     from pallas_gateway.database.tables import AnyRow
+    from pallas_gateway.long_calls.records import Cancelled
     from pallas_gateway.threads.older_questions import MakeTask
 
 MOST_LISTED = 1000
@@ -62,7 +63,7 @@ class Threads:
         self._long_work = Lines()
 
     async def remove_expired(self, seconds: float) -> None:
-        await self.long_calls.remove_expired(seconds)
+        await self.long_calls.remove_expired()
         await self.database.write(partial(older_questions.remove_expired, seconds=seconds), share="services")
         if self.expire_days is not None:
             await self._changes.remove_unchanged_for(self.expire_days)
@@ -118,13 +119,15 @@ class Threads:
         which = and_(true(), *(column == value for column, value in asked if value is not None))
         return await self.database.read(partial(task_rows.open_tasks, which=which, most=MOST_LISTED))
 
-    async def cancel_task(self, task: AnyRow) -> None:
-        """End an open task as cancelled; the process that runs it notices that. Raises as `store`."""
+    async def cancel_task(self, task: AnyRow) -> Cancelled | None:
+        """End a task as `long_calls.rows.cancel` does, with its turn; raises as `store`."""
         if task.thread_id is not None:
-            await self.changes.cancel(task.thread_id, task.turn)
-        else:
-            await self.database.write(lambda sql: task_rows.end(sql, tasks.c.id == task.id, "cancelled"))
-        self.long_calls.cancel(task.id)
+            return await self.changes.cancel(task.thread_id, task.turn)
+        return await self.database.write(lambda sql: task_rows.cancel(sql, tasks.c.id == task.id))
+
+    async def end_task_of(self, call_id: str) -> None:
+        """End the task of a call that runs here, and that ends its turn itself; raises as `store`."""
+        await self.database.write(lambda sql: task_rows.end(sql, tasks.c.call_id == call_id, "cancelled"))
 
     @property
     def turns(self) -> Turns:

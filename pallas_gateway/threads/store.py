@@ -384,19 +384,26 @@ class Store:
                 return None
         return ClaimedTurn(task)
 
-    async def give_up(self, connection: AsyncConnection, task: AnyRow) -> None:
-        """End a task that cannot go on, with its turn."""
-        why = GAVE_UP_SENTENCE if task.unmoved >= MOST_UNMOVED else EXPIRED_SENTENCE
-        failed = {"status": "error", "error_reason": GAVE_UP, "error": why, "ended_at": now()}
+    async def give_up(self, connection: AsyncConnection, task: AnyRow) -> str | None:
+        """End a task that cannot go on, with its turn; return the reason, None if it goes on."""
+        its_thread = and_(threads.c.id == task.thread_id, threads.c.turns == task.turn)
+        await connection.execute(select(threads.c.id).where(its_thread).with_for_update())  # first, as all others do
+        if await task_rows.end(connection, and_(tasks.c.id == task.id, ~task_rows.is_run()), "failed") is None:
+            return None
+        reason, why = GAVE_UP, GAVE_UP_SENTENCE if task.unmoved >= MOST_UNMOVED else EXPIRED_SENTENCE
+        if not task.can_move:
+            reason, why = ABANDONED, ABANDONED_SENTENCE
+        failed = {"status": "error", "error_reason": reason, "error": why, "ended_at": now()}
         its_turn = and_(turns.c.thread_id == task.thread_id, turns.c.number == task.turn, turns.c.status == "pending")
         await connection.execute(update(turns).where(its_turn).values(**failed))
-        its_thread = and_(threads.c.id == task.thread_id, threads.c.turns == task.turn)
         await connection.execute(update(threads).where(its_thread).values(**FREED))
-        await task_rows.end(connection, tasks.c.id == task.id, "failed")
+        return reason
 
     @_writing
     async def forget(self, connection: AsyncConnection, lease: Lease) -> bool:
         """Delete a thread with the turn of a lease, if it has no other; False, and nothing is changed, if it has."""
+        if lease.task is not None:
+            await task_rows.end(connection, task_rows.is_held(lease.task), "failed")
         alone = delete(threads).where(_holds(lease), threads.c.turns == 1)
         return (await connection.execute(alone)).rowcount == 1
 

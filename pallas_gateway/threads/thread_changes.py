@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.database.connections import Database
-    from pallas_gateway.database.tables import AnyRow
     from pallas_gateway.limits import ThreadLimits
+    from pallas_gateway.long_calls.records import Cancelled
     from pallas_gateway.threads.records import Feedback, Rating, ThreadRecord
 
 
@@ -184,11 +184,11 @@ class ThreadChanges:
 
         return await self._database.write(written)
 
-    async def cancel(self, thread_id: str, number: int | None = None) -> AnyRow | None:
+    async def cancel(self, thread_id: str, number: int | None = None) -> Cancelled | None:
         """End the pending turn of a thread, if it has this number, as cancelled.
 
         The lease is taken from the process that runs its call, which notices that when it renews the lease, and ends
-        the call. Returns the task of a turn that nobody runs.
+        the call. Returns the task of the turn, if it has one.
         """
         is_pending = and_(turns.c.thread_id == thread_id, turns.c.status == "pending")
         if number is not None:
@@ -202,14 +202,12 @@ class ThreadChanges:
 
         its = tasks.c.thread_id == thread_id
 
-        async def written(sql: AsyncConnection) -> AnyRow | None:
+        async def written(sql: AsyncConnection) -> Cancelled | None:
             if not (await sql.execute(freed)).rowcount:
                 return None
             await sql.execute(ended)
-            at_rest = await task_rows.end(sql, and_(its, ~task_rows.is_run()), "cancelled")
-            await task_rows.end(sql, its, "cancelled")
             await older_questions.forget(sql, thread_id)
-            return at_rest
+            return await task_rows.cancel(sql, its)
 
         return await self._database.write(written)
 

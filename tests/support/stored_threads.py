@@ -56,7 +56,9 @@ def services(
     return StoredServices(database, leases, configuration or _unconfigured, of_gateway)
 
 
-def task_of(thread_id: str, turn: int = 1, *, by_owner: bool = False, seconds: float = LONG) -> NewTask:
+def task_of(
+    thread_id: str, turn: int = 1, *, by_owner: bool = False, can_move: bool = True, seconds: float = LONG
+) -> NewTask:
     """Return a task of a turn of `me` with the agent `solo`."""
     return NewTask(
         owner="me",
@@ -68,6 +70,7 @@ def task_of(thread_id: str, turn: int = 1, *, by_owner: bool = False, seconds: f
         call_id="call",
         request={"params": None, "messages": None},
         by_owner=by_owner,
+        can_move=can_move,
         thread_id=thread_id,
         turn=turn,
         seconds=seconds,

@@ -184,7 +184,7 @@ async def test_a_task_that_ends_its_processes_waits_longer_each_time_and_is_give
         assert await threads.store.claim_turn() is None
 
         async def cleaned(sql: AsyncConnection) -> None:
-            while (stuck := await rows.given_up(sql, "threads")) is not None:
+            while (stuck := await rows.given_up(sql, "threads", 0)) is not None:
                 await threads.store.give_up(sql, stuck)
 
         await threads.database.write(cleaned)
@@ -239,7 +239,7 @@ async def test_ended_tasks_are_deleted_after_a_while_and_one_that_expires_is_giv
         ended, expired = await begun(threads), await begun(threads, seconds=0)
         await ask(threads, expired, YEAR)
         await threads.store.leave_turn(expired, 0)
-        stuck = await threads.database.read(lambda sql: rows.given_up(sql, "threads"))
+        stuck = await threads.database.read(lambda sql: rows.given_up(sql, "threads", 0))
         assert stuck is not None
         assert stuck.id == held(expired).task_id
         assert await threads.store.end_turn(ended, FINE)
@@ -247,9 +247,24 @@ async def test_ended_tasks_are_deleted_after_a_while_and_one_that_expires_is_giv
         async def is_removed() -> bool:
             return await status_of(threads, ended) is None
 
+        await threads.database.write(lambda sql: sql.execute(update(tasks).values(expires_at=0)))
         await eventually(is_removed, what="the removal of the ended task")
         count = select(func.count()).select_from(task_questions).where(true())
         assert await threads.database.read(lambda sql: sql.scalar(count)) == 1
+
+
+async def test_a_turn_that_cannot_move_fails_with_its_process(database_url: str) -> None:
+    async with opened(database_url, process="a") as threads:
+        lease = await begun(threads, can_move=False)
+        assert await threads.database.read(lambda sql: rows.given_up(sql, "threads", 0)) is None
+        await let_leases_end(database_url)
+        stuck = await threads.database.read(lambda sql: rows.given_up(sql, "threads", 0))
+        assert stuck is not None
+        assert await threads.database.write(lambda sql: threads.store.give_up(sql, stuck)) == "abandoned"
+        assert await threads.database.write(lambda sql: threads.store.give_up(sql, stuck)) is None
+        [turn] = await turns_of(threads, lease.thread_id)
+        assert (turn.status, turn.outcome.error_reason) == ("error", "abandoned")
+        assert await status_of(threads, lease) == "failed"
 
 
 async def test_a_task_that_its_living_process_does_not_run_is_left_after_a_lease(database_url: str) -> None:

@@ -28,6 +28,7 @@ from pallas_gateway.identity.secret import Secret
 from pallas_gateway.long_calls.records import LONGEST_REQUEST
 from tests.e2e.canaries import leaks
 from tests.e2e.fleet import WorkerManager
+from tests.support import scripted_llm
 from tests.support.clients import RawClient, tool_params
 from tests.support.crowds import crowd
 from tests.support.gateway import until_idle
@@ -87,9 +88,12 @@ async def test_the_database_away_is_an_error_of_each_request_and_the_task_goes_o
         sent = {"tasks/get": {}, "tasks/update": {"inputResponses": {"f00": YES}}, "tasks/cancel": {}}
         refused = [await request(gateway.here, method, id_, **more) for method, more in sent.items()]
         assert gateway.tool_calls == ["one"]
+        [running] = await gateway.listed()
+        kept = await gateway.api.delete(f"/calls/{running['id']}")  # else another process could go on with it
         away.rename(file)
         await gateway.database_is(up=True)
         ended = await answered(gateway, id_)
+    assert (kept.status_code, kept.json()["error"]) == (503, "threads_unavailable")
     assert [(one.status, one.error["code"]) for one in refused] == [(200, -32603)] * 3
     assert {one.error["data"]["reason"] for one in refused} == {"threads_unavailable"}
     assert ended["result"]["content"] == [{"type": "text", "text": DONE}]
@@ -384,3 +388,35 @@ async def test_another_worker_goes_on_at_once_after_one_was_killed(tmp_path: Pat
     assert not is_left
     assert ended["status"] == "completed"
     assert gateway.tool_calls == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize(("strange", "ran"), [("\0", 3), ("\ud800", 2)], ids=["NUL", "half of a surrogate pair"])
+async def test_an_id_of_a_tool_call_that_databases_refuse_lets_no_task_wait(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strange: str, ran: int
+) -> None:
+    """The model's client sends no half of a pair: such a call fails after its next tool, as it does without a task."""
+    plain = scripted_llm.call_id
+    monkeypatch.setattr(scripted_llm, "call_id", lambda asked, index: plain(asked, index) + strange)
+    async with world(database_url, tmp_path, two=True) as gateway:
+        id_ = await gateway.begin(gateway.there)
+        await gateway.tools.gate.wait_for_entered(1)
+        await gateway.kill_other()
+        gateway.tools.gate.open()
+        ended = await gateway.status(id_)
+    assert ended["status"] == "completed"
+    assert ended["result"].get("isError", False) == (ran < 3)
+    assert gateway.tool_calls == ["one", "two", "three"][:ran]
+
+
+async def test_of_requests_that_end_a_task_at_rest_at_once_one_does(database_url: str, tmp_path: Path) -> None:
+    async with world(database_url, tmp_path, two=True, settings=APPROVES, audit_log="${AUDIT_LOG}") as gateway:
+        gateway.tools.gate.open()
+        id_ = await gateway.begin(gateway.there)
+        await gateway.status(id_, "input_required")
+        await gateway.kill_other()
+        [at_rest] = await gateway.listed()
+        ends = (gateway.api.delete(f"/calls/{at_rest['id']}") for _ in range(4))
+        codes = [one.status_code for one in await asyncio.gather(*ends)]
+        audited = gateway.audited()
+    assert sorted(codes) == [204, 404, 404, 404]
+    assert audited == [("task_cancelled", None), ("call_end", "cancelled")]

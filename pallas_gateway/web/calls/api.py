@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.call_books import note_cancelled_task
+from pallas_gateway.hosting.long_call import LongCall
 from pallas_gateway.identity.grants import CANCEL_CALLS, VIEW_CALLS
 from pallas_gateway.questions.elsewhere import FOR_ONE_KEY
 from pallas_gateway.questions.used_states import StatesUnavailableError
@@ -112,6 +113,8 @@ class CallsApi(Api):
         is_own = _owns(caller, call.listed().owner)
         if not (ends_all or is_own):
             return self._refused(request, caller, call.call.agent, call_id)
+        if isinstance(call, LongCall) and call.recorder is not None and (threads := self._gateway.threads) is not None:
+            await threads.end_task_of(call_id)  # first, or another process would go on with it
         await self._cancel(call, caller, _deciding(caller, is_own=is_own))
         return Response(status_code=204)
 
@@ -123,8 +126,10 @@ class CallsApi(Api):
         is_own = _owns(caller, task.owner)
         if not (caller.grants.has(CANCEL_CALLS) or is_own):
             return self._refused(request, caller, task.agent, call_id)
-        await threads.cancel_task(task)
-        note_cancelled_task(self._gateway.trail, task, caller, _deciding(caller, is_own=is_own))
+        if (ended := await threads.cancel_task(task)) is None:  # it has ended meanwhile
+            return None
+        threads.long_calls.cancel(task.id)
+        note_cancelled_task(self._gateway.trail, ended, caller, _deciding(caller, is_own=is_own))
         return Response(status_code=204)
 
     def _refused(self, request: Request, caller: Caller, agent: str, call_id: str) -> Response:

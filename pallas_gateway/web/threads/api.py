@@ -175,8 +175,8 @@ class ThreadsApi(Api):
             if (live := self._gateway.live_turns.find(thread.id, thread.turns)) is not None:
                 await live.cancel()
             ended = await self._threads.changes.cancel(thread.id)
-            if ended is not None:
-                note_end_of_task(self._gateway.trail, ended, "cancelled")
+            if ended is not None and ended.was_at_rest:
+                note_end_of_task(self._gateway.trail, ended.task, "cancelled")
             await Response(status_code=204)(scope, receive, send)
 
         return self._at_its_process(thread, request, body, cancel)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, override
 
 from pallas_gateway.hosting.call_books import note_end_of_task
 from pallas_gateway.hosting.continued_tasks import ContinuedTasks
-from pallas_gateway.threads.records import GAVE_UP, ClaimedTurn, TurnOutcome
+from pallas_gateway.threads.records import ClaimedTurn, TurnOutcome
 from pallas_gateway.web.threads.live_turn import LiveTurn
 from pallas_gateway.web.threads.stored_turn import turn_in
 from pallas_gateway.web.threads.turn_call import begin_again
@@ -53,6 +53,7 @@ class ContinuedTurns(ContinuedTasks):
         await self._threads.store.end_turn(ClaimedTurn(task).lease, TurnOutcome(error_reason=reason, error=why))
 
     @override
-    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> None:
-        await self._threads.store.give_up(sql, task)
-        note_end_of_task(self._gateway.trail, task, GAVE_UP)
+    async def give_up(self, sql: AsyncConnection, task: AnyRow) -> bool:
+        if (reason := await self._threads.store.give_up(sql, task)) is not None:
+            note_end_of_task(self._gateway.trail, task, reason)
+        return reason is not None

@@ -43,7 +43,7 @@ def upgrade() -> None:
     for name, columns, where in (
         ("pallas_tasks_to_claim", ["not_before"], sa.text("status = 'working'")),
         ("pallas_tasks_of_process", ["process"], sa.text("holder IS NOT NULL")),
-        ("pallas_tasks_of_owner", ["owner", "updated_at"], None),
+        ("pallas_tasks_open", ["account"], sa.text("ended_at IS NULL")),
         ("pallas_tasks_by_end", ["expires_at"], None),
         ("pallas_tasks_of_turn", ["thread_id", "turn"], None),
     ):
