@@ -118,7 +118,7 @@ class LongCall(RunningCall):
 
     def record_by(self, recorder: TaskRecorder) -> None:
         """Store the course of the call by `recorder` from now on, which has its task."""
-        self.recorder = recorder
+        self.recorder, self.is_task = recorder, True
         recorder.on_lost = self.lose
         self.long_calls.begin(recorder)
 

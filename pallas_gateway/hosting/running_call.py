@@ -110,6 +110,7 @@ class RunningCall:
         permit: of the limits, for a call that they have admitted.
         is_admitted: no gate has refused it.
         is_audited: its line before it runs is in the audit log.
+        is_task: its course is stored.
         reply: what the agent has answered; None if the call was refused, has failed or was cut off.
         spent: what it has used so far.
         refusal: the sentence for the caller, if the call was refused.
@@ -136,7 +137,7 @@ class RunningCall:
         self.task: asyncio.Task[Reply] | None = None
         self.questions: Questions | None = None
         self.permit: Permit = NO_PERMIT
-        self.is_admitted = self.is_audited = False
+        self.is_admitted = self.is_audited = self.is_task = False
         self.reply: Reply | None = None
         self.spent = call.spent
         self.refusal = ""

@@ -63,6 +63,7 @@ class Plot:
             "fail": fail(500),
             "cut": cut(),
             "long": say("so far", finish_reason="length"),
+            "half": say("half \ud83d"),
             "hang": hang(self.gate),
             "slowly": stream(["Once ", "upon ", "a time."], self.gate, usage=COST),
         }

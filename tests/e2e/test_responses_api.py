@@ -182,6 +182,14 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"stream": "yes"}, "bad_input", "stream"),
     ({"instructions": 3}, "bad_input", "instructions"),
     ({"user": "\ud83d"}, "bad_input", "user"),
+    ({"user": {}}, "bad_input", "user"),
+    ({"metadata": "x"}, "bad_input", "metadata"),
+    ({"metadata": dict.fromkeys(map(str, range(17)), "x")}, "bad_input", "metadata"),
+    ({"max_tool_calls": []}, "bad_input", "max_tool_calls"),
+    ({"instructions": said("hi")}, "bad_input", "instructions"),
+    ({"input": [{"type": "compaction", "encrypted_content": "x"}, *said("hi")]}, "bad_input", "input[0]"),
+    ({"input": [*said("hi"), {"type": 5, "role": "user", "content": "hi"}]}, "bad_input", "input[1]"),
+    ({"seed": "x"}, "bad_params", "seed"),
     ({"text": {"format": NO_SCHEMA}}, "bad_params", "text.format"),
     ({"max_output_tokens": 0}, "bad_params", "max_output_tokens"),
     ({"model": "strict", "instructions": "Be a cat."}, "bad_params", "instructions"),
@@ -190,6 +198,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 NULLS = ["instructions", "metadata", "previous_response_id", "reasoning", "stream", "temperature", "text", "tools"]
 TAKEN: list[dict[str, Any]] = [
     dict.fromkeys(NULLS),
+    {"input": [{"type": None, "role": "user", "content": "hi"}], "seed": 1, "frequency_penalty": 0.5},
     {
         "background": False, "include": ["reasoning.encrypted_content"], "instructions": "", "metadata": {},
         "parallel_tool_calls": True, "reasoning": {"summary": "auto"}, "store": True, "tool_choice": "auto",
@@ -220,6 +229,14 @@ async def test_what_cannot_be_answered_is_refused_with_the_name_of_the_field(tmp
     assert errors_of(by_id.value) == errors_of(deleted.value) == (404, "invalid_request_error", "not_found", None)
     assert "keeps no responses" in by_id.value.message
     assert (by_get.status_code, by_get.headers["allow"]) == (405, "POST")
+
+
+async def test_half_of_a_surrogate_pair_of_the_model_is_an_answer_of_both_doors(tmp_path: Path) -> None:
+    async with talking(tmp_path) as (staged, _, _client), httpx.AsyncClient(base_url=staged.served.base_url) as http:
+        response = await http.post(URL, json={"model": "solo", "input": "half"})
+        chat = await http.post("/v1/chat/completions", json={"model": "solo", "messages": said("half")})
+    assert response.json()["output"][0]["content"][0]["text"].startswith("half ")
+    assert chat.json()["choices"][0]["message"]["content"].startswith("half ")
 
 
 async def test_an_error_after_the_first_event_ends_the_stream_as_failed(tmp_path: Path) -> None:

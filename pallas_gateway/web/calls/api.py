@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.hosting.call_books import note_cancelled_task
-from pallas_gateway.hosting.long_call import LongCall
 from pallas_gateway.identity.grants import CANCEL_CALLS, VIEW_CALLS
 from pallas_gateway.questions.elsewhere import FOR_ONE_KEY
 from pallas_gateway.questions.used_states import StatesUnavailableError
@@ -113,7 +112,7 @@ class CallsApi(Api):
         is_own = _owns(caller, call.listed().owner)
         if not (ends_all or is_own):
             return self._refused(request, caller, call.call.agent, call_id)
-        if isinstance(call, LongCall) and call.recorder is not None and (threads := self._gateway.threads) is not None:
+        if call.is_task and (threads := self._gateway.threads) is not None:
             await threads.end_task_of(call_id)  # first, or another process would go on with it
         await self._cancel(call, caller, _deciding(caller, is_own=is_own))
         return Response(status_code=204)

@@ -123,6 +123,7 @@ class Answering:
             await JSONResponse(self._answers.whole("".join(self._texts), outcome))(*self.http)
 
     async def _add(self, text: str) -> None:
+        text = text.encode(errors="replace").decode()  # models write halves of surrogate pairs, which no JSON may hold
         if self._stream is not None:
             await self._stream.add(text)
         else:

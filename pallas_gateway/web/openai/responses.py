@@ -6,11 +6,14 @@ the Open Responses specification, which requires every field of the response.
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass, field
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import BaseModel, Field, ValidationError
+
+from pallas_gateway.telemetry.redaction import quoted
 from pallas_gateway.web.openai.answers import finish_reason, notes, usage
 from pallas_gateway.web.openai.errors import BadRequestError
 from pallas_gateway.web.openai.requests import (
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from pallas_gateway.web.openai.errors import ApiError
 
 type Json = dict[str, Any]
+type _Name = Annotated[str, Field(max_length=512)]
 
 _STATELESS = "the gateway keeps no responses; send the whole conversation as 'input'"
 _REFUSED: Refused = {
@@ -44,26 +48,32 @@ _REFUSED: Refused = {
     "tool_choice": (lambda value: value not in (None, "auto", "none"), OWN_TOOLS),
     "top_logprobs": (bool, NO_TOKENS),
 }
-_PASSED_ON = ("temperature", "top_p", "tool_choice")
+_PASSED_ON = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop", "tool_choice")
 _NAMES = {"max_tokens": "max_output_tokens", "response_format": "text.format"}
-_ECHOED: Json = {
-    "instructions": None,
-    "max_output_tokens": None,
-    "max_tool_calls": None,
-    "metadata": {},
-    "parallel_tool_calls": True,
-    "prompt_cache_key": None,
-    "safety_identifier": None,
-    "temperature": 1.0,
-    "tool_choice": "auto",
-    "top_p": 1.0,
-    "user": None,
-}
-"""Fields of the request that the response repeats, with OpenAI's defaults."""
+_LEFT_OUT = re.compile(r"reasoning|mcp_.*|.*_call|.*_output")
+"""Types of items that tell of tools and thoughts of earlier turns."""
+
+
+class _Repeated(BaseModel, strict=True, allow_inf_nan=False):
+    """Fields of the request that the response repeats, with OpenAI's defaults and limits."""
+
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    metadata: Annotated[dict[Annotated[str, Field(max_length=64)], _Name], Field(max_length=16)] = {}
+    parallel_tool_calls: bool = True
+    prompt_cache_key: _Name | None = None
+    safety_identifier: _Name | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    tool_choice: str = "auto"
+    user: _Name | None = None
+
+
 _CONSTANT: Json = {
     "background": False,
-    "frequency_penalty": 0.0,
-    "presence_penalty": 0.0,
     "previous_response_id": None,
     "reasoning": {"effort": None, "summary": None},
     "service_tier": "default",
@@ -82,6 +92,8 @@ def response_request(document: Json, settings: AgentSettings, *, max_entries: in
         BadRequestError: `bad_input`, `bad_image` or `bad_params`.
     """
     refuse(document, _REFUSED)
+    if not isinstance(document.get("instructions"), str | None):
+        raise BadRequestError("'instructions' must be a text.", param="instructions")
     instructions = text_at(document.get("instructions") or "", "instructions")
     turns, system = yield from conversation(_rows(document.get("input")), "input", max_entries)
     format_ = object_in(document, "text").get("format")
@@ -93,6 +105,7 @@ def response_request(document: Json, settings: AgentSettings, *, max_entries: in
     names = {**_NAMES, "system_append": "instructions" if instructions else "input"}
     asked = parameters_of(given, [text for text in (instructions, *system) if text], settings, names)
     unused = {"tools": document.get("tools"), "reasoning.effort": object_in(document, "reasoning").get("effort")}
+    unused["max_tool_calls"] = document.get("max_tool_calls")
     format_ = {"format": {"type": "text"} if format_ is None else format_}
     return AgentRequest(
         turns[-1],
@@ -106,13 +119,13 @@ def response_request(document: Json, settings: AgentSettings, *, max_entries: in
 
 
 def _echo(document: Json) -> Json:
-    echo = {name: default if (value := document.get(name)) is None else value for name, default in _ECHOED.items()}
-    for name, value in echo.items():
-        try:
-            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-        except (ValueError, RecursionError):
-            raise BadRequestError(f"'{name}' cannot be repeated in an answer as JSON.", param=name) from None
-    return echo
+    given = {name: value for name in _Repeated.model_fields if (value := document.get(name)) is not None}
+    try:
+        return _Repeated.model_validate(given).model_dump()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        raise BadRequestError(f"'{name}' cannot be repeated in an answer: {first['msg']}.", param=name) from None
 
 
 def _rows(given: object) -> object:
@@ -123,11 +136,14 @@ def _rows(given: object) -> object:
 
 
 def _row(item: object, index: int) -> object:
-    kind = item.get("type", "message") if isinstance(item, dict) else "message"
+    if not isinstance(item, dict) or (kind := item.get("type")) in (None, "message"):
+        return item
+    if isinstance(kind, str) and _LEFT_OUT.fullmatch(kind):
+        return {"role": "tool"}
+    why = f"is of type {quoted(kind)}; this takes messages"
     if kind == "item_reference":
-        why = f"input[{index}] refers to a stored item, but {_STATELESS}, as clients do with store: false."
-        raise BadRequestError(why, param=f"input[{index}]")
-    return item if kind == "message" else {"role": "tool"}
+        why = f"refers to a stored item, but {_STATELESS}, as clients do with store: false"
+    raise BadRequestError(f"input[{index}] {why}.", param=f"input[{index}]")
 
 
 def _response_format(asked: object) -> object:
