@@ -14,6 +14,8 @@ from sqlalchemy import func, select, true, update
 from pallas_gateway.calls.call import Message
 from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.calls.recording import Row
+from pallas_gateway.calls.spending import Spending
+from pallas_gateway.database.errors import DatabaseBusyError
 from pallas_gateway.database.tables import now, task_questions, task_steps, tasks
 from pallas_gateway.long_calls import recorder, rows
 from pallas_gateway.long_calls.records import MOST_UNMOVED, Held, TaskLostError, TooManyTasksError
@@ -339,3 +341,23 @@ async def test_of_a_course_that_is_too_long_nothing_more_is_stored_and_no_other_
         assert await second.store.claim_turn() is None
         [turn] = await turns_of(second, long.thread_id)
         assert (turn.status, turn.outcome.error_reason) == ("error", "abandoned")
+
+
+async def test_a_task_that_is_stored_too_late_is_not_stored(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(database_url, process="a") as threads:
+        new = replace(task_of("", 1), api="mcp", thread_id=None, turn=None)
+        late: list[Any] = []
+
+        async def gives_up(work: Any) -> None:
+            late.append(work)
+            raise DatabaseBusyError
+
+        one = recorder.TaskRecorder(threads.database, new.held, 60, None, recorder.LatestStep())
+        with monkeypatch.context() as patched:
+            patched.setattr(threads.database, "write", gives_up)
+            with pytest.raises(DatabaseBusyError):
+                await one.begin(new, threads.long_calls, None, Spending(), None)
+        with pytest.raises(TaskLostError):
+            await threads.database.write(late[0])
+        count = select(func.count()).select_from(tasks)
+        assert await threads.database.read(lambda sql: sql.scalar(count)) == 0
