@@ -163,7 +163,7 @@ class TaskLimits:
         lease_seconds: After this time without a sign of life of a process, others go on with its tasks.
         look_seconds: Pause between two looks for answers that came to other processes, while a question is open.
         claim_seconds: Mean pause of a process between two looks for tasks of ended processes.
-        clean_seconds: Tasks that cannot go on are looked for so often.
+        clean_seconds: Pause between two looks for questions whose time is over, and between two counts of tasks.
     """
 
     lease_seconds: float = 10.0

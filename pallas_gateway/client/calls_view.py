@@ -66,7 +66,7 @@ class RemoteCall(BaseModel):
 
     @property
     def state(self) -> str:
-        """What a running call does; of a long call that no worker runs also its last step."""
+        """What a running call does, and the last step of a long call that no worker runs."""
         here = "runs" if self.worker is not None else "at rest" if self.at_rest else "runs at another replica"
         facts = [self.status_message, f"run {self.runs}" if self.runs > 1 else ""]
         return ", ".join(["waits for its caller" if self.waiting else here, *filter(None, facts)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pallas_gateway.threads.service import Threads
 
 
-class ContinuedTasks:
+class ContinuedTasks(ABC):
     """Goes on with the tasks of one API, which says how one is run and ended; see `Door`."""
 
     api: Api
@@ -74,19 +75,21 @@ class ContinuedTasks:
         note_end_of_task(self._gateway.trail, task, reason)
         await self.end(task, reason, why)
 
+    @abstractmethod
     async def decode(self, task: ClaimedTask, agent: HostedAgent, asked: Call) -> Call:
         """Add what is asked to the call of a task; raises as the decoder of a request."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def run(self, task: ClaimedTask, agent: HostedAgent, request: CallRequest) -> None:
         """Run a task, and store its end; `request` gets the outcome."""
 
+    @abstractmethod
     async def end(self, task: ClaimedTask, reason: str, why: str) -> None:
         """End a task that may not go on."""
 
+    @abstractmethod
     async def give_up(self, sql: AsyncConnection, task: AnyRow) -> bool:
         """End a task that nobody can go on with, in the transaction that has found it, and note it in the audit log.
 
         Returns False if it goes on.
         """
-        raise NotImplementedError

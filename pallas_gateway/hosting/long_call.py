@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, override
 
@@ -56,7 +57,7 @@ def task_of(
     )
 
 
-class LongCall(RunningCall):
+class LongCall(RunningCall, ABC):
     """A call whose course is stored from when on it is a task.
 
     A question is stored before clients receive it: they may answer at another process, or after a reload. A write that
@@ -85,9 +86,9 @@ class LongCall(RunningCall):
 
     # Becoming a task
 
+    @abstractmethod
     def new_task(self) -> NewTask:
         """Return the task that the call becomes now."""
-        raise NotImplementedError
 
     async def become_task(self, asked: Asked | None = None) -> AnyRow | None:
         """Store the task of the running call, with its course so far and perhaps its first question; return its row.

@@ -52,7 +52,7 @@ HALTS = ("repeat", "oscillation", "deadline", "budget", "limited")
 AUTH_REFUSALS = ("no_token", "invalid_token", "no_grant", "insufficient_scope", "verification_unavailable")
 QUESTION_KINDS = ("form", "url", "approval", "human_input")
 QUESTION_OUTCOMES = ("accepted", "declined", "cancelled", "expired", "unaskable")
-TASK_STATUSES = ("working", "input_required", "completed", "failed", "cancelled")
+OPEN_TASKS, ENDED_TASKS = ("working", "input_required"), ("completed", "failed", "cancelled")
 CONTINUATIONS = ("killed", "drained", "answered", "owner")
 TOKEN_KINDS = ("input", "output", "cache_read", "cache_write", "reasoning")
 """Kinds of tokens that every provider may have."""
@@ -169,9 +169,9 @@ class Metrics:
     def _add_those_of_long_calls(self) -> None:
         """Long calls."""
         self.tasks = self._gauge(
-            "pallas_tasks", "Long calls in the database, by status.", "status", across="livemostrecent"
+            "pallas_tasks", "Open long calls in the database, by status.", "status", across="livemostrecent"
         )
-        """Open ones of all replicas, as of the last minute: do not add them up. `input_required`: they wait for
+        """Those of all replicas, as of the last minute: do not add them up. `input_required`: they wait for
         their callers; `pallas-gateway calls` shows which."""
         self.tasks_created = self._counter(
             "pallas_tasks_created_total", "Calls that have become long calls.", "agent", "api"
@@ -401,8 +401,8 @@ class Metrics:
                 self.limit_used.labels(rule).set(ratio)
 
     def show_tasks(self, numbers: Mapping[str, int]) -> None:
-        """Show the numbers of long calls by their status."""
-        for status in TASK_STATUSES:
+        """Show the numbers of open long calls by their status."""
+        for status in OPEN_TASKS:
             self.tasks.labels(status).set(numbers.get(status, 0))
 
     def show_audit(self, state: tuple[str, int, int, bool] | None) -> None:
@@ -456,7 +456,7 @@ class Metrics:
         self.task_lost_tools.labels(agent)
         for api in ("mcp", "threads"):
             self.tasks_created.labels(agent, api)
-        for status in TASK_STATUSES[2:]:
+        for status in ENDED_TASKS:
             self.tasks_ended.labels(agent, status)
         for why in CONTINUATIONS:
             self.task_continued.labels(agent, why)

@@ -57,7 +57,7 @@ class TasksSettings(Section):
     """A call without an answer becomes a task after this time; not while a question of it is open."""
 
     poll_seconds: Seconds = 2.0
-    """Clients are told to ask for a task so often."""
+    """Pause that clients are told to keep between two requests for a task."""
 
     ttl_seconds: Seconds = 86400.0
     """How long a task is kept after it was created, and its result for an hour at least."""

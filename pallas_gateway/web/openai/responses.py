@@ -124,8 +124,8 @@ def _echo(document: Json) -> Json:
         return _Repeated.model_validate(given).model_dump()
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0])
-        raise BadRequestError(f"'{name}' cannot be repeated in an answer: {first['msg']}.", param=name) from None
+        where = ".".join(str(one) for one in first["loc"] if one != "[key]")
+        raise BadRequestError(f"{quoted(where)} is not valid: {first['msg']}.", param=str(first["loc"][0])) from None
 
 
 def _rows(given: object) -> object:
