@@ -20,14 +20,14 @@ from benchmarks.processes import HOST
 from benchmarks.project import Agent
 from pallas_gateway.calls.recording import Row
 from pallas_gateway.calls.spending import Spending
-from pallas_gateway.database.leases import LeaseTerms
-from pallas_gateway.database.service import GatewayDatabase
-from pallas_gateway.database.tables import tasks
+from pallas_gateway.core.long_calls import rows
+from pallas_gateway.core.long_calls.recorder import LatestStep, TaskRecorder
+from pallas_gateway.core.long_calls.records import NewTask
+from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.long_calls import rows
-from pallas_gateway.long_calls.recorder import LatestStep, TaskRecorder
-from pallas_gateway.long_calls.records import NewTask
-from pallas_gateway.threads.service import Threads
+from pallas_gateway.shared.database.leases import LeaseTerms
+from pallas_gateway.shared.database.service import GatewayDatabase
+from pallas_gateway.shared.database.tables import tasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

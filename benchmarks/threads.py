@@ -13,11 +13,11 @@ from benchmarks.figures import Bounds, figure, ratio
 from benchmarks.processes import HOST
 from benchmarks.project import Agent
 from pallas_gateway.calls.call import Message, Step, StepLog
-from pallas_gateway.database.leases import LeaseTerms
-from pallas_gateway.database.service import GatewayDatabase
+from pallas_gateway.features.threads.records import NewThread, TurnOutcome
+from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.threads.records import NewThread, TurnOutcome
-from pallas_gateway.threads.service import Threads
+from pallas_gateway.shared.database.leases import LeaseTerms
+from pallas_gateway.shared.database.service import GatewayDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

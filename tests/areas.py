@@ -6,36 +6,51 @@ as globs. A test keeps the table complete.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 AREAS: dict[str, tuple[str, ...]] = {
-    "audit": ("e2e/test_audit.py", "cli/test_audit.py"),
     "calls": ("e2e/test_conversation.py", "e2e/test_loop_guard.py", "e2e/test_tool_limits.py"),
+    "calls/asking": ("e2e/test_question_table.py", "e2e/test_questions.py"),
+    "calls/events": ("e2e/test_watching.py", "e2e/test_relay.py"),
     "changes": ("repairs", "e2e/test_switched_off.py"),
     "cli": ("cli",),
     "client": ("client",),
     "config": ("cli/test_check.py", "cli/test_project.py", "unit/test_pages.py"),
-    "database": ("threads/test_database.py", "threads/test_database_commands.py"),
-    "definitions": ("threads/test_definitions.py", "e2e/test_agents_api.py", "e2e/test_definitions.py"),
-    "docs": ("cli/test_documented_*.py", "e2e/test_documented_*.py", "e2e/test_documentation.py", "unit/test_pages.py"),
-    "events": ("e2e/test_watching.py", "e2e/test_relay.py"),
-    "example": ("example",),
-    "fast_paths": ("fast_paths", "e2e/test_main_job.py"),
-    "health": ("e2e/test_health.py", "e2e/test_health_rounds.py"),
-    "hosting": (
+    "core": (
         *("e2e/test_main_job.py", "e2e/test_lives.py", "e2e/test_peers.py", "e2e/test_load.py"),
         *("e2e/test_end_of_a_call.py", "e2e/test_refused_calls.py", "e2e/test_clients_of_a_call.py"),
         "e2e/test_plain_text_door.py",
     ),
-    "identity": ("e2e/test_identity.py", "e2e/test_issuer_keys.py", "e2e/test_protected_surface.py"),
-    "ledger": ("e2e/test_limits.py", "e2e/test_budgets.py", "threads/test_stored_limits.py"),
-    "long_calls": (
+    "core/health": ("e2e/test_health.py", "e2e/test_health_rounds.py"),
+    "core/long_calls": (
         "threads/test_tasks.py",
         "threads/test_long_calls.py",
         "threads/test_mcp_tasks.py",
         "threads/test_task_clients.py",
         "threads/test_tasks_through_faults.py",
     ),
-    "mcp_server": ("e2e/test_main_job.py", "e2e/test_protocols.py", "e2e/test_tool_lists.py", "e2e/test_all_agents.py"),
-    "questions": ("e2e/test_question_table.py", "e2e/test_questions.py"),
+    "docs": ("cli/test_documented_*.py", "e2e/test_documented_*.py", "e2e/test_documentation.py", "unit/test_pages.py"),
+    "doors/api": ("e2e/test_documents.py", "e2e/test_threads_openapi.py"),
+    "doors/http": ("e2e/test_http_surface.py", "e2e/test_front_page.py"),
+    "doors/mcp": ("e2e/test_main_job.py", "e2e/test_protocols.py", "e2e/test_tool_lists.py", "e2e/test_all_agents.py"),
+    "doors/openai": ("e2e/test_openai_api.py", "e2e/test_responses_api.py"),
+    "example": ("example",),
+    "fast_paths": ("fast_paths", "e2e/test_main_job.py"),
+    "features/audit": ("e2e/test_audit.py", "cli/test_audit.py"),
+    "features/console": ("console/test_files.py", "e2e/test_documentation.py", "e2e/test_tool_runs.py"),
+    "features/definitions": ("threads/test_definitions.py", "e2e/test_agents_api.py", "e2e/test_definitions.py"),
+    "features/limits": ("e2e/test_limits.py", "e2e/test_budgets.py", "threads/test_stored_limits.py"),
+    "features/registry": ("e2e/test_registry.py", "e2e/test_front_page.py"),
+    "features/running_calls": ("e2e/test_running_calls.py", "e2e/test_ended_calls.py"),
+    "features/sign_in": ("e2e/test_sign_in.py",),
+    "features/threads": ("threads/test_store.py", "e2e/test_threads.py"),
+    "features/usage": ("e2e/test_usage.py", "e2e/test_usage_of_workers.py"),
+    "identity": ("e2e/test_identity.py", "e2e/test_issuer_keys.py", "e2e/test_protected_surface.py"),
+    "process": ("e2e/test_connections.py", "e2e/test_reload.py", "cli/test_serve.py"),
+    "process/workers": ("e2e/test_workers.py", "unit/process/workers"),
     "repairs": ("repairs",),
     "runtime": (
         "e2e/test_main_job.py",
@@ -43,20 +58,17 @@ AREAS: dict[str, tuple[str, ...]] = {
         "e2e/test_providers.py",
         "e2e/test_stdio_servers.py",
     ),
-    "serving": ("e2e/test_connections.py", "e2e/test_reload.py", "cli/test_serve.py"),
     "shared": ("threads/test_shared.py", "threads/test_shared_sql.py", "e2e/test_limits.py"),
+    "shared/database": ("threads/test_database.py", "threads/test_database_commands.py"),
     "telemetry": ("e2e/test_metrics.py", "e2e/test_logs.py", "e2e/test_traces.py", "unit/test_pages.py"),
-    "threads": ("threads/test_store.py", "e2e/test_threads.py"),
-    "web": (
-        "e2e/test_http_surface.py",
-        "e2e/test_openai_api.py",
-        "e2e/test_responses_api.py",
-        "e2e/test_registry.py",
-        "console/test_files.py",
-    ),
-    "workers": ("e2e/test_workers.py", "unit/workers"),
 }
-"""By folder of the package."""
+"""By folder of the package; a module belongs to the entry with the longest path."""
 
 GROUND = ("e2e/test_main_job.py",)
 """Of modules directly below the package."""
+
+
+def area_of(folders: Sequence[str]) -> tuple[str, ...]:
+    """Return the files for a module in these folders below the package."""
+    known = ("/".join(folders[:length]) for length in range(len(folders), 0, -1))
+    return next((AREAS[one] for one in known if one in AREAS), ()) if folders else GROUND

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.areas import AREAS, GROUND
+from tests.areas import AREAS, area_of
 from tests.support.costs import COSTS
 
 if TYPE_CHECKING:
@@ -58,8 +58,7 @@ def files_for(changed: Iterable[str]) -> tuple[list[str], list[str]]:
             case ["pallas_gateway", *folders, file]:
                 unit = "/".join(("unit", *folders))
                 own |= dict.fromkeys(_below(f"{unit}/test_{Path(file).stem}*.py"))
-                globs = AREAS.get(folders[0], ()) if folders else GROUND
-                areas |= dict.fromkeys(one for glob in globs for one in _below(glob))
+                areas |= dict.fromkeys(one for glob in area_of(folders) for one in _below(glob))
             case ["docs", *_]:
                 areas |= dict.fromkeys(one for glob in AREAS["docs"] for one in _below(glob))
             case _:

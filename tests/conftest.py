@@ -73,7 +73,7 @@ def every_message_fits_the_protocol() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def empty_databases_have_their_tables_at_once() -> None:
     """Keep what the first migration of this process has made; see `kept_tables`."""
-    if "pallas_gateway.database.migrating" in sys.modules:
+    if "pallas_gateway.shared.database.migrating" in sys.modules:
         from tests.support import kept_tables  # noqa: PLC0415  loads SQLAlchemy and Alembic
 
         kept_tables.use()

@@ -1,6 +1,6 @@
 """The assistant stream: the names of its format, and how a peer's payloads are relayed. Pure.
 
-`events/payloads.py` makes the payloads of `notifications/message`.
+`calls/events/payloads.py` makes the payloads of `notifications/message`.
 
 Payloads of a peer are passed on. Each gateway on the way appends one element to `via_agent` (the name under which it
 called the peer) and one to `call_path` (the id of the tool call that made the call). So a reader can rebuild the tree

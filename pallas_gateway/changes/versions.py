@@ -12,4 +12,4 @@ TESTED = {
 }
 """Those of requirements.lock; a test compares them."""
 SETTINGS = ("event_loop", "garbage_collection", "kept_memory")
-"""Settings of the process (`serving/process.py`), which are switched like fast paths."""
+"""Settings of the process (`process/process.py`), which are switched like fast paths."""

@@ -15,8 +15,8 @@ from pallas_gateway.client.output import without_controls
 from pallas_gateway.config.loading.cross_checks import TOOL_SEPARATOR
 from pallas_gateway.config.loading.tool_policies import policies
 from pallas_gateway.config.problems import Problem, did_you_mean
-from pallas_gateway.health import preflight
-from pallas_gateway.health.probe import probe
+from pallas_gateway.core.health import preflight
+from pallas_gateway.core.health.probe import probe
 from pallas_gateway.limits import HealthLimits, RuntimeLimits
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.redaction import end_of, quoted
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.cli.check_project import Findings
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.health.verdict import LlmResult
+    from pallas_gateway.core.health.verdict import LlmResult
     from pallas_gateway.runtime.protocols import Downstream, LlmProvider
     from pallas_gateway.runtime.started_agent import StartedAgent
 
@@ -202,7 +202,7 @@ async def online_checks(
     configuration: Configuration, found: Findings, limits: RuntimeLimits | None
 ) -> AsyncIterator[Online]:
     """Yield an `Online` with an HTTP client; programs and sessions of its probes are ended afterwards."""
-    from pallas_gateway.hosting.gateway import http_client  # noqa: PLC0415  as in `serve`
+    from pallas_gateway.core.gateway import http_client  # noqa: PLC0415  as in `serve`
 
     async with http_client() as client, TaskOwner(close_seconds=_END_SECONDS) as tasks:
         start_seconds = (limits or RuntimeLimits()).programs.start_seconds

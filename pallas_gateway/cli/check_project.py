@@ -21,7 +21,7 @@ from pallas_gateway.config.loading.unknown_names import unknown_models, unknown_
 from pallas_gateway.config.model.agents import MAKINGS
 from pallas_gateway.config.problems import Problem, suggesting
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.serving import certificates
+from pallas_gateway.process import certificates
 from pallas_gateway.urls import Addresses
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _is_web_url(url: str) -> bool:
 
 
 def _tls_problems(configuration: Configuration) -> list[Problem]:
-    from pallas_gateway.serving.hypercorn_server import TlsError, check_tls  # noqa: PLC0415  as in `serve`
+    from pallas_gateway.process.hypercorn_server import TlsError, check_tls  # noqa: PLC0415  as in `serve`
 
     if not all(file.is_file() for file in configuration.tls_files or ()):
         return []  # missing files are reported already
@@ -216,7 +216,7 @@ async def _start(
     configuration: Configuration, runtime: FastAgentRuntime, name: str, found: Findings, checks: Online | None
 ) -> str | None:
     """Start one agent and add findings; return the reason if it failed."""
-    from pallas_gateway.hosting.agent_specs import agent_spec  # noqa: PLC0415  as in `serve`
+    from pallas_gateway.core.agent_specs import agent_spec  # noqa: PLC0415  as in `serve`
 
     settings = configuration.deployment.agents[name]
     made_of = settings.makings[0]

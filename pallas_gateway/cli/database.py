@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.database.connections import Database
-    from pallas_gateway.database.migrating import TableVersions
     from pallas_gateway.identity.secret import Secret
+    from pallas_gateway.shared.database.connections import Database
+    from pallas_gateway.shared.database.migrating import TableVersions
 
 PENDING = 3
 """Exit code of `status` if an upgrade is pending."""
@@ -104,7 +104,7 @@ def upgrade(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the pending steps and change nothing.")] = False,
 ) -> None:
     """Bring the tables to the version that this program requires, under the lock of the gateways' own start."""
-    from pallas_gateway.database.migrating import migrate  # noqa: PLC0415  packages of an extra
+    from pallas_gateway.shared.database.migrating import migrate  # noqa: PLC0415  packages of an extra
 
     place = place_of(config)
     found = versions_at(place) if dry_run else run_at(place, migrate)
@@ -122,7 +122,7 @@ def backup(
     file: Annotated[Path, typer.Argument(help="A file that is not there yet.")], config: ConfigOption = None
 ) -> None:
     """Copy a database of SQLite to FILE while gateways use it. Of PostgreSQL, pg_dump does this."""
-    from pallas_gateway.database.sqlite_backups import back_up  # noqa: PLC0415  packages of an extra
+    from pallas_gateway.shared.database.sqlite_backups import back_up  # noqa: PLC0415  packages of an extra
 
     source = _file_of(place_of(config), instead="pg_dump --format=custom --file=FILE URL")
     found = back_up(source, file)
@@ -132,7 +132,7 @@ def backup(
 @database.command()
 def restore(file: Annotated[Path, typer.Argument(help="A backup.")], config: ConfigOption = None) -> None:
     """Put a backup where gateway.database of SQLite is, if no file is there. Of PostgreSQL, pg_restore does this."""
-    from pallas_gateway.database.sqlite_backups import restore as put_back  # noqa: PLC0415  packages of an extra
+    from pallas_gateway.shared.database.sqlite_backups import restore as put_back  # noqa: PLC0415  packages of an extra
 
     target = _file_of(place_of(config), instead="pg_restore --single-transaction --no-owner --dbname=URL FILE")
     found = put_back(file, target)
@@ -153,7 +153,7 @@ def why_unusable(configuration: Configuration) -> str | None:
     place = _place_in(configuration)
     if place is None:
         return None
-    from pallas_gateway.database.errors import DatabaseSchemaError  # noqa: PLC0415  packages of an extra
+    from pallas_gateway.shared.database.errors import DatabaseSchemaError  # noqa: PLC0415  packages of an extra
 
     try:
         found = versions_at(place)
@@ -169,7 +169,7 @@ def _place_in(configuration: Configuration) -> Place | None:
     url = configuration.deployment.gateway.database
     if url is None:
         return None
-    from pallas_gateway.database.connections import sqlite_file  # noqa: PLC0415  packages of an extra
+    from pallas_gateway.shared.database.connections import sqlite_file  # noqa: PLC0415  packages of an extra
 
     folder = configuration.path.resolve().parent
     from pallas_gateway.identity.secret import Secret  # noqa: PLC0415  `--help` does not load it
@@ -179,7 +179,7 @@ def _place_in(configuration: Configuration) -> Place | None:
 
 def versions_at(place: Place) -> TableVersions:
     """Read the version of the tables. A file of SQLite that is not there is not made."""
-    from pallas_gateway.database.migrating import versions, versions_of  # noqa: PLC0415  packages of an extra
+    from pallas_gateway.shared.database.migrating import versions, versions_of  # noqa: PLC0415  packages of an extra
 
     if place.file is not None and not place.file.exists():
         if not place.file.parent.is_dir():
@@ -200,8 +200,8 @@ def run_at[T](place: Place, work: Callable[[Connection], T], *, writes: bool = T
 
 
 async def _run_at[T](place: Place, work: Callable[[Connection], T], *, writes: bool) -> T:
-    from pallas_gateway.database.connections import Database  # noqa: PLC0415  packages of an extra
-    from pallas_gateway.database.errors import DatabaseUnavailableError  # noqa: PLC0415  as the last one
+    from pallas_gateway.shared.database.connections import Database  # noqa: PLC0415  packages of an extra
+    from pallas_gateway.shared.database.errors import DatabaseUnavailableError  # noqa: PLC0415  as the last one
 
     opened: Database = Database(place.url, place.folder, statement_seconds=UPGRADE_SECONDS)
     try:

@@ -17,7 +17,7 @@ from pallas_gateway.client.output import print_announcement, print_stop_hint, st
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.config.loading.unknown_names import unknown_names
 from pallas_gateway.config.model.values import is_loopback
-from pallas_gateway.serving import process
+from pallas_gateway.process import process
 from pallas_gateway.telemetry import logs
 from pallas_gateway.urls import CONSOLE, WELL_KNOWN, for_this_machine
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.hosting.gateway import Gateway
+    from pallas_gateway.core.gateway import Gateway
 
 _log = logging.getLogger("pallas.cli")
 
@@ -54,7 +54,7 @@ def serve(
     _warn(configuration)
     if workers > 1:
         from pallas_gateway.cli.workers import serve_with_workers  # noqa: PLC0415  `--help` does not load it
-        from pallas_gateway.workers.start import Rereading  # noqa: PLC0415
+        from pallas_gateway.process.workers.start import Rereading  # noqa: PLC0415
 
         serve_with_workers(configuration, workers, Rereading(config, overrides, watch=reload))
         return
@@ -85,9 +85,9 @@ async def _serve(
     watch: bool,
 ) -> None:
     # Imported here: fast-agent takes seconds, which `--help` and a bad configuration should not cost.
+    from pallas_gateway.process import server  # noqa: PLC0415
+    from pallas_gateway.process.reload import Reloads  # noqa: PLC0415
     from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
-    from pallas_gateway.serving import server  # noqa: PLC0415
-    from pallas_gateway.serving.reload import Reloads  # noqa: PLC0415
 
     stop, reloads = asyncio.Event(), Reloads(read, asked, watch=watch, after=process.set_aside_what_stays)
     server.listen_to_signals(stop, asked, print_stop_hint)
@@ -116,7 +116,7 @@ def _warn(configuration: Configuration) -> None:
             extra={"setting": one.path, "line": one.line, "problem": one.message},
         )
     from pallas_gateway.cli.check_exposure import warn_of_exposure  # noqa: PLC0415  `--help` does not load it
-    from pallas_gateway.serving import certificates  # noqa: PLC0415
+    from pallas_gateway.process import certificates  # noqa: PLC0415
 
     warn_of_exposure(configuration)
     certificates.warn_of_end(configuration)
@@ -124,7 +124,7 @@ def _warn(configuration: Configuration) -> None:
 
 def announcement(gateway: Gateway) -> str:
     """Return what `serve` prints: agents with states and URLs, reasons of failures, the registry, commands to try."""
-    from pallas_gateway.hosting.agent_state import State  # noqa: PLC0415  `--help` does not load it
+    from pallas_gateway.core.agent_state import State  # noqa: PLC0415  `--help` does not load it
 
     agents = list(gateway.agents.values())
     rows = [(one.name, one.status.state.value, gateway.addresses.public(one.name)) for one in agents]

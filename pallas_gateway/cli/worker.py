@@ -15,15 +15,15 @@ from pallas_gateway import composition
 from pallas_gateway.cli.project import make_ready
 from pallas_gateway.client.output import stdout_for_results_only
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.serving import process
+from pallas_gateway.process import process
+from pallas_gateway.process.workers.channel import frame_of_call
+from pallas_gateway.process.workers.start import read
 from pallas_gateway.telemetry import logs, workers_metrics
 from pallas_gateway.telemetry.log_relay import LogPipe
-from pallas_gateway.workers.channel import frame_of_call
-from pallas_gateway.workers.start import read
 
 if TYPE_CHECKING:
-    from pallas_gateway.hosting.gateway import Gateway
-    from pallas_gateway.workers.start import Start
+    from pallas_gateway.core.gateway import Gateway
+    from pallas_gateway.process.workers.start import Start
 
 
 def main() -> None:
@@ -57,10 +57,10 @@ def _run(start: Start) -> None:
 async def _serve(start: Start) -> None:
     # Imported here, so that an error of the installation is reported to the parent.
     from pallas_gateway.cli.serve import announcement, read_again  # noqa: PLC0415
+    from pallas_gateway.process import server  # noqa: PLC0415
+    from pallas_gateway.process.reload import Reloads  # noqa: PLC0415
+    from pallas_gateway.process.workers.worker_side import ORPHAN_SECONDS, WorkerSide, end_after_parent  # noqa: PLC0415
     from pallas_gateway.runtime.runtime import FastAgentRuntime  # noqa: PLC0415
-    from pallas_gateway.serving import server  # noqa: PLC0415
-    from pallas_gateway.serving.reload import Reloads  # noqa: PLC0415
-    from pallas_gateway.workers.worker_side import ORPHAN_SECONDS, WorkerSide, end_after_parent  # noqa: PLC0415
 
     stop, again, configuration = asyncio.Event(), start.rereading, start.configuration
     reread = partial(read_again, again.config, again.overrides, warn=False)

@@ -15,22 +15,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pallas_gateway.audit.trail import audited
 from pallas_gateway.cli.project import load_project
 from pallas_gateway.client.output import print_announcement, print_stop_hint
 from pallas_gateway.config.loading.configuration import applicable
 from pallas_gateway.config.problems import ConfigurationError
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.serving import certificates, process
-from pallas_gateway.serving.service_manager import ServiceManager
-from pallas_gateway.serving.sockets import bind_public, wants_same_ports
-from pallas_gateway.workers.folders import shared_folder
-from pallas_gateway.workers.manager import WorkerManager
-from pallas_gateway.workers.start import Plan, Start
+from pallas_gateway.features.audit.trail import audited
+from pallas_gateway.process import certificates, process
+from pallas_gateway.process.service_manager import ServiceManager
+from pallas_gateway.process.sockets import bind_public, wants_same_ports
+from pallas_gateway.process.workers.folders import shared_folder
+from pallas_gateway.process.workers.manager import WorkerManager
+from pallas_gateway.process.workers.start import Plan, Start
 
 if TYPE_CHECKING:
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.workers.start import Rereading
+    from pallas_gateway.process.workers.start import Rereading
 
 SHORTEST_HANG_SECONDS = 20.0
 """Workers report every 5 s, and less often on a busy machine."""
@@ -142,7 +142,7 @@ def _reread(fleet: WorkerManager, rereading: Rereading) -> None:
 
 
 def _usable(present: Configuration, wanted: Configuration) -> Configuration:
-    from pallas_gateway.serving.hypercorn_server import check_tls  # noqa: PLC0415  takes half a second
+    from pallas_gateway.process.hypercorn_server import check_tls  # noqa: PLC0415  takes half a second
 
     configuration, _ = applicable(present, wanted)
     if not wants_same_ports(present, configuration):

@@ -1,4 +1,4 @@
-"""Texts by which other programs connect to an agent: `web/console/static/clients.json`, filled in.
+"""Texts by which other programs connect to an agent: `features/console/static/clients.json`, filled in.
 
 The console (`clients.js` beside it) and `pallas-gateway connect` show the same texts. `make docs` writes them to
 docs/use/connect.md.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-_SOURCE = Path(__file__).parents[1] / "web" / "console" / "static" / "clients.json"
+_SOURCE = Path(__file__).parents[1] / "features" / "console" / "static" / "clients.json"
 _IN_URLS = "%/:?#[]@!$&()*+,;=~"
 ALL_AGENTS_NAME = "pallas"
 """The name by which programs know the server of all agents."""
@@ -120,7 +120,7 @@ def _section(program: ConnectedProgram, agent: Target, guarded: Target) -> str:
 _INTRODUCTION = """\
 # Connecting programs
 
-<!-- Made by `make docs` from web/console/static/clients.json. -->
+<!-- Made by `make docs` from features/console/static/clients.json. -->
 
 Texts that connect a program to an agent. The [console](console.md#connect) and the command `pallas-gateway connect`
 show them with the URLs of a running gateway. Without an argument, the command lists the programs; `pallas-gateway

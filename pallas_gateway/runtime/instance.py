@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 from fast_agent.core.instruction_refresh import rebuild_agent_instruction
 from mcp_types import TextContent
 
+from pallas_gateway.calls.asking.pauses import PausableDeadline
 from pallas_gateway.calls.current import Unshared, running_call
 from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.questions.pauses import PausableDeadline
 from pallas_gateway.runtime import fast_agent_api
 from pallas_gateway.runtime.call.google_contents import load_contents
 from pallas_gateway.runtime.call.journal import Journal
@@ -63,9 +63,9 @@ if TYPE_CHECKING:
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
     from fast_agent.types import PromptMessageExtended
 
+    from pallas_gateway.calls.asking.asking import Questions
     from pallas_gateway.calls.call import Call, Reply, ToolUse, TurnUsage
     from pallas_gateway.limits import RuntimeLimits
-    from pallas_gateway.questions.asking import Questions
     from pallas_gateway.runtime.call.observer import Observer
     from pallas_gateway.runtime.call.peers import PeerConnection
     from pallas_gateway.runtime.call.turn_meter import TurnMeter

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from pallas_gateway.calls.asking.asking import NO_QUESTIONS
 from pallas_gateway.calls.call import PDF
 from pallas_gateway.config.model.processes import ProcessSettings
-from pallas_gateway.questions.asking import NO_QUESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult, Tool
 
+    from pallas_gateway.calls.asking.asking import Asker, Questions
     from pallas_gateway.calls.call import Call, Credentials, Reply, ToolUse, TurnUsage
+    from pallas_gateway.calls.events.events import EventSink
+    from pallas_gateway.calls.events.progress import NotificationSender
+    from pallas_gateway.calls.events.queue import StreamOptions
     from pallas_gateway.calls.recording import Journal
     from pallas_gateway.config.model.agents import ModelCapabilities
-    from pallas_gateway.events.events import EventSink
-    from pallas_gateway.events.progress import NotificationSender
-    from pallas_gateway.events.queue import StreamOptions
     from pallas_gateway.file_stamps import Files
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.secret import Secret
     from pallas_gateway.identity.token_exchange import TokenExchange
-    from pallas_gateway.questions.asking import Asker, Questions
 
 type Api = Literal["anthropic", "openai", "google", "azure"]
 """The API by which preflight asks a provider."""

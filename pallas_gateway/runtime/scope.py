@@ -12,19 +12,19 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pallas_gateway.questions.asking import NO_QUESTIONS
+from pallas_gateway.calls.asking.asking import NO_QUESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 
     from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
+    from pallas_gateway.calls.asking.asking import Questions
     from pallas_gateway.calls.assistant_stream import PeerCall
     from pallas_gateway.calls.call import Credentials
     from pallas_gateway.calls.spending import Spending
     from pallas_gateway.errors import TokenExchangeError
     from pallas_gateway.identity.token_exchanger import TokenExchanger
-    from pallas_gateway.questions.asking import Questions
     from pallas_gateway.runtime.protocols import Downstream, OnOperation
     from pallas_gateway.runtime.tool_run import ToolRun
 

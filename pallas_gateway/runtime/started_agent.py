@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from weakref import WeakMethod
 
 from pallas_gateway.calls import nesting
+from pallas_gateway.calls.asking.asking import NO_QUESTIONS
 from pallas_gateway.calls.current import AgentCall, calling
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.changes.registry import registry
 from pallas_gateway.config.loading.tool_policies import policies
-from pallas_gateway.questions.asking import NO_QUESTIONS
 from pallas_gateway.runtime import fast_agent_api, fast_agent_log
 from pallas_gateway.runtime.call.observer import Observer
 from pallas_gateway.runtime.call.peers import PeerServers
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
     from fast_agent.core.harness import AgentHarness, HarnessSession
     from fast_agent.llm.model_database import ModelParameters
 
+    from pallas_gateway.calls.asking.asking import Questions
     from pallas_gateway.calls.call import Call, Credentials
-    from pallas_gateway.events.events import EventSink
-    from pallas_gateway.events.queue import StreamOptions
+    from pallas_gateway.calls.events.events import EventSink
+    from pallas_gateway.calls.events.queue import StreamOptions
     from pallas_gateway.file_stamps import Files
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.identity.token_exchanger import TokenExchanger
     from pallas_gateway.limits import RuntimeLimits
-    from pallas_gateway.questions.asking import Questions
     from pallas_gateway.runtime.downstreams.listings.listing_cache import ListingCache
     from pallas_gateway.runtime.downstreams.programs.all_programs import Programs
     from pallas_gateway.runtime.loading.fingerprint import AgentFingerprint

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from mcp_types import CallToolResult, InputRequiredResult
 
+    from pallas_gateway.calls.asking.asking import Questions
     from pallas_gateway.calls.questions import Answer, Question
-    from pallas_gateway.questions.asking import Questions
 
 OF_SERVER = "input "
 """Begins what a question of the server is about."""

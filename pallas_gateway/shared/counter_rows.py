@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import and_, bindparam, case, delete, exists, func, literal, or_, select, text, union_all, update
 from sqlalchemy.dialects.postgresql import insert
 
-from pallas_gateway.database.tables import ID_CHARACTERS, call_leases, counted_calls, counters, now, processes
 from pallas_gateway.identity.caller import is_of_address
 from pallas_gateway.shared.counters import DAY_SECONDS, WINDOW_SECONDS, until_midnight
+from pallas_gateway.shared.database.tables import ID_CHARACTERS, call_leases, counted_calls, counters, now, processes
 from pallas_gateway.shared.protocol import Used
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Subquery
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.database.tables import AnyRow
+    from pallas_gateway.shared.database.tables import AnyRow
     from pallas_gateway.shared.protocol import Scope, Wanted
 
     type LeaseRow = dict[str, Any]

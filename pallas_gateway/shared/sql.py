@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 from sqlalchemy import and_, delete
 from sqlalchemy.dialects.postgresql import insert
 
-from pallas_gateway.database.connections import OPERATION_SECONDS, tried_again
-from pallas_gateway.database.errors import DatabaseBusyError, DatabaseUnavailableError
-from pallas_gateway.database.leases import RENEWALS
-from pallas_gateway.database.tables import now, used_states
 from pallas_gateway.shared import counter_rows
 from pallas_gateway.shared.counters import MOST_COUNTERS, charged, decided, limits_without_room
+from pallas_gateway.shared.database.connections import OPERATION_SECONDS, tried_again
+from pallas_gateway.shared.database.errors import DatabaseBusyError, DatabaseUnavailableError
+from pallas_gateway.shared.database.leases import RENEWALS
+from pallas_gateway.shared.database.tables import now, used_states
 from pallas_gateway.shared.protocol import Answer, SharedAwayError
 from pallas_gateway.tasks import TaskOwner
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.database.connections import Database, Work
     from pallas_gateway.shared.counter_rows import LeaseRow, StoredCounter
+    from pallas_gateway.shared.database.connections import Database, Work
     from pallas_gateway.shared.protocol import Scope, Used, Wanted
 
 MOST_AT_ONCE = 64

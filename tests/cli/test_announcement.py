@@ -9,8 +9,8 @@ import yaml
 
 from pallas_gateway.cli.serve import announcement
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.hosting.agent_state import State
-from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.core.agent_state import State
+from pallas_gateway.core.gateway import Gateway
 from pallas_gateway.urls import Addresses
 from tests.support.configuration import load_deployment
 from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, MemoryRuntime

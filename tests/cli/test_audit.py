@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pallas_gateway.audit.audit_log import AuditLog
 from pallas_gateway.config.model.deployment import GatewaySettings
+from pallas_gateway.features.audit.audit_log import AuditLog
 from tests.support.commands import Command
 
 AGENTS = """\

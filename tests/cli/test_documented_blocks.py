@@ -15,7 +15,7 @@ import pytest
 import yaml
 from sqlalchemy import create_engine, text
 
-from pallas_gateway.database import tables
+from pallas_gateway.shared.database import tables
 from tests.support.documents import ROOT, pages
 from tests.support_programs import program
 

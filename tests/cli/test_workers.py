@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.cli import workers
-from pallas_gateway.serving.hypercorn_server import TlsError
+from pallas_gateway.process.hypercorn_server import TlsError
 from tests.support import fake_worker
 from tests.support.commands import READY_SECONDS, Command, Program, started
 from tests.support.configuration import load_deployment

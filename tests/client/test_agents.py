@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.client.agents.definitions import KEYS, body_of, definition_in
-from pallas_gateway.definitions import definition
+from pallas_gateway.features.definitions import definition
 from tests.support.odd_server import odd_server
 from tests.support.pairs import pairs
 

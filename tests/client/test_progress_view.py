@@ -9,9 +9,9 @@ from mcp_types import CallToolResult, LoggingMessageNotificationParams, TextCont
 from rich.console import Console
 
 from pallas_gateway.calls.assistant_stream import LOGGER, PeerCall, relayed
+from pallas_gateway.calls.events.events import Emitter, TextDelta, ToolCall, ToolResult, ToolsEnded, TurnEnded
+from pallas_gateway.calls.events.payloads import payload_of
 from pallas_gateway.client.progress_view import EventView, TerminalView, stream_payload, terminal_view, tree_lines
-from pallas_gateway.events.events import Emitter, TextDelta, ToolCall, ToolResult, ToolsEnded, TurnEnded
-from pallas_gateway.events.payloads import payload_of
 
 HARPER, SCOUT = Emitter("harper", None), Emitter("scout", None)
 ADD = ToolCall("call_1", "tools", "add", {"a": 1, "b": 2})

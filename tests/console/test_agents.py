@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from pallas_gateway.hosting.agent_state import State
+from pallas_gateway.core.agent_state import State
 from tests.console.pages import findings
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, limited, running, write_project

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pallas_gateway.calls.parameters import schemas_by_name
-from pallas_gateway.web.console.files import STATIC
+from pallas_gateway.features.console.files import STATIC
 from tests.support_programs import program
 
 TESTS = Path(__file__).parent / "js"

@@ -14,7 +14,7 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.web.console.files import STATIC, served_content, version
+from pallas_gateway.features.console.files import STATIC, served_content, version
 from tests.console import vendor
 from tests.support.gateway import Agent, running, write_project
 from tests.support.listener import reserved_port
@@ -257,5 +257,7 @@ def test_scripts_are_served_without_their_documentation_and_with_all_their_code(
 
 def test_a_wheel_holds_the_files(tmp_path: Path) -> None:
     wheel = next(WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"]))
-    held = {name.partition("/static/")[2] for name in zipfile.ZipFile(wheel).namelist() if "web/console/static" in name}
+    held = {
+        name.partition("/static/")[2] for name in zipfile.ZipFile(wheel).namelist() if "features/console/static" in name
+    }
     assert held == {path.relative_to(STATIC).as_posix() for path in STATIC.rglob("*") if path.is_file()}

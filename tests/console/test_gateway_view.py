@@ -12,9 +12,9 @@ import pytest_asyncio
 from opentelemetry.sdk.trace import TracerProvider
 from playwright.async_api import expect
 
+from pallas_gateway.features.console.documentation import INDEX, contents
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry import traces
-from pallas_gateway.web.documentation import INDEX, contents
 from tests.console.pages import enter, findings
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, running, write_project

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pallas_gateway.web.console.files import STATIC, served_content
+from pallas_gateway.features.console.files import STATIC, served_content
 from tests.console.vendor import MODULES, name_of
 from tests.support_programs import program
 

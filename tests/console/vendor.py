@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).parent
-VENDOR = Path(__file__).parents[2] / "pallas_gateway/web/console/static/vendor"
+VENDOR = Path(__file__).parents[2] / "pallas_gateway/features/console/static/vendor"
 SUMS = VENDOR / "SHA256SUMS"
 MODULES = {
     "preact": "preact/dist/preact.mjs",

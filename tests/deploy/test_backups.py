@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.database.migrating import versions_of
+from pallas_gateway.shared.database.migrating import versions_of
 from tests.deploy.adapting import ROOT
 from tests.support.commands import started
 from tests.support.gateway import Agent, write_project

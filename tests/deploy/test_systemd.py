@@ -13,10 +13,10 @@ import pytest
 from pallas_gateway.client.usage import UsageError
 from pallas_gateway.config.model.deployment import GatewaySettings
 from pallas_gateway.config.problems import ConfigurationError
-from pallas_gateway.database.errors import DatabaseSchemaError
 from pallas_gateway.limits import LifeLimits, RuntimeLimits
-from pallas_gateway.serving.hypercorn_server import TlsError
-from pallas_gateway.serving.sockets import BindError
+from pallas_gateway.process.hypercorn_server import TlsError
+from pallas_gateway.process.sockets import BindError
+from pallas_gateway.shared.database.errors import DatabaseSchemaError
 from tests.deploy.adapting import adapted, shipped
 from tests.support_programs import program
 

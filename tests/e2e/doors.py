@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, override
 import httpx
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 
-from pallas_gateway.audit.audit_log import AuditLog
-from pallas_gateway.serving.ports import SwappableApp
+from pallas_gateway.features.audit.audit_log import AuditLog
+from pallas_gateway.process.ports import SwappableApp
 from pallas_gateway.telemetry import traces
 from tests.support.askable_callers import CAN_BE_ASKED
 from tests.support.asking_gateways import HUMAN

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.audit.trail import MOST_OF_CLIENT
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.definitions.service import Editor
+from pallas_gateway.features.audit.trail import MOST_OF_CLIENT
+from pallas_gateway.features.definitions.service import Editor
 from tests.support.agents_api import DECLARED, INSTRUCTION, POEM, agents_api, agents_api_of, project_of
 from tests.support.gateway import running
 from tests.support.listener import reserved_port

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from starlette.requests import Request
 
+from pallas_gateway.doors.mcp.envelope import McpRequest
 from pallas_gateway.json_size import TOO_MANY_VALUES
-from pallas_gateway.mcp_server.envelope import McpRequest
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.gateway import Agent, Running, gateway_and_model
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
-from pallas_gateway.audit.chain import Head
-from pallas_gateway.audit.verifying import verify
+from pallas_gateway.features.audit.chain import Head
+from pallas_gateway.features.audit.verifying import verify
 from tests.e2e.fleet import fleet
 from tests.support.askable_callers import Person, accept, client_of, told
 from tests.support.asking import asking_downstream

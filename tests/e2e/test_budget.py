@@ -124,7 +124,7 @@ async def test_client_is_told_no_more_than_the_budget(tmp_path: Path) -> None:
     [
         pytest.param("pallas_gateway.cli.commands", MODULES_FOR_HELP, NOT_FOR_HELP, id="help"),
         pytest.param(
-            "pallas_gateway.serving.server, pallas_gateway.runtime.runtime",
+            "pallas_gateway.process.server, pallas_gateway.runtime.runtime",
             MODULES_FOR_SERVE,
             NOT_FOR_SERVE,
             id="serve",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.serving.http_connections.connection import Connection
+from pallas_gateway.process.http_connections.connection import Connection
 from tests.support.calling import ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import tool_params

@@ -16,12 +16,12 @@ import pytest
 
 from pallas_gateway import tasks
 from pallas_gateway.calls.conversation import MOST_SKIPPED_SHOWN
+from pallas_gateway.doors.http import bodies
+from pallas_gateway.doors.mcp import endpoint, envelope
 from pallas_gateway.fast_paths import _streamed_bodies as streamed_bodies
 from pallas_gateway.fast_paths import openai_messages
-from pallas_gateway.mcp_server import endpoint, envelope
-from pallas_gateway.serving.http_connections import connection
+from pallas_gateway.process.http_connections import connection
 from pallas_gateway.tasks import give_way
-from pallas_gateway.web import bodies
 from tests.support.calling import EACH_VERSION, Answer, ask
 from tests.support.gateway import Agent, gateway_and_model, running, until_idle, write_project
 from tests.support.listener import reserved_port

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.hosting.agent_state import State
+from pallas_gateway.core.agent_state import State
 from tests.support.asgi import http_only, respond
 from tests.support.calling import EACH_VERSION, answer_of, ask, health
 from tests.support.changing import ChangingTool, changing_downstream

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.hosting.agent_state import State
+from pallas_gateway.core.agent_state import State
 from tests.support.calling import EACH_VERSION, Answer, ask, health
 from tests.support.clients import raw_client, tool_params
 from tests.support.downstreams import stateless_downstream

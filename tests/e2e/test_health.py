@@ -8,7 +8,7 @@ import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.hosting.agent_state import State
+from pallas_gateway.core.agent_state import State
 from tests.support.asgi import plain_lifespan, read_body, respond
 from tests.support.calling import ask, health
 from tests.support.downstreams import refusing, stateless_downstream

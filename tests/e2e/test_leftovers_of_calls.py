@@ -15,7 +15,7 @@ import httpx
 import pytest
 import uvloop
 
-from pallas_gateway.web.app import PortRoutes, create_app
+from pallas_gateway.doors.http.app import PortRoutes, create_app
 from tests.support.askable_callers import asked_at, called_at, ended
 from tests.support.asking_gateways import HUMAN
 from tests.support.calling import answer_of
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from pallas_gateway.mcp_server.mcp_servers import McpServers
+    from pallas_gateway.doors.mcp.mcp_servers import McpServers
     from tests.support.gateway import Running
     from tests.support.scripted_llm import LlmRequest, Turn
 
 NO_CODE = SimpleNamespace(co_filename="")
 OF_A_CALL = ("pallas_gateway.", "fast_agent.")
-NOT_OF_A_CALL = ("fast_agent.ui.", "pallas_gateway.serving.")
+NOT_OF_A_CALL = ("fast_agent.ui.", "pallas_gateway.process.")
 """Displays, whose cycles have two objects each, and connections of the stand-ins' listeners: a client closes its socket
 after 1.5 s without a request. The calls themselves have no listener."""
 LIBRARIES = re.compile(r"site-packages/(fast_agent/mcp|mcp/client|mcp/shared)/")

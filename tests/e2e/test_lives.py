@@ -17,7 +17,7 @@ import httpx
 import pytest
 import yaml
 
-from pallas_gateway.hosting.agent_state import State
+from pallas_gateway.core.agent_state import State
 from tests.support.calling import EACH_VERSION, ask, health
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, Running, gateway_and_model, module_source, running, until_idle, write_project

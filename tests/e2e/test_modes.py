@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.serving.sockets import BindError
+from pallas_gateway.process.sockets import BindError
 from tests.support.calling import EACH_VERSION, Answer, ask, health
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import raw_client

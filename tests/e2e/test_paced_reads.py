@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.events.queue import StreamOptions
+from pallas_gateway.calls.events.queue import StreamOptions
+from pallas_gateway.doors.mcp import notifications
 from pallas_gateway.fast_paths import paced_reads
-from pallas_gateway.mcp_server import notifications
 from tests.support.calling import answer_of, ask
 from tests.support.provider_gateways import deltas_of, serving
 from tests.support.provider_matrix import ANTHROPIC, GENERIC, RESPONSES

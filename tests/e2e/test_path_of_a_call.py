@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from types import CodeType
 
 type Function = tuple[str, str]
-"""A module, as `web/app`, and the name of a function in it or of a class, as `_Table`."""
+"""A module, as `doors/http/app`, and the name of a function in it or of a class, as `_Table`."""
 
-CHECKED = ("web/", "mcp_server/", "hosting/", "questions/", "ledger/", "events/")
+CHECKED = ("doors/", "core/", "features/limits/", "calls/asking/", "calls/events/")
 """What runs in `runtime/` is mostly called by fast-agent: spans, hooks, limits and the wrappers of its names."""
 BESIDE_THE_PATH = {
-    ("mcp_server/message_calls", "parse"): "a closure of `answer_message`",
-    ("mcp_server/message_calls", "answer"): "a closure of `answer_message`",
-    ("mcp_server/message_calls", "deliver"): "a closure of `answer_message`",
-    ("mcp_server/notifications", "_send"): "one notification of `_send_all`",
-    ("mcp_server/notifications", "send_payload"): "one notification of `_send_all`",
-    ("mcp_server/exchange", "notify"): "one notification of `_send_all`",
-    ("mcp_server/exchange", "send"): "one notification of `_send_all`",
-    ("web/bodies", "late_send"): "a closure of `AnswerAfterBody`",
-    ("web/bodies", "receive"): "a closure of `AnswerAfterBody`",
+    ("doors/mcp/message_calls", "parse"): "a closure of `answer_message`",
+    ("doors/mcp/message_calls", "answer"): "a closure of `answer_message`",
+    ("doors/mcp/message_calls", "deliver"): "a closure of `answer_message`",
+    ("doors/mcp/notifications", "_send"): "one notification of `_send_all`",
+    ("doors/mcp/notifications", "send_payload"): "one notification of `_send_all`",
+    ("doors/mcp/exchange", "notify"): "one notification of `_send_all`",
+    ("doors/mcp/exchange", "send"): "one notification of `_send_all`",
+    ("doors/http/bodies", "late_send"): "a closure of `AnswerAfterBody`",
+    ("doors/http/bodies", "receive"): "a closure of `AnswerAfterBody`",
 }
 PACKAGE = f"{ROOT / 'pallas_gateway'}/"
 
@@ -42,7 +42,7 @@ PACKAGE = f"{ROOT / 'pallas_gateway'}/"
 def listed() -> set[Function]:
     """The functions of the table; without `__call__` a class stands for it."""
     text = (DOCS / "develop/decisions/0003-path-of-a-call.md").read_text()
-    rows = re.findall(r"^\| (?:`(\w+)/`|the package itself) \| (.+) \|$", text, re.MULTILINE)
+    rows = re.findall(r"^\| (?:`([\w/]+)/`|the package itself) \| (.+) \|$", text, re.MULTILINE)
     return {
         (f"{package}/{module}".removeprefix("/"), name)
         for package, row in rows

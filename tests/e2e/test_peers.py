@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.mcp_server.endpoint import McpEndpoint
+from pallas_gateway.doors.mcp.endpoint import McpEndpoint
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.clients import raw_client
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from pallas_gateway.mcp_server.envelope import McpRequest
+    from pallas_gateway.doors.mcp.envelope import McpRequest
     from tests.support.asgi import Send
     from tests.support.gateway import Project
     from tests.support.scripted_llm import Script, ScriptedLlm

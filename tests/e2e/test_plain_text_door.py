@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import httpx
 
-from pallas_gateway.serving.ports import SwappableApp
-from pallas_gateway.web.bodies import AnswerAfterBody
-from pallas_gateway.web.host_check import HostCheck
+from pallas_gateway.doors.http.bodies import AnswerAfterBody
+from pallas_gateway.doors.http.host_check import HostCheck
+from pallas_gateway.process.ports import SwappableApp
 from tests.e2e.doors import world
 from tests.support.asking import FORM
 from tests.support.asking_gateways import HUMAN
@@ -41,7 +41,7 @@ MOST_LINES = 150
 
 
 def mount(served: Running) -> None:
-    """Serve the door at the port of a gateway, as `web/app.py` serves those of the product."""
+    """Serve the door at the port of a gateway, as `doors/http/app.py` serves those of the product."""
     gateway, entrance = served.gateway, served.gateway.elsewhere.app
     assert isinstance(entrance, SwappableApp)
     others = entrance.app

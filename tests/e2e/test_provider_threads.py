@@ -14,7 +14,7 @@ import pytest
 from fast_agent.llm.fastagent_llm import FastAgentLLM
 from sqlalchemy import update
 
-from pallas_gateway.database.tables import threads
+from pallas_gateway.shared.database.tables import threads
 from tests.support.provider_matrix import BEDROCK, CHAT, DEEPSEEK, in_shared_gateways
 from tests.support.providers.tool_rounds import conversation_of, signature_of
 from tests.support.scripted_llm import call_tools, say

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.serving import reload
+from pallas_gateway.process import reload
 from tests.support.calling import ask
 from tests.support.certificates import TLS_FILES, write_certificate
 from tests.support.gateway import Agent, gateway_and_model, module_source, running, write_project

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pallas_gateway.workers import forwarding
+from pallas_gateway.process.workers import forwarding
 from tests.support.askable_callers import (
     CAN_BE_ASKED,
     INVALID_PARAMS,

@@ -13,8 +13,8 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from pallas_gateway.calls.asking.used_states import UsedStates
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.questions.used_states import UsedStates
 from pallas_gateway.shared.memory import Memory
 from pallas_gateway.shared.protocol import SharedAwayError
 from tests.support.askable_callers import Person, asked_at, client_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pallas_gateway.hosting.agent_state import State
+from pallas_gateway.core.agent_state import State
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, starts, write_project
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
-    from pallas_gateway.hosting.agent_state import Status
+    from pallas_gateway.core.agent_state import Status
     from tests.support.downstreams import StatelessDownstream
     from tests.support.gateway import Limits, Project, Running
 

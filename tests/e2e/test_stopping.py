@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.serving.ports import SwappableApp
+from pallas_gateway.process.ports import SwappableApp
 from tests.support.calling import EACH_VERSION, ask
 from tests.support.clients import initialize_client, modern_client, text_of
 from tests.support.gateway import Agent, gateway_and_model, limited, running, write_project

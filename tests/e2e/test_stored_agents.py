@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.serving import reload
+from pallas_gateway.process import reload
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, starts, until_idle
 from tests.support.listener import reserved_port

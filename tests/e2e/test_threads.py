@@ -14,8 +14,8 @@ import httpx
 import pytest
 from sqlalchemy import event
 
+from pallas_gateway.doors.api.app import create_api
 from pallas_gateway.identity.static_keys import hash_of
-from pallas_gateway.web.api.app import create_api
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import Reply, call_tools, hang, say, scripted_llm
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
     from pathlib import Path
 
-    from pallas_gateway.threads.service import Threads
+    from pallas_gateway.features.threads.service import Threads
     from tests.support.asgi import Message, Receive, Scope
     from tests.support.gateway import Limits, Running
     from tests.support.scripted_llm import LlmRequest, ScriptedLlm, Turn

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.features.registry.registry import PUBLISHER
 from pallas_gateway.identity.static_keys import hash_of
-from pallas_gateway.web.registry import PUBLISHER
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import chain_of_agents
 from tests.support.gateway import Agent, until_idle, write_project

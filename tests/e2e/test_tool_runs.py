@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.hosting.agent_state import State
+from pallas_gateway.core.agent_state import State
 from tests.support.asking import FORM, asking_downstream
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project

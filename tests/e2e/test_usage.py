@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.ledger.usage import MOST_ACCOUNTS, UsageKey, Used
+from pallas_gateway.features.usage.usage_table import MOST_ACCOUNTS, UsageKey, Used
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.guarded import static_key

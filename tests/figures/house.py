@@ -14,12 +14,12 @@ PRODUCT, ADAPTERS, REPAIRS, FAST_PATHS = "product", "adapters", "repairs", "fast
 OTHERS, MECHANISM = "conveniences, example", "registry of changes"
 CLASSES = (PRODUCT, ADAPTERS, REPAIRS, FAST_PATHS, MECHANISM, OTHERS)
 _FOLDERS = {
-    "serving/http_connections/": ADAPTERS,
+    "process/http_connections/": ADAPTERS,
     "repairs/": REPAIRS,
     "fast_paths/": FAST_PATHS,
     "changes/": MECHANISM,
     "client/": OTHERS,
-    "web/console/": OTHERS,
+    "features/console/": OTHERS,
     "example/": OTHERS,
     "runtime/llm/warm_up.py": FAST_PATHS,
     "telemetry/exposition.py": FAST_PATHS,

@@ -28,7 +28,7 @@ def budget() -> Mapping[str, int]:
 def measured() -> Mapping[str, int]:
     """Return the present sizes, without those of a call, which `python -m tests.figures.call_path` counts."""
     modules = [*PACKAGE.rglob("*.py")]
-    static = PACKAGE / "web/console/static"
+    static = PACKAGE / "features/console/static"
     console = [
         file for kind in ("js", "css", "html") for file in static.rglob(f"*.{kind}") if "vendor" not in file.parts
     ]

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.workers.forwarding import Forwarding
+from pallas_gateway.process.workers.forwarding import Forwarding
 from tests.support.asking import FORM
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import call_tools, say, scripted_llm

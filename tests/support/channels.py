@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pallas_gateway.workers.channel import Channel
+from pallas_gateway.process.workers.channel import Channel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping

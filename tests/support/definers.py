@@ -10,13 +10,13 @@ from pallas_gateway.config.loading.configuration import Configuration
 from pallas_gateway.config.loading.downstream_servers import DownstreamServer
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.deployment import Deployment
-from pallas_gateway.definitions.service import Editor
+from pallas_gateway.features.definitions.service import Editor
 from tests.support.stored_threads import services
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection
 
-    from pallas_gateway.definitions.service import Definitions
+    from pallas_gateway.features.definitions.service import Definitions
 
 RELEASED: dict[str, Any] = {
     "models": ["openai.*"],

@@ -18,9 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pallas_gateway.process.workers.channel import frame_of_call
+from pallas_gateway.process.workers.start import Start, read
 from pallas_gateway.telemetry.log_relay import FILE, STDERR, LogPipe
-from pallas_gateway.workers.channel import frame_of_call
-from pallas_gateway.workers.start import Start, read
 
 FAILURE = "the certificate does not fit"
 CANCELLED = ("tell_others", "cancel", ("root", "hash-of-a-session", "hash-of-a-token", "hash-of-an-id"))

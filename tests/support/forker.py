@@ -51,7 +51,7 @@ LIBRARIES = (  # what gateways import in functions, and the libraries of those
 )
 LEFT_OUT = (
     "pallas_gateway.__main__",
-    "pallas_gateway.database.migrations",
+    "pallas_gateway.shared.database.migrations",
     "pallas_gateway.example",
     "pallas_gateway.fast_paths._google_chunks",  # loads the libraries of a provider, which takes seconds
     "pallas_gateway.repairs.bedrock._client",  # likewise

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.doors.mcp.endpoint import McpEndpoint
+from pallas_gateway.doors.openai.api import OpenAiApi
 from pallas_gateway.limits import (
     ConnectionLimits,
     DatabaseLimits,
@@ -29,11 +31,9 @@ from pallas_gateway.limits import (
     ProgramLimits,
     RuntimeLimits,
 )
-from pallas_gateway.mcp_server.endpoint import McpEndpoint
+from pallas_gateway.process.reload import Reloads
+from pallas_gateway.process.server import serve
 from pallas_gateway.runtime.runtime import FastAgentRuntime
-from pallas_gateway.serving.reload import Reloads
-from pallas_gateway.serving.server import serve
-from pallas_gateway.web.openai.api import OpenAiApi
 from tests.support.api_types import checked_openai
 from tests.support.configuration import load_deployment
 from tests.support.patient_gateway import PATIENCE_SECONDS
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     import pytest
 
     from pallas_gateway.calls.call import Call, Reply
-    from pallas_gateway.hosting.gateway import Gateway
-    from pallas_gateway.hosting.running_call import RunningCall
+    from pallas_gateway.core.gateway import Gateway
+    from pallas_gateway.core.running_call import RunningCall
     from tests.support.scripted_llm import Script, ScriptedLlm, Turn
 
 

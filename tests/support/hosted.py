@@ -9,13 +9,13 @@ from prometheus_client import CollectorRegistry
 
 from pallas_gateway.calls.call import Call, Reply
 from pallas_gateway.config.model.agents import AgentSettings
-from pallas_gateway.hosting.admission import Admission, Limit
-from pallas_gateway.hosting.agent_state import SharedServices, State
-from pallas_gateway.hosting.call_books import books
-from pallas_gateway.hosting.calls import Calls
-from pallas_gateway.hosting.hosted_agent import HostedAgent
-from pallas_gateway.hosting.parts import ProcessParts
-from pallas_gateway.hosting.running_call import RunningCall
+from pallas_gateway.core.admission import Admission, Limit
+from pallas_gateway.core.agent_state import SharedServices, State
+from pallas_gateway.core.call_books import books
+from pallas_gateway.core.calls import Calls
+from pallas_gateway.core.hosted_agent import HostedAgent
+from pallas_gateway.core.parts import ProcessParts
+from pallas_gateway.core.running_call import RunningCall
 from pallas_gateway.tasks import TaskOwner
 from pallas_gateway.telemetry.metrics import Metrics
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from alembic import command
 
-from pallas_gateway.database import migrating
+from pallas_gateway.shared.database import migrating
 
 if TYPE_CHECKING:
     from alembic.config import Config

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event
 
-from pallas_gateway.definitions.errors import AgentNotFoundError
+from pallas_gateway.features.definitions.errors import AgentNotFoundError
 from tests.support.definers import SIMPLE, configured, editor
 from tests.support.stored_threads import services
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from pallas_gateway.definitions.service import Definitions
+    from pallas_gateway.features.definitions.service import Definitions
 
     type Change = Callable[[Definitions, str], Awaitable[object]]
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select, union, update
 
-from pallas_gateway.database.connections import Database
-from pallas_gateway.database.tables import call_leases, processes, tasks, threads
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.shared.database.connections import Database
+from pallas_gateway.shared.database.tables import call_leases, processes, tasks, threads
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -16,7 +16,7 @@ from typing import Any
 from hypercorn.asyncio import serve
 from hypercorn.config import Config
 
-from pallas_gateway.serving.http_connections.connection import Settings, install
+from pallas_gateway.process.http_connections.connection import Settings, install
 
 from .asgi import AsgiApp, Receive, Scope, Send
 

@@ -12,9 +12,9 @@ import yaml
 
 from pallas_gateway.config.loading.configuration import StoredIdentity
 from pallas_gateway.config.model.agents import AgentSettings
-from pallas_gateway.hosting.gateway import Gateway
-from pallas_gateway.hosting.running_call import RunningCall
-from pallas_gateway.mcp_server.mcp_servers import McpServers
+from pallas_gateway.core.gateway import Gateway
+from pallas_gateway.core.running_call import RunningCall
+from pallas_gateway.doors.mcp.mcp_servers import McpServers
 from pallas_gateway.urls import Addresses
 from tests.support.configuration import load_deployment
 from tests.support.memory_runtime import MemoryAgent, MemoryRuntime, a_call
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Reply
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.hosting.agent_set import Changes
-    from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.core.agent_set import Changes
+    from pallas_gateway.core.hosted_agent import HostedAgent
 
 
 @dataclass

@@ -11,15 +11,15 @@ from time import monotonic
 
 from mcp_types import ContentBlock, TextContent
 
+from pallas_gateway.calls.asking.asking import NO_QUESTIONS, Questions
 from pallas_gateway.calls.assistant_stream import Payload
 from pallas_gateway.calls.call import Call, Credentials, Message, Reply, ToolUse, TurnUsage, Usage
+from pallas_gateway.calls.events.events import Emitter, EventSink, StepBegan, TurnEnded
+from pallas_gateway.calls.events.progress import ProgressEvent
+from pallas_gateway.calls.events.queue import EventQueue, StreamOptions
 from pallas_gateway.errors import AgentStartError, CallRefusedError
-from pallas_gateway.events.events import Emitter, EventSink, StepBegan, TurnEnded
-from pallas_gateway.events.progress import ProgressEvent
-from pallas_gateway.events.queue import EventQueue, StreamOptions
 from pallas_gateway.file_stamps import Files
 from pallas_gateway.identity.caller import Caller
-from pallas_gateway.questions.asking import NO_QUESTIONS, Questions
 from pallas_gateway.runtime.protocols import AgentSpec, Declared, Downstream, LlmProvider, ModelFacts, ServerTools
 
 from .waiting import WAIT_SECONDS, Changes, Gate

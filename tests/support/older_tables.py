@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from alembic import command
 from sqlalchemy import text
 
-from pallas_gateway.database import migrating
-from pallas_gateway.database.connections import Database
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.shared.database import migrating
+from pallas_gateway.shared.database.connections import Database
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

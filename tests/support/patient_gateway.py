@@ -104,7 +104,7 @@ def start_worker() -> None:
         signal.signal(number, signal.SIG_IGN)
     be_patient()
     import pallas_gateway  # noqa: PLC0415  as above
-    from pallas_gateway.workers import forwarding  # noqa: PLC0415  as above
+    from pallas_gateway.process.workers import forwarding  # noqa: PLC0415  as above
 
     if IMPATIENT not in os.environ:
         forwarding.ASK_SECONDS = PATIENCE_SECONDS

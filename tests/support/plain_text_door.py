@@ -16,21 +16,21 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from pallas_gateway.calls.call import Call, Message, Reply
+from pallas_gateway.calls.events.answer_text import AnswerSink, AnswerText
+from pallas_gateway.calls.events.events import TextDelta
+from pallas_gateway.calls.events.queue import EventQueue, StreamOptions
 from pallas_gateway.calls.forms import fields_of
 from pallas_gateway.calls.questions import Answer
+from pallas_gateway.core.call_request import requested
+from pallas_gateway.core.hosted_agent import HostedAgent
+from pallas_gateway.core.waiting_calls import WaitingCall
+from pallas_gateway.doors.api.base import Api
+from pallas_gateway.doors.api.errors import ApiError, not_allowed, response_to
+from pallas_gateway.doors.http import access, bodies, refusals
 from pallas_gateway.errors import CallRefusedError, GatewayError
-from pallas_gateway.events.answer_text import AnswerSink, AnswerText
-from pallas_gateway.events.events import TextDelta
-from pallas_gateway.events.queue import EventQueue, StreamOptions
-from pallas_gateway.hosting.call_request import requested
-from pallas_gateway.hosting.hosted_agent import HostedAgent
-from pallas_gateway.hosting.waiting_calls import WaitingCall
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action
 from pallas_gateway.long_responses import LongResponse
-from pallas_gateway.web import access, bodies, refusals
-from pallas_gateway.web.api.base import Api
-from pallas_gateway.web.api.errors import ApiError, not_allowed, response_to
 
 PATH = re.compile(r"/text/([^/]+)(?:/([0-9a-f]+\.[0-9a-f]+-[0-9]+))?")
 HEADERS = {b"content-type": b"text/plain; charset=utf-8", b"cache-control": b"no-store"}

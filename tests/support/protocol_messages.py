@@ -19,7 +19,7 @@ import jsonschema_rs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from pallas_gateway.mcp_server.envelope import McpRequest
+    from pallas_gateway.doors.mcp.envelope import McpRequest
     from tests.support.asgi import Message, Send
 
 SCHEMAS = Path(__file__).parent / "protocol"

@@ -17,11 +17,11 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from mcp_types import TextContent
 
+from pallas_gateway.calls.asking.asking import NO_QUESTIONS, Questions
+from pallas_gateway.calls.asking.pauses import PausableDeadline
 from pallas_gateway.calls.call import Reply
-from pallas_gateway.calls.questions import Question
-from pallas_gateway.calls.recording import Row
-from pallas_gateway.events import queue
-from pallas_gateway.events.events import (
+from pallas_gateway.calls.events import queue
+from pallas_gateway.calls.events.events import (
     Emitter,
     Event,
     FromPeer,
@@ -34,17 +34,17 @@ from pallas_gateway.events.events import (
     ToolStarted,
     TurnEnded,
 )
-from pallas_gateway.events.progress import ProgressCounter
-from pallas_gateway.events.queue import StreamOptions
-from pallas_gateway.hosting.gateway import Gateway
+from pallas_gateway.calls.events.progress import ProgressCounter
+from pallas_gateway.calls.events.queue import StreamOptions
+from pallas_gateway.calls.questions import Question
+from pallas_gateway.calls.recording import Row
+from pallas_gateway.core.gateway import Gateway
+from pallas_gateway.doors.http.app import PortRoutes, create_app
+from pallas_gateway.doors.mcp import notifications
+from pallas_gateway.doors.mcp.mcp_servers import McpServers
 from pallas_gateway.limits import GatewayLimits, QuestionLimits
-from pallas_gateway.mcp_server import notifications
-from pallas_gateway.mcp_server.mcp_servers import McpServers
-from pallas_gateway.questions.asking import NO_QUESTIONS, Questions
-from pallas_gateway.questions.pauses import PausableDeadline
 from pallas_gateway.runtime.protocols import NestedRequest, Parent
 from pallas_gateway.urls import Addresses
-from pallas_gateway.web.app import PortRoutes, create_app
 from tests.support.memory_hosting import configuration
 from tests.support.memory_runtime import MemoryAgent, MemoryAgentRuntime, MemoryRuntime
 from tests.support.virtual_time import virtual_loop
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from hypothesis.stateful import RuleBasedStateMachine
 
     from pallas_gateway.calls.call import Call, Credentials
+    from pallas_gateway.calls.events.events import EventSink
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.calls.recording import Recorder
-    from pallas_gateway.events.events import EventSink
     from pallas_gateway.runtime.protocols import AgentSpec
     from tests.support.asgi import AsgiApp
     from tests.support.virtual_time import VirtualLoop

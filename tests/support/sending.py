@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from pallas_gateway.mcp_server.notifications import Notifications
+    from pallas_gateway.doors.mcp.notifications import Notifications
 
 
 @asynccontextmanager

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Self, override
 
 from sqlalchemy import event, update
 
-from pallas_gateway.database import tables
-from pallas_gateway.database.connections import Database
-from pallas_gateway.database.migrating import migrate
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.process.workers.parent import AskedParent
 from pallas_gateway.shared.counters import MOST_COUNTERS, Counters
+from pallas_gateway.shared.database import tables
+from pallas_gateway.shared.database.connections import Database
+from pallas_gateway.shared.database.migrating import migrate
 from pallas_gateway.shared.memory import Memory, State
 from pallas_gateway.shared.protocol import Wanted
 from pallas_gateway.shared.remote import SERVICE, Remote, SharedOfWorker
 from pallas_gateway.shared.sql import Sql
-from pallas_gateway.workers.parent import AskedParent
 from tests.support.channels import channel
 from tests.support.fair_time import FairLoop
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.definitions.service import Editor
+from pallas_gateway.features.definitions.service import Editor
 from tests.support.gateway import Agent, write_project
 from tests.support.waiting import eventually
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pallas_gateway.definitions.service import Definitions
-    from pallas_gateway.hosting.hosted_agent import HostedAgent
+    from pallas_gateway.core.hosted_agent import HostedAgent
+    from pallas_gateway.features.definitions.service import Definitions
     from tests.support.gateway import Project, Running
 
 MODEL = "generic.test-model"

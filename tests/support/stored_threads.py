@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Message
-from pallas_gateway.database.leases import LeaseTerms
-from pallas_gateway.database.service import GatewayDatabase
-from pallas_gateway.hosting.stored_services import StoredServices
+from pallas_gateway.core.long_calls.records import NewTask
+from pallas_gateway.core.stored_services import StoredServices
+from pallas_gateway.features.threads.records import TurnOutcome, WantedThreads
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import DatabaseLimits, GatewayLimits
-from pallas_gateway.long_calls.records import NewTask
-from pallas_gateway.threads.records import TurnOutcome, WantedThreads
+from pallas_gateway.shared.database.leases import LeaseTerms
+from pallas_gateway.shared.database.service import GatewayDatabase
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from prometheus_client import Gauge
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.threads.records import ThreadRecord, TurnRecord
-    from pallas_gateway.threads.service import Threads
+    from pallas_gateway.features.threads.records import ThreadRecord, TurnRecord
+    from pallas_gateway.features.threads.service import Threads
 
 
 LONG, SHORT = 60.0, 0.04

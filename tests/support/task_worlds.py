@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 from sqlalchemy import func, select, update
 
-from pallas_gateway.database.tables import tasks
+from pallas_gateway.shared.database.tables import tasks
 from tests.support.clients import raw_client
 from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.downstreams import stateless_downstream

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.areas import AREAS, GROUND
+from tests.areas import AREAS, GROUND, area_of
 from tests.changed import TESTS, base_commit, files_for, within
 
 PACKAGE = TESTS.parent / "pallas_gateway"
 
 
 def test_each_folder_of_the_package_has_files_for_its_area() -> None:
-    folders = {one.name for one in PACKAGE.iterdir() if one.is_dir() and not one.name.startswith("__")}
-    assert AREAS.keys() == folders
+    modules = [one.relative_to(PACKAGE).parts for one in PACKAGE.rglob("*.py") if len(one.read_text().splitlines()) > 1]
+    assert {"/".join(one[:-1]) for one in modules if not area_of(one[:-1])} == set()
+    assert [area for area in AREAS if not (PACKAGE / area).is_dir()] == []
 
 
 def test_each_path_of_an_area_is_there() -> None:
@@ -19,8 +20,8 @@ def test_each_path_of_an_area_is_there() -> None:
 
 
 def test_a_module_has_its_unit_tests_and_those_of_its_area() -> None:
-    own, area = files_for(["pallas_gateway/hosting/admission.py"])
-    assert own == ["tests/unit/hosting/test_admission.py"]
+    own, area = files_for(["pallas_gateway/core/admission.py"])
+    assert own == ["tests/unit/core/test_admission.py"]
     assert "tests/e2e/test_load.py" in area
 
 

@@ -19,7 +19,7 @@ from tests.support.stdio_processes import Processes
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pallas_gateway.mcp_server.envelope import McpRequest
+    from pallas_gateway.doors.mcp.envelope import McpRequest
     from tests.support.asgi import Message, Send
 
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}

@@ -19,9 +19,9 @@ import httpx
 import pytest
 from sqlalchemy import NullPool, create_engine, inspect, text
 
-from pallas_gateway.database.connections import Database
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.identity.static_keys import hash_of
+from pallas_gateway.shared.database.connections import Database
 from tests.support.askable_callers import INVALID_PARAMS, asked_at
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told

@@ -15,11 +15,11 @@ import pytest
 from sqlalchemy import event, insert, select
 
 from pallas_gateway.calls.call import Message
-from pallas_gateway.database import tables
-from pallas_gateway.database.connections import Database
-from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.features.threads.records import NewThread, ThreadBusyError, TurnOutcome
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.threads.records import NewThread, ThreadBusyError, TurnOutcome
+from pallas_gateway.shared.database import tables
+from pallas_gateway.shared.database.connections import Database
+from pallas_gateway.shared.database.errors import DatabaseUnavailableError
 from tests.support.stored_threads import listed, opened, say, turns_of
 from tests.support.waiting import Gate, eventually
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.threads.service import Threads
+    from pallas_gateway.features.threads.service import Threads
     from tests.support.postgresql import PostgreSql
 
     type Operation = Callable[[Threads, str], Coroutine[Any, Any, object]]

@@ -17,14 +17,14 @@ from alembic.runtime.migration import MigrationContext
 from prometheus_client import CollectorRegistry
 from sqlalchemy import event, text
 
-from pallas_gateway.database import connections as module
-from pallas_gateway.database.connections import Database
-from pallas_gateway.database.errors import DatabaseBusyError, DatabaseSchemaError, DatabaseUnavailableError
-from pallas_gateway.database.migrating import VERSION_TABLE
-from pallas_gateway.database.tables import METADATA
-from pallas_gateway.hosting import gateway
+from pallas_gateway.core import gateway
+from pallas_gateway.core.long_calls import rows
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.long_calls import rows
+from pallas_gateway.shared.database import connections as module
+from pallas_gateway.shared.database.connections import Database
+from pallas_gateway.shared.database.errors import DatabaseBusyError, DatabaseSchemaError, DatabaseUnavailableError
+from pallas_gateway.shared.database.migrating import VERSION_TABLE
+from pallas_gateway.shared.database.tables import METADATA
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.gateway import Agent, running, write_project
 from tests.support.stored_threads import listed, services, task_of
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.database.connections import Share
-    from pallas_gateway.hosting.stored_services import StoredServices
+    from pallas_gateway.core.stored_services import StoredServices
+    from pallas_gateway.shared.database.connections import Share
     from tests.support.postgresql import PostgreSql
 
 PASSWORD = "correct-horse-battery"

@@ -16,9 +16,9 @@ from sqlalchemy import inspect, text
 
 from pallas_gateway.cli.database import PENDING
 from pallas_gateway.config.loading.loader import DATABASE_PACKAGES
-from pallas_gateway.database.connections import Database
-from pallas_gateway.database.migrating import migrate, versions, versions_of
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.shared.database.connections import Database
+from pallas_gateway.shared.database.migrating import migrate, versions, versions_of
 from tests.support.commands import READY_SECONDS, Command, started
 from tests.support.gateway import Agent, write_project
 from tests.support.listener import reserved_port

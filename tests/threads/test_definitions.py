@@ -13,21 +13,21 @@ from sqlalchemy import insert, select, update
 
 from pallas_gateway.calls.call import Message
 from pallas_gateway.config.loading.downstream_servers import DownstreamServer
-from pallas_gateway.database import tables
-from pallas_gateway.database.errors import DatabaseUnavailableError
-from pallas_gateway.definitions import store
-from pallas_gateway.definitions.errors import (
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.features.definitions import store
+from pallas_gateway.features.definitions.errors import (
     AgentInUseError,
     AgentNotFoundError,
     InvalidDefinitionError,
     NameTakenError,
     VersionConflictError,
 )
-from pallas_gateway.definitions.records import Place
-from pallas_gateway.definitions.service import Owner
-from pallas_gateway.definitions.store import KEPT_VERSIONS
-from pallas_gateway.errors import GatewayError
-from pallas_gateway.threads.records import AgentDeletedError, NewThread
+from pallas_gateway.features.definitions.records import Place
+from pallas_gateway.features.definitions.service import Owner
+from pallas_gateway.features.definitions.store import KEPT_VERSIONS
+from pallas_gateway.features.threads.records import AgentDeletedError, NewThread
+from pallas_gateway.shared.database import tables
+from pallas_gateway.shared.database.errors import DatabaseUnavailableError
 from tests.support.definers import RELEASED, SIMPLE, configured, definitions, editor
 from tests.support.older_tables import migrate_to, write_as_of_0006
 from tests.support.stored_threads import listed, services, turns_of
@@ -35,7 +35,7 @@ from tests.support.stored_threads import listed, services, turns_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pallas_gateway.definitions.records import StoredAgent
+    from pallas_gateway.features.definitions.records import StoredAgent
 
 ANN, BOB = editor("ann"), editor("bob")
 

@@ -10,10 +10,10 @@ from alembic import command
 from sqlalchemy import text
 
 from pallas_gateway.calls.call import Message
-from pallas_gateway.database import migrating
-from pallas_gateway.database.connections import Database
+from pallas_gateway.features.threads.records import NewThread, TurnOutcome
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.threads.records import NewThread, TurnOutcome
+from pallas_gateway.shared.database import migrating
+from pallas_gateway.shared.database.connections import Database
 from tests.support.stored_threads import SHORT, opened, task_of, turns_of
 from tests.support.waiting import eventually
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.long_calls.records import NewTask
-    from pallas_gateway.threads.records import Lease
-    from pallas_gateway.threads.service import Threads
+    from pallas_gateway.core.long_calls.records import NewTask
+    from pallas_gateway.features.threads.records import Lease
+    from pallas_gateway.features.threads.service import Threads
 
 ASKED = Message("user", "one")
 FINE = TurnOutcome(Message("assistant", "fine"))

@@ -17,9 +17,9 @@ import httpx
 import pytest
 from sqlalchemy import func, select
 
-from pallas_gateway.database.connections import Database
-from pallas_gateway.database.tables import task_steps
 from pallas_gateway.identity.secret import Secret
+from pallas_gateway.shared.database.connections import Database
+from pallas_gateway.shared.database.tables import task_steps
 from tests.support.commands import PATIENT_GATEWAY, started
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, limited, running, write_project

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from pallas_gateway.database.tables import task_steps
+from pallas_gateway.shared.database.tables import task_steps
 from tests.support.clients import raw_client
 from tests.support.leases import let_leases_end
 from tests.support.task_worlds import (

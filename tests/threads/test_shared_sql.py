@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import event, func, select, text, update
 
-from pallas_gateway.database import migrating, tables
-from pallas_gateway.database.errors import DatabaseSchemaError
 from pallas_gateway.shared import counter_rows
+from pallas_gateway.shared.database import migrating, tables
+from pallas_gateway.shared.database.errors import DatabaseSchemaError
 from pallas_gateway.shared.protocol import SharedAwayError
 from tests.support.fair_time import hastened
 from tests.support.older_tables import migrations_up_to, write_as_of_0006

@@ -13,12 +13,7 @@ from sqlalchemy import select, update
 
 from pallas_gateway.calls.call import Image, Message
 from pallas_gateway.calls.questions import Question
-from pallas_gateway.database import tables
-from pallas_gateway.database.connections import Database
-from pallas_gateway.database.leases import LeaseTerms
-from pallas_gateway.identity.secret import Secret
-from pallas_gateway.limits import ThreadLimits
-from pallas_gateway.threads.records import (
+from pallas_gateway.features.threads.records import (
     History,
     LeaseLostError,
     NewThread,
@@ -31,18 +26,23 @@ from pallas_gateway.threads.records import (
     TurnOutcome,
     TurnPage,
 )
-from pallas_gateway.threads.sizes import Room
-from pallas_gateway.threads.store import Store
-from pallas_gateway.threads.thread_changes import ThreadChanges
-from pallas_gateway.threads.turns import Turns
+from pallas_gateway.features.threads.sizes import Room
+from pallas_gateway.features.threads.store import Store
+from pallas_gateway.features.threads.thread_changes import ThreadChanges
+from pallas_gateway.features.threads.turns import Turns
+from pallas_gateway.identity.secret import Secret
+from pallas_gateway.limits import ThreadLimits
+from pallas_gateway.shared.database import tables
+from pallas_gateway.shared.database.connections import Database
+from pallas_gateway.shared.database.leases import LeaseTerms
 from tests.support.stored_threads import LONG, SHORT, listed, opened, say, turns_of
 from tests.support.waiting import eventually, tick
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.threads.records import Lease, TurnRecord
-    from pallas_gateway.threads.service import Threads
+    from pallas_gateway.features.threads.records import Lease, TurnRecord
+    from pallas_gateway.features.threads.service import Threads
 
 PICTURE = Image("aGVsbG8=", "image/png")
 ASKED = Message("user", "one")

@@ -16,10 +16,10 @@ import httpx
 import pytest
 from sqlalchemy import select, text
 
-from pallas_gateway.database import tables
-from pallas_gateway.database.connections import Database
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import DatabaseLimits
+from pallas_gateway.shared.database import tables
+from pallas_gateway.shared.database.connections import Database
 from tests.e2e.fleet import fleet
 from tests.support.askable_callers import asked_at
 from tests.support.asking import asking_downstream

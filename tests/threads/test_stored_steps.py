@@ -11,10 +11,10 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from pallas_gateway.calls.call import Message, Step, StepLog
-from pallas_gateway.database import tables
-from pallas_gateway.threads import search as searching
-from pallas_gateway.threads.records import CANCELLED, NewThread, ThreadsFullError, TurnOutcome, WantedThreads
-from pallas_gateway.threads.sizes import Room
+from pallas_gateway.features.threads import search as searching
+from pallas_gateway.features.threads.records import CANCELLED, NewThread, ThreadsFullError, TurnOutcome, WantedThreads
+from pallas_gateway.features.threads.sizes import Room
+from pallas_gateway.shared.database import tables
 from tests.support.older_tables import PICTURES, migrate_to, write_as_of_0006
 from tests.support.stored_threads import listed, opened, say, turns_of
 from tests.support.waiting import eventually
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pallas_gateway.threads.service import Threads
+    from pallas_gateway.features.threads.service import Threads
 
 ROOM = Room(1000, 16 * 1024 * 1024, 100_000)
 

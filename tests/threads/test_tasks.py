@@ -15,11 +15,11 @@ from pallas_gateway.calls.call import Message
 from pallas_gateway.calls.questions import Answer, Question
 from pallas_gateway.calls.recording import Row
 from pallas_gateway.calls.spending import Spending
-from pallas_gateway.database.errors import DatabaseBusyError
-from pallas_gateway.database.tables import now, task_questions, task_steps, tasks
-from pallas_gateway.long_calls import recorder, rows
-from pallas_gateway.long_calls.records import MOST_UNMOVED, Held, TaskLostError, TooManyTasksError
-from pallas_gateway.threads.records import QuestionNotOpenError, ThreadBusyError, TurnOutcome
+from pallas_gateway.core.long_calls import recorder, rows
+from pallas_gateway.core.long_calls.records import MOST_UNMOVED, Held, TaskLostError, TooManyTasksError
+from pallas_gateway.features.threads.records import QuestionNotOpenError, ThreadBusyError, TurnOutcome
+from pallas_gateway.shared.database.errors import DatabaseBusyError
+from pallas_gateway.shared.database.tables import now, task_questions, task_steps, tasks
 from tests.support.leases import let_leases_end
 from tests.support.stored_threads import opened, task_of, turns_of
 from tests.support.waiting import Gate, eventually, tick
@@ -27,9 +27,9 @@ from tests.support.waiting import Gate, eventually, tick
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.long_calls.records import NewTask
-    from pallas_gateway.threads.records import ClaimedTurn, Lease
-    from pallas_gateway.threads.service import Threads
+    from pallas_gateway.core.long_calls.records import NewTask
+    from pallas_gateway.features.threads.records import ClaimedTurn, Lease
+    from pallas_gateway.features.threads.service import Threads
 
 ASKED = Message("user", "one")
 FINE = TurnOutcome(Message("assistant", "fine"))

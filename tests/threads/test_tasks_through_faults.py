@@ -22,10 +22,10 @@ import httpx
 import pytest
 from sqlalchemy import exists, func, select
 
-from pallas_gateway.database.connections import Database
-from pallas_gateway.database.tables import METADATA, now, processes, tasks
+from pallas_gateway.core.long_calls.records import LONGEST_REQUEST
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.long_calls.records import LONGEST_REQUEST
+from pallas_gateway.shared.database.connections import Database
+from pallas_gateway.shared.database.tables import METADATA, now, processes, tasks
 from tests.e2e.canaries import leaks
 from tests.e2e.fleet import WorkerManager
 from tests.support import scripted_llm

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from sqlalchemy import select, text
 
-from pallas_gateway.database import tables
-from pallas_gateway.database.connections import Database
+from pallas_gateway.calls.asking.used_states import StatesUnavailableError
 from pallas_gateway.identity.secret import Secret
-from pallas_gateway.questions.used_states import StatesUnavailableError
+from pallas_gateway.shared.database import tables
+from pallas_gateway.shared.database.connections import Database
 from tests.support.askable_callers import INVALID_PARAMS, Asked, asked_at, ended
 from tests.support.asking import asking_downstream
 from tests.support.asking_gateways import calls_the_tool_it_is_told, project_of

@@ -75,7 +75,7 @@ def test_the_index_of_decisions_lists_each_of_them() -> None:
 
 def test_the_decisions_name_functions_and_fast_paths_that_exist() -> None:
     path = (ROOT / "docs/develop/decisions/0003-path-of-a-call.md").read_text()
-    rows = re.findall(r"^\| (?:`(\w+)/`|the package itself) \| (.+) \|$", path, re.MULTILINE)
+    rows = re.findall(r"^\| (?:`([\w/]+)/`|the package itself) \| (.+) \|$", path, re.MULTILINE)
     steps = [
         (PACKAGE / package / f"{module}.py", function)
         for package, row in rows

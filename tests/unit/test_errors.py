@@ -6,7 +6,8 @@ import ast
 from pathlib import Path
 
 import pallas_gateway
-from pallas_gateway.audit.audit_log import AuditUnavailableError
+from pallas_gateway.calls.asking.approvals import ApprovalRequiredError
+from pallas_gateway.calls.asking.used_states import StatesUnavailableError
 from pallas_gateway.calls.parameters import BadParametersError
 from pallas_gateway.errors import (
     FAILURES,
@@ -16,8 +17,7 @@ from pallas_gateway.errors import (
     CallLimitedError,
     CallRefusedError,
 )
-from pallas_gateway.questions.approvals import ApprovalRequiredError
-from pallas_gateway.questions.used_states import StatesUnavailableError
+from pallas_gateway.features.audit.audit_log import AuditUnavailableError
 
 FOLDERS = ("mcp_server", "calls", "runtime", "hosting")
 BY_DEFAULT = (

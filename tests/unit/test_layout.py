@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.layout import without_module
 
 OF_NO_MODULE = {
-    "audit/test_audit_document.py": "a document",
+    "features/audit/test_audit_document.py": "a document",
     "changes/test_nothing_else_is_replaced.py": "all libraries",
     "changes/test_upstream_page.py": "a document",
     "config/test_configuration_page.py": "a document",

@@ -32,10 +32,10 @@ from pallas_gateway.telemetry.redaction import cleaned_data
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence, Set
 
+    from pallas_gateway.calls.asking.asking import Questions
     from pallas_gateway.calls.questions import Question
     from pallas_gateway.calls.recording import Recorder, RowKind
     from pallas_gateway.calls.spending import Spending
-    from pallas_gateway.questions.asking import Questions
 
     type Step = Callable[..., Awaitable[PromptMessageExtended]]
 

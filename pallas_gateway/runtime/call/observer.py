@@ -24,9 +24,7 @@ from mcp_types import LoggingMessageNotification, TextContent
 
 from pallas_gateway.calls.assistant_stream import LOGGER, LONGEST_RESULT, relayed
 from pallas_gateway.calls.call import CALL_META_KEY, ToolUse
-from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
-from pallas_gateway.calls.tool_results import make_legible
-from pallas_gateway.events.events import (
+from pallas_gateway.calls.events.events import (
     Emitter,
     FromPeer,
     StepBegan,
@@ -37,6 +35,8 @@ from pallas_gateway.events.events import (
     ToolsEnded,
     TurnEnded,
 )
+from pallas_gateway.calls.loop_guard import LoopGuard, Reason, ToolOutcome, explanation
+from pallas_gateway.calls.tool_results import make_legible
 from pallas_gateway.runtime.call.hooks import answer_in_last_turn, composed
 from pallas_gateway.runtime.call.journal import journal_of
 from pallas_gateway.runtime.call.messages import STOPPED, STOPPED_AT_LIMIT, is_failure
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
     from mcp_types import CallToolRequest, CallToolResult
 
     from pallas_gateway.calls.call import Call
-    from pallas_gateway.events.events import EventSink
-    from pallas_gateway.events.queue import StreamOptions
+    from pallas_gateway.calls.events.events import EventSink
+    from pallas_gateway.calls.events.queue import StreamOptions
     from pallas_gateway.runtime.protocols import AgentSpec
 
 _log = logging.getLogger("pallas.runtime")

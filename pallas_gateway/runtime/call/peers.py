@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from fast_agent.mcp.mcp_aggregator import NamespacedTool
 from mcp_types import ListToolsResult, ServerCapabilities, TextContent, ToolsCapability
 
+from pallas_gateway.calls.asking.asking import Questions
+from pallas_gateway.calls.asking.pauses import PausableDeadline
 from pallas_gateway.calls.assistant_stream import LOGGER, relayed
 from pallas_gateway.calls.conversation import is_text
+from pallas_gateway.calls.events.events import FromPeer
 from pallas_gateway.calls.tool_names import name_at_model
 from pallas_gateway.errors import TokenExchangeError
-from pallas_gateway.events.events import FromPeer
 from pallas_gateway.identity.caller import ANONYMOUS
-from pallas_gateway.questions.asking import Questions
-from pallas_gateway.questions.pauses import PausableDeadline
 from pallas_gateway.runtime.downstreams.credentials import bearer_for_peer
 from pallas_gateway.runtime.downstreams.listings.server_listing import Listing
 from pallas_gateway.runtime.protocols import NestedRequest
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock, Tool
 
     from pallas_gateway.calls.assistant_stream import Payload, PeerCall
-    from pallas_gateway.events.progress import ProgressEvent
+    from pallas_gateway.calls.events.progress import ProgressEvent
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog
     from pallas_gateway.runtime.protocols import AgentSpec, Downstream, Parent, Peers

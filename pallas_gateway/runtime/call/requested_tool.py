@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.call import Reply
+from pallas_gateway.calls.events.events import ToolCall
 from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.events.events import ToolCall
 from pallas_gateway.runtime.call.messages import failed
 from pallas_gateway.runtime.call.tool_events import explain_result, kind_of_failure
 from pallas_gateway.runtime.downstreams.connections.connection_manager import connections_of

@@ -15,9 +15,9 @@ from fast_agent.mcp.tool_execution_handler import NoOpToolExecutionHandler
 from mcp_types import TextContent
 
 from pallas_gateway.calls.assistant_stream import PeerCall
+from pallas_gateway.calls.events import progress
+from pallas_gateway.calls.events.events import ToolEnded, ToolReported, ToolStarted
 from pallas_gateway.calls.tool_results import spell_out
-from pallas_gateway.events import progress
-from pallas_gateway.events.events import ToolEnded, ToolReported, ToolStarted
 from pallas_gateway.runtime.downstreams.credentials import why_without_token
 from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.telemetry.redaction import shortened
@@ -25,7 +25,7 @@ from pallas_gateway.telemetry.redaction import shortened
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, ContentBlock
 
-    from pallas_gateway.events.events import EventSink, ToolCall
+    from pallas_gateway.calls.events.events import EventSink, ToolCall
     from pallas_gateway.telemetry.traces import CallSpans
 
 OTHERS_SECONDS = 2.0

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-const STATIC = '../../../pallas_gateway/web/console/static';
+const STATIC = '../../../pallas_gateway/features/console/static';
 const { addressed, blockOf, mentionOf, suggestionsOf } = await import(`${STATIC}/ask.js`);
 const { ago } = await import(`${STATIC}/text.js`);
 

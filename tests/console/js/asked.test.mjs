@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { ANSWERED, answerText, answersOf, waitingTools } from '../../../pallas_gateway/web/console/static/asked.js';
-import { CallTree, LOGGER, nameOf } from '../../../pallas_gateway/web/console/static/calls.js';
-import { asMarkdown, keepEvent, newConversation, newTurn } from '../../../pallas_gateway/web/console/static/conversations.js';
+import { ANSWERED, answerText, answersOf, waitingTools } from '../../../pallas_gateway/features/console/static/asked.js';
+import { CallTree, LOGGER, nameOf } from '../../../pallas_gateway/features/console/static/calls.js';
+import { asMarkdown, keepEvent, newConversation, newTurn } from '../../../pallas_gateway/features/console/static/conversations.js';
 
 const accept = (content) => ({ action: 'accept', content });
 const approval = { kind: 'approval', agent: 'desk', tool: 'bookings/cancel' };

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { apart, attached, folded, takenBy, withFiles } from '../../../pallas_gateway/web/console/static/attachments.js';
+import { apart, attached, folded, takenBy, withFiles } from '../../../pallas_gateway/features/console/static/attachments.js';
 
 const LIMITS = { takes: { images: true, documents: true }, room: 1_000_000, most: 1_000_000 };
 const csv = { name: 'a b.csv', text: 'x,y\n1,2' };

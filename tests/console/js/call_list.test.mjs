@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { nested, stateOf, treeOf } from '../../../pallas_gateway/web/console/static/call_list.js';
-import { waterfall } from '../../../pallas_gateway/web/console/static/waterfall.js';
+import { nested, stateOf, treeOf } from '../../../pallas_gateway/features/console/static/call_list.js';
+import { waterfall } from '../../../pallas_gateway/features/console/static/waterfall.js';
 
 const call = (id, parent, more = {}) => ({ id, parent, agent: `agent-${id}`, tokens: 0, outcome: 'ok', stopReason: 'endTurn', seconds: 1, tools: [], ...more });
 const at = (seconds) => new Date(1e12 + seconds * 1000).toISOString();

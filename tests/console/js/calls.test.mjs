@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { CallTree, LOGGER, nameOf } from '../../../pallas_gateway/web/console/static/calls.js';
-import { outcomeOf, partial } from '../../../pallas_gateway/web/console/static/outcome.js';
-import { waterfall } from '../../../pallas_gateway/web/console/static/waterfall.js';
+import { CallTree, LOGGER, nameOf } from '../../../pallas_gateway/features/console/static/calls.js';
+import { outcomeOf, partial } from '../../../pallas_gateway/features/console/static/outcome.js';
+import { waterfall } from '../../../pallas_gateway/features/console/static/waterfall.js';
 
 const message = (data) => ({ method: 'notifications/message', params: { level: 'info', logger: LOGGER, data } });
 const chunk = (agent, iteration, text, calls = [], more = {}) =>

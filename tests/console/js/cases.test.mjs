@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { asCases, casesOf } from '../../../pallas_gateway/web/console/static/cases.js';
-import { newTurn } from '../../../pallas_gateway/web/console/static/conversations.js';
+import { asCases, casesOf } from '../../../pallas_gateway/features/console/static/cases.js';
+import { newTurn } from '../../../pallas_gateway/features/console/static/conversations.js';
 
 const AGENT = { name: 'desk', url: 'https://gateway.example/agents/desk/mcp' };
 const chunk = (more) => ({ at: 0, message: { params: { data: { kind: 'assistant_chunk', ...more } } } });

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { excerptOf, foundIn, partsOf, spotOf } from '../../../pallas_gateway/web/console/static/conversation_search.js';
-import { newConversation, newTurn } from '../../../pallas_gateway/web/console/static/conversations.js';
+import { excerptOf, foundIn, partsOf, spotOf } from '../../../pallas_gateway/features/console/static/conversation_search.js';
+import { newConversation, newTurn } from '../../../pallas_gateway/features/console/static/conversations.js';
 
 test('words are marked without distinction of upper and lower case, and are no pattern', () => {
   assert.deepEqual(partsOf('A (b) a', '(B'), [{ text: 'A ', isMatch: false }, { text: '(b', isMatch: true }, { text: ') a', isMatch: false }]);

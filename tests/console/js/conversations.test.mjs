@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { asJson, asMarkdown, copyOf, fromJson, historyOf, placesOf, keepEvent, newConversation, newTurn, titleOf } from '../../../pallas_gateway/web/console/static/conversations.js';
+import { asJson, asMarkdown, copyOf, fromJson, historyOf, placesOf, keepEvent, newConversation, newTurn, titleOf } from '../../../pallas_gateway/features/console/static/conversations.js';
 
 function answered(message, text, state = 'complete') {
   return { ...newTurn(message), state, result: { content: [{ type: 'text', text }] } };

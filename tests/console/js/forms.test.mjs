@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { approvalIn, fieldsOf, read } from '../../../pallas_gateway/web/console/static/forms.js';
+import { approvalIn, fieldsOf, read } from '../../../pallas_gateway/features/console/static/forms.js';
 
 const formOf = (properties, required = []) => fieldsOf({ type: 'object', properties, required });
 const errorOf = (schema, value) => read(formOf({ x: schema }), { x: value }).errors.x;

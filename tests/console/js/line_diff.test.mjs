@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { lineDiff, rowsOf } from '../../../pallas_gateway/web/console/static/line_diff.js';
+import { lineDiff, rowsOf } from '../../../pallas_gateway/features/console/static/line_diff.js';
 
 const written = (before, after) => lineDiff(before, after).map(({ kind, text }) => `${{ equal: ' ', added: '+', removed: '-' }[kind]}${text}`);
 

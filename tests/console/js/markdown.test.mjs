@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { inlines } from '../../../pallas_gateway/web/console/static/inlines.js';
-import { GrowingMarkdown, parse } from '../../../pallas_gateway/web/console/static/markdown.js';
+import { inlines } from '../../../pallas_gateway/features/console/static/inlines.js';
+import { GrowingMarkdown, parse } from '../../../pallas_gateway/features/console/static/markdown.js';
 
 const paragraph = (...children) => ({ type: 'paragraph', children });
 

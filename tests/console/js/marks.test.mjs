@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 
-const STATIC = '../../../pallas_gateway/web/console/static';
+const STATIC = '../../../pallas_gateway/features/console/static';
 globalThis.document = Object.assign(new EventTarget(), { hidden: false, baseURI: 'http://localhost/console/' });
 const { HUES, hueOf, huesOf, iconOf, initialsOf } = await import(`${STATIC}/marks.js`);
 const { agents } = await import(`${STATIC}/state.js`);

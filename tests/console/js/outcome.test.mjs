@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { limitFrom, limitOf, outcomeOf, partial, tokensOf } from '../../../pallas_gateway/web/console/static/outcome.js';
+import { limitFrom, limitOf, outcomeOf, partial, tokensOf } from '../../../pallas_gateway/features/console/static/outcome.js';
 
 test('an answer that the gateway ended is partial', () => {
   const why = (text) => partial(outcomeOf({ content: [{ type: 'text', text }] }));

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 
 import { parse } from 'acorn';
 
-const STATIC = new URL('../../../pallas_gateway/web/console/static/', import.meta.url);
+const STATIC = new URL('../../../pallas_gateway/features/console/static/', import.meta.url);
 
 /** The patterns of the console's modules that repeat something, by their source. */
 function patterns() {

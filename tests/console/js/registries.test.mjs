@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { agentsOf } from '../../../pallas_gateway/web/console/static/registries.js';
+import { agentsOf } from '../../../pallas_gateway/features/console/static/registries.js';
 
 test('agents of gateways at one host have ids of their own', () => {
   const document = { servers: [{ server: { name: 'g/echo', remotes: [{ url: 'https://a.example/agents/echo/mcp' }] } }] };

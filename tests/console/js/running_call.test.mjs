@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { answersOf } from '../../../pallas_gateway/web/console/static/asked.js';
-import { newTurn } from '../../../pallas_gateway/web/console/static/conversations.js';
-import { RunningCall } from '../../../pallas_gateway/web/console/static/running_call.js';
+import { answersOf } from '../../../pallas_gateway/features/console/static/asked.js';
+import { newTurn } from '../../../pallas_gateway/features/console/static/conversations.js';
+import { RunningCall } from '../../../pallas_gateway/features/console/static/running_call.js';
 
 globalThis.document = { hidden: false };
 globalThis.requestAnimationFrame = setImmediate;

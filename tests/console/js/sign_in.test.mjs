@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { test } from 'node:test';
 
-import { SignInError, SignedIn, begin, claimsIn, codeIn, readServer, redeem, revoke, serverIn, tokensIn } from '../../../pallas_gateway/web/console/static/sign_in.js';
+import { SignInError, SignedIn, begin, claimsIn, codeIn, readServer, redeem, revoke, serverIn, tokensIn } from '../../../pallas_gateway/features/console/static/sign_in.js';
 
 const ISSUER = 'https://login.example/realms/one';
 const OFFER = { issuer: ISSUER, client_id: 'console', scopes: ['openid', 'offline_access'], resource: 'https://gateway.example' };

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 
-import { snippets } from '../../../pallas_gateway/web/console/static/snippets.js';
+import { snippets } from '../../../pallas_gateway/features/console/static/snippets.js';
 
 const URL = 'https://gateway.example/agents/a/mcp';
 const args = { message: "it's \"quoted\" `$HOME` \\ \n</script>" };

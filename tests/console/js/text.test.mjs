@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { duration, harmless, safeLink, showsHost, visible } from '../../../pallas_gateway/web/console/static/text.js';
+import { duration, harmless, safeLink, showsHost, visible } from '../../../pallas_gateway/features/console/static/text.js';
 
 test('control and direction characters are shown by their code points', () => {
   assert.equal(harmless('a\u202egnp.exe\u0000\tb\r\nc'), 'a⟨U+202E⟩gnp.exe⟨U+0000⟩\tb\nc');

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { CallTree } from '../../../pallas_gateway/web/console/static/calls.js';
-import { readTurns } from '../../../pallas_gateway/web/console/static/threads.js';
+import { CallTree } from '../../../pallas_gateway/features/console/static/calls.js';
+import { readTurns } from '../../../pallas_gateway/features/console/static/threads.js';
 
 const said = (turnIndex) => ({ turnIndex, role: 'user', status: 'complete', createdAt: '2026-11-24T10:00:00.000Z', content: `m${turnIndex}`, images: [] });
 const answer = (turnIndex, more = {}) => ({ turnIndex, role: 'assistant', status: 'complete', createdAt: '2026-11-24T10:00:02.000Z', content: 'done', images: [], callId: 'c', stopReason: 'endTurn', usage: null, error: null, ...more });

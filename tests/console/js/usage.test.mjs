@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { byTokens, costText, tokensIn } from '../../../pallas_gateway/web/console/static/usage.js';
+import { byTokens, costText, tokensIn } from '../../../pallas_gateway/features/console/static/usage.js';
 
 const row = (agent, calls, ...[input, cachedInput, cacheWrite, output]) => ({ agent, calls, tokens: { input, cachedInput, cacheWrite, output } });
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-const STATIC = '../../../pallas_gateway/web/console/static';
+const STATIC = '../../../pallas_gateway/features/console/static';
 
 /** The page, whose timers end at once. */
 const page = Object.assign(new EventTarget(), { hidden: false, baseURI: 'http://localhost/console/' });

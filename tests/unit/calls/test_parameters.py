@@ -31,8 +31,8 @@ from pallas_gateway.config.model.parameters import (
     CallParameters,
     DefaultParameters,
 )
+from pallas_gateway.core.fitting import told_of_changes
 from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.hosting.fitting import told_of_changes
 from tests.support.memory_runtime import a_call
 
 ONE_TOOL = {"type": "function", "function": {"name": "search"}}

@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pallas_gateway.calls.asking.approvals import LONGEST_ARGUMENTS, approval_question
+from pallas_gateway.calls.asking.asking import AskRules, Questions
+from pallas_gateway.calls.asking.client_answers import ClientAnswers, process_of
+from pallas_gateway.calls.asking.pauses import PausableDeadline
 from pallas_gateway.calls.cancellation import RequestKey
 from pallas_gateway.calls.forms import misfit
 from pallas_gateway.calls.questions import UNASKABLE, Answer, Question
 from pallas_gateway.config.loading.tool_policies import may_name_tools_of
+from pallas_gateway.doors.mcp.stream_asking import modes_in, modes_of_session, new_session_id
 from pallas_gateway.limits import QuestionLimits
-from pallas_gateway.mcp_server.stream_asking import modes_in, modes_of_session, new_session_id
-from pallas_gateway.questions.approvals import LONGEST_ARGUMENTS, approval_question
-from pallas_gateway.questions.asking import AskRules, Questions
-from pallas_gateway.questions.client_answers import ClientAnswers, process_of
-from pallas_gateway.questions.pauses import PausableDeadline
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from pallas_gateway.calls.asking.client_answers import KeyOf
     from pallas_gateway.calls.questions import Mode
-    from pallas_gateway.questions.client_answers import KeyOf
 
 
 class Held:

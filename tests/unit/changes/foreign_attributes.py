@@ -107,8 +107,8 @@ def load_each_provider() -> None:
 
 def main(folder: Path) -> None:
     """Print a line for each attribute."""
+    from pallas_gateway.process.process import expect_calls  # noqa: PLC0415  likewise
     from pallas_gateway.runtime import preparation  # noqa: PLC0415  after `use_changes`
-    from pallas_gateway.serving.process import expect_calls  # noqa: PLC0415  likewise
 
     composition.use_changes()
     expect_calls()

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from pallas_gateway.calls.call import Message, Reply
+from pallas_gateway.calls.events.events import Emitter, StepBegan, TurnEnded
+from pallas_gateway.calls.events.queue import StreamOptions
 from pallas_gateway.errors import AgentStartError
-from pallas_gateway.events.events import Emitter, StepBegan, TurnEnded
-from pallas_gateway.events.queue import StreamOptions
 from pallas_gateway.runtime.protocols import AgentRuntime, ModelFacts, Runtime
 from pallas_gateway.runtime.runtime import FastAgentRuntime, _Entered
 from pallas_gateway.runtime.started_agent import StartedAgent

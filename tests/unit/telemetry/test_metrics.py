@@ -13,8 +13,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from prometheus_client.registry import Collector
 
 from pallas_gateway import __version__
-from pallas_gateway.audit.audit_log import AuditState
-from pallas_gateway.hosting.agent_state import State
+from pallas_gateway.core.agent_state import State
+from pallas_gateway.features.audit.audit_log import AuditState
 from pallas_gateway.telemetry.exposition import SAMPLES_AT_ONCE
 from pallas_gateway.telemetry.metrics import (
     DURATION_BUCKETS,

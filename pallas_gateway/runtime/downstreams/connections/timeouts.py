@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.questions.pauses import PausableDeadline
+from pallas_gateway.calls.asking.pauses import PausableDeadline
 from pallas_gateway.runtime.scope import current_scope
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, override
 
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
-from pallas_gateway.questions.asking import declaring
+from pallas_gateway.calls.asking.asking import declaring
 from pallas_gateway.runtime.downstreams.connections import connecting
 from pallas_gateway.runtime.downstreams.connections.connection_manager import cut_off, listing_of, tools_of
 from pallas_gateway.runtime.downstreams.listings.listing_cache import NO_CREDENTIAL, ListingKey

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pallas_gateway.calls.asking.asking import declaring
 from pallas_gateway.calls.questions import MODES
 from pallas_gateway.identity.caller import ANONYMOUS
-from pallas_gateway.questions.asking import declaring
 from pallas_gateway.runtime.downstreams.listings.read_only import only_reads
 from pallas_gateway.runtime.downstreams.tool_filters import may_use
 from pallas_gateway.runtime.protocols import ServerTools

@@ -21,7 +21,7 @@ from fast_agent.core.exceptions import walk_exception_chain
 from fast_agent.mcp.client_connection import MCPClientConnection
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 
-from pallas_gateway.questions.asking import declaring
+from pallas_gateway.calls.asking.asking import declaring
 from pallas_gateway.runtime.downstreams.connections import connecting
 from pallas_gateway.runtime.downstreams.connections.connection_manager import (
     connections_of,

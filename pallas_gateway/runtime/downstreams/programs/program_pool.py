@@ -21,8 +21,8 @@ from pallas_gateway.runtime.scope import current_scope
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
+    from pallas_gateway.calls.asking.asking import Questions
     from pallas_gateway.limits import ProgramLimits
-    from pallas_gateway.questions.asking import Questions
     from pallas_gateway.runtime.protocols import StdioProgram
 
 MODERN = "2026-07-28"

@@ -10,8 +10,8 @@ from typing import Any, override
 from fast_agent.types import PromptMessageExtended
 from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
+from pallas_gateway.calls.asking.asking import NO_QUESTIONS
 from pallas_gateway.calls.spending import Spending
-from pallas_gateway.questions.asking import NO_QUESTIONS
 from pallas_gateway.runtime.call.journal import Journal, packed_within
 from pallas_gateway.runtime.scope import current_scope
 

@@ -13,12 +13,12 @@ from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 from mcp_types import CallToolResult, TextContent
 
+from pallas_gateway.calls.asking.asking import Questions
 from pallas_gateway.calls.call import Call, Message
 from pallas_gateway.calls.questions import Answer, Question
+from pallas_gateway.doors.mcp.tools import health_tool, message_tool
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.limits import RuntimeLimits
-from pallas_gateway.mcp_server.tools import health_tool, message_tool
-from pallas_gateway.questions.asking import Questions
 from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.call.peers import PeerServers
 from pallas_gateway.runtime.downstreams.downstream_log import DownstreamLog

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from pallas_gateway.events.events import Event, EventSink
-from pallas_gateway.events.progress import ProgressCounter
+from pallas_gateway.calls.events.events import Event, EventSink
+from pallas_gateway.calls.events.progress import ProgressCounter
 from pallas_gateway.runtime.call.tool_events import ToolEvents
 from tests.support.waiting import Changes, tick
 

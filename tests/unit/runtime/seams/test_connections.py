@@ -8,8 +8,8 @@ import httpx2
 import pytest
 from fast_agent.mcp import client_gateway
 
+from pallas_gateway.calls.asking.asking import CANNOT_ASK, AskRules, Questions
 from pallas_gateway.calls.questions import Answer, Question
-from pallas_gateway.questions.asking import CANNOT_ASK, AskRules, Questions
 from pallas_gateway.runtime.downstreams.connections.answers import LIMITING, ask_for_gzip, client_of_sse, name_refusal
 from pallas_gateway.runtime.downstreams.connections.timeouts import allow_silence
 from pallas_gateway.runtime.scope import CallScope, entered
@@ -18,8 +18,8 @@ from pallas_gateway.runtime.seams.connections import http_diagnostic_hooks, sse_
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from pallas_gateway.calls.asking.asking import Asker
     from pallas_gateway.calls.questions import Mode
-    from pallas_gateway.questions.asking import Asker
 
 
 class Person:

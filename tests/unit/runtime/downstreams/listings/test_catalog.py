@@ -16,8 +16,8 @@ from fast_agent.context import Context
 from fast_agent.mcp.mcp_aggregator import MCPAggregator
 from fast_agent.mcp_server_registry import ServerRegistry
 
+from pallas_gateway.calls.asking.asking import declaring
 from pallas_gateway.limits import ListingLimits
-from pallas_gateway.questions.asking import declaring
 from pallas_gateway.runtime import preparation
 from pallas_gateway.runtime.downstreams.connections.connection_manager import install
 from pallas_gateway.runtime.downstreams.listings.catalog import ToolCatalog

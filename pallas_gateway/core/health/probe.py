@@ -1,0 +1,214 @@
+"""One probe of one downstream.
+
+The probe sends `initialize` (and `DELETE` for the session it opened), or `server/discover` if the server speaks
+2026-07-28 only. It calls no tool and sends no caller's token. Its errors are results, never exceptions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from pallas_gateway.core.health import http_errors
+from pallas_gateway.core.health.program import (
+    DISCOVER,
+    ID,
+    INITIALIZE,
+    LONGEST_LINE,
+    MODERN,
+    ask_program,
+    message,
+    why_unusable,
+)
+from pallas_gateway.http_answers import not_an_answer, refusal
+from pallas_gateway.runtime.protocols import CANNOT_LIST
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from datetime import datetime
+
+    from pallas_gateway.limits import HealthLimits
+    from pallas_gateway.runtime.protocols import Downstream
+    from pallas_gateway.tasks import TaskOwner
+
+LONGEST_ANSWER = LONGEST_LINE  # bytes of a body, or of a stream up to the answer
+_MOST_REDIRECTS = 3
+_ACCEPT = "application/json, text/event-stream"
+_log = logging.getLogger("pallas.health")
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """The result of one probe.
+
+    `error` is None if the server is reachable, `refuses` is why callers cannot use it all the same, `protocol` is the
+    era that answered, `since` is the time of the last change of reachability, which `HealthChecker` adds.
+    """
+
+    server: str
+    seconds: float
+    error: str | None = None
+    protocol: str | None = None
+    since: datetime | None = None
+    refuses: str | None = None
+
+    @property
+    def is_unlisted(self) -> bool:
+        """True if the server is reachable, and its tools cannot be listed."""
+        return self.error is not None and self.error.startswith(CANNOT_LIST)
+
+
+async def probe(
+    downstream: Downstream,
+    client: httpx.AsyncClient,
+    tasks: TaskOwner,
+    limits: HealthLimits,
+    *,
+    stderr: int | None = None,
+) -> ProbeResult:
+    """Probe one downstream within `probe_seconds`; `tasks` end the program or session that the probe began.
+
+    The stderr of a program goes to the file descriptor `stderr`, or to the configured file.
+    """
+    started = monotonic()
+    protocol: str | None = None
+    try:
+        async with asyncio.timeout(limits.probe_seconds):
+            if downstream.url is None:
+                error, protocol = await ask_program(downstream.program, tasks, limits.leave_seconds, stderr)
+            else:
+                error, protocol = await _ask(downstream, client, tasks, limits)
+    except TimeoutError:
+        error = f"{'started, but ' if downstream.url is None else ''}no answer within {limits.probe_seconds:g} s"
+    except Exception as failure:  # noqa: BLE001  an error is a result
+        error = http_errors.sentence(failure)
+        if error is None:
+            _log.exception("unexpected error in probe", extra={"server": downstream.name})
+            error = f"the probe failed: {type(failure).__name__}"
+    return ProbeResult(downstream.name, monotonic() - started, error, protocol)
+
+
+async def _ask(
+    downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner, limits: HealthLimits
+) -> tuple[str | None, str | None]:
+    """Return the error or None, and the era that answered."""
+    if downstream.transport == "sse":
+        return await _ask_for_stream(downstream, client)
+    return await _ask_over_http(downstream, client, tasks, limits.end_seconds)
+
+
+async def _ask_over_http(
+    downstream: Downstream, client: httpx.AsyncClient, tasks: TaskOwner, end_seconds: float
+) -> tuple[str | None, str | None]:
+    status, body, headers = await _post(client, downstream, INITIALIZE, {})
+    if _requires_callers_token(status, downstream):
+        return None, None
+    why = None
+    if _is_success(status) and "result" in body:
+        if (session := headers.get("mcp-session-id")) is not None:
+            ending = _end_session(downstream, session, client, end_seconds)
+            tasks.spawn(ending, name=f"end session {downstream.name}", report=True)
+        if (why := why_unusable(INITIALIZE["method"], body["result"])) is None:
+            return None, "initialize"
+    if status in (400, 404, 405) or "error" in body or why is not None:
+        modern = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "server/discover"}
+        modern_status, modern_body, _ = await _post(client, downstream, DISCOVER, modern)
+        if _requires_callers_token(modern_status, downstream):
+            return None, None
+        if _is_success(modern_status) and "result" in modern_body:
+            return why_unusable(DISCOVER["method"], modern_body["result"]), MODERN
+    return why or (not_an_answer(status, headers) if _is_success(status) else refusal(status, headers)), None
+
+
+async def _end_session(downstream: Downstream, session: str, client: httpx.AsyncClient, seconds: float) -> None:
+    headers = {**downstream.headers, "Mcp-Session-Id": session}
+    try:
+        async with (
+            asyncio.timeout(seconds),
+            client.stream("DELETE", str(downstream.url), headers=headers),
+        ):
+            pass
+    except (httpx.HTTPError, ValueError, TimeoutError) as failure:  # ValueError: the id is not a valid header
+        why = {"server": downstream.name, "error": type(failure).__name__}
+        _log.debug("probe session not ended", extra=why)
+
+
+async def _ask_for_stream(downstream: Downstream, client: httpx.AsyncClient) -> tuple[str | None, str | None]:
+    """The older SSE transport: reachable when it opens its event stream."""
+    headers = {**downstream.headers, "Accept": "text/event-stream"}
+    async with client.stream("GET", str(downstream.url), headers=headers) as response:
+        if _is_success(response.status_code) or _requires_callers_token(response.status_code, downstream):
+            return None, None
+        return refusal(response.status_code, response.headers), None
+
+
+def _requires_callers_token(status: int, downstream: Downstream) -> bool:
+    """Return true if the server is reachable and refuses the probe because it has no caller's token."""
+    return downstream.forwards_bearer and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+
+
+def _is_success(status: int) -> bool:
+    return HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES
+
+
+async def _post(
+    client: httpx.AsyncClient, downstream: Downstream, request: dict[str, Any], extra: dict[str, str]
+) -> tuple[int, dict[str, Any], httpx.Headers]:
+    """Send one JSON-RPC request and return the status, the answer ({} if there is none) and the headers."""
+    headers = {**downstream.headers, "Accept": _ACCEPT, **extra}
+    url = httpx.URL(str(downstream.url))
+    for _ in range(_MOST_REDIRECTS + 1):
+        async with client.stream("POST", url, json=request, headers=headers) as response:
+            target = url.join(response.headers.get("location", "")) if response.has_redirect_location else url
+            if target == url or _origin(target) != _origin(url):  # headers go to one origin only
+                return response.status_code, await _answer(response), response.headers
+        url = target
+    return HTTPStatus.LOOP_DETECTED, {}, httpx.Headers()
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+async def _answer(response: httpx.Response) -> dict[str, Any]:
+    """The JSON-RPC answer; {} if there is none up to `LONGEST_ANSWER`."""
+    try:
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):
+            return message(b"".join([part async for part in _bounded(response)]))
+        async for line in _lines(response):
+            if line.startswith(b"data:") and (found := message(line.removeprefix(b"data:"))).get("id") == ID:
+                return found
+    except _TooLongError:
+        _log.debug("probe answer too long", extra={"limit_bytes": LONGEST_ANSWER})
+    return {}
+
+
+async def _lines(response: httpx.Response) -> AsyncIterator[bytes]:
+    rest = bytearray()
+    async for part in _bounded(response):
+        rest += part
+        if b"\n" in part or b"\r" in part:
+            *whole, rest = (bytearray(line) for line in re.split(rb"\r\n|\n|\r", bytes(rest)))
+            for line in whole:
+                yield bytes(line)
+    yield bytes(rest)
+
+
+async def _bounded(response: httpx.Response) -> AsyncIterator[bytes]:
+    length = 0
+    async for part in response.aiter_bytes():
+        length += len(part)
+        if length > LONGEST_ANSWER:
+            raise _TooLongError
+        yield part
+
+
+class _TooLongError(Exception):
+    """The response is longer than `LONGEST_ANSWER`."""

@@ -1,0 +1,126 @@
+"""One hosted agent.
+
+`HostedAgent.answer` is the path of every call: admission, a new instance, the model's answer, and the disposal of the
+instance.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pallas_gateway.calls.asking.approvals import Approvals
+from pallas_gateway.calls.asking.asking import CANNOT_ASK, Questions
+from pallas_gateway.calls.asking.watch import QuestionEvents
+from pallas_gateway.calls.call import Credentials
+from pallas_gateway.calls.events.events import Admitted
+from pallas_gateway.core.agent_state import AgentState
+from pallas_gateway.core.fitting import fitted, told_of_changes
+from pallas_gateway.core.running_call import RunningCall
+from pallas_gateway.errors import CallRefusedError, GatewayError
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator, Coroutine
+    from typing import Any
+
+    from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.core.agent_state import AgentVersion
+    from pallas_gateway.core.calls import Calls
+    from pallas_gateway.runtime.protocols import Instance
+
+
+class HostedAgent(AgentState):
+    """One agent of the project. It exists in every state; a call of an agent that is not ready is refused."""
+
+    async def answer(self, running: RunningCall) -> Reply:
+        """Answer one call on a new instance: a message, or a tool to run.
+
+        A failure of the model or the runtime is a `Reply`, too.
+
+        Raises:
+            CallRefusedError: `busy`, `images_unsupported`, `nesting_too_deep`, `limited`, `audit_unavailable`; for a
+                tool `no_tool`, `approval_required`.
+            AgentUnavailableError: the agent is not ready; the message has the reason.
+        """
+        call, shared = running.call, self._shared
+        with shared.calls.living(running):
+            self._refuse_too_deep(call)
+            version = await self.version_for_call()
+            sent = fitted(call, version)
+            for gate in shared.calls.gates:
+                await gate.admit(running)
+            running.is_admitted = True
+            call.spending.admit(self.name, version.settings, shared.prices, running.permit, shared.tasks)
+            running.questions = questions = self._questions(version, running)
+            with version.uses.one_more():
+                async with (
+                    version.admission.slot(call.caller.account, nested=call.is_nested) as slots,
+                    self._instance(version, sent, running, questions) as instance,
+                ):
+                    with questions.pauses.including(slots):
+                        work = instance.generate if sent.tool is None else instance.run_tool
+                        seconds = running.timeout_seconds or version.settings.call_timeout_seconds
+                        reply = await work(sent, timeout_seconds=seconds)
+                running.reply = told_of_changes(reply, call, sent)
+                return running.reply
+
+    def spawn(self, work: Coroutine[Any, Any, Reply], *, name: str) -> asyncio.Task[Reply]:
+        """Start a task that the gateway waits for before it stops."""
+        return self._shared.tasks.spawn(work, name=name)
+
+    @property
+    def calls(self) -> Calls:
+        """The calls of this process."""
+        return self._shared.calls
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """The longest silence of a call whose client asked for progress."""
+        return self._shared.heartbeat_seconds
+
+    def count_heartbeat(self) -> None:
+        self._shared.metrics.heartbeats.labels(self.name).inc()
+
+    def refuse(self, call: Call, refusal: CallRefusedError) -> None:
+        """Count and log a call whose arguments were refused."""
+        with suppress(GatewayError), self._shared.calls.living(RunningCall(self, call)):
+            raise refusal
+
+    @asynccontextmanager
+    async def _instance(
+        self, version: AgentVersion, sent: Call, running: RunningCall, questions: Questions
+    ) -> AsyncIterator[Instance]:
+        """Open an instance for an admitted call."""
+        running.sink.put(Admitted())
+        bearer, in_flight = sent.caller.bearer, self._shared.metrics.calls_in_flight
+        with self._shared.calls.one_more(), in_flight.labels(self.name).track_inprogress():
+            credentials = Credentials(bearer, bearer if self._shared.llm_pass_through else None)
+            async with version.runtime.open(sent, credentials, running.sink, running.options, questions) as instance:
+                with running.using(instance):
+                    yield instance
+
+    def _questions(self, version: AgentVersion, running: RunningCall) -> Questions:
+        asker = running.asker if version.settings.ask_caller else CANNOT_ASK
+        call, trail = running.call, self._shared.trail
+        watch = QuestionEvents(call, running.sink, self._shared.metrics, self.open_questions, trail)
+        caller = call.caller
+        rules = self._shared.ask_rules
+        seconds = running.ask_seconds or rules.seconds
+        rules = replace(rules, client_may_leave=asker.client_may_leave, seconds=seconds)
+        if caller.authenticated:
+            rules = replace(rules, caller=caller.owner or caller.name)
+        questions = Questions(self.name, asker, rules, watch, given=call.given)
+        allow = version.settings.approve_unasked == "allow"
+        patterns, is_for_tool = version.settings.approve, call.tool is not None
+        questions.approvals = Approvals(patterns, allow_unasked=allow, refuse_request=is_for_tool)
+        return questions
+
+    def _refuse_too_deep(self, call: Call) -> None:
+        if call.nesting > self._shared.max_nesting:
+            message = (
+                f"Agent '{self.name}' was called {call.nesting} calls deep; the limit is {self._shared.max_nesting}. "
+                "Agents may be calling each other in a circle. Answer without calling another agent."
+            )
+            raise CallRefusedError(message, reason="nesting_too_deep")

@@ -1,0 +1,100 @@
+"""A subject of `/api/v1`: its routes, and what refused requests are answered with."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, override
+
+from starlette.requests import Request
+from starlette.routing import Match, Route
+
+from pallas_gateway.doors.api import models, requests
+from pallas_gateway.doors.api.errors import not_allowed, response_to
+from pallas_gateway.doors.api.operations import operations_of
+from pallas_gateway.doors.http import refusals
+from pallas_gateway.errors import GatewayError
+from pallas_gateway.identity.errors import TokenError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from pydantic import BaseModel
+    from starlette.responses import Response
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from pallas_gateway.core.gateway import Gateway
+    from pallas_gateway.doors.api.operations import Operation
+
+    type Endpoint = Callable[[Request], Awaitable[ASGIApp]]
+
+
+class Api:
+    """Base of the subjects, such as threads, whose endpoints are marked by `operation`."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def routes(self) -> list[Route]:
+        """Return a route for each path."""
+        by_path: dict[str, dict[str, Operation]] = {}
+        for one in operations_of(type(self)):
+            by_path.setdefault(one.path, {})[one.method] = one
+        return [_Route(path, _Endpoints(self, methods)) for path, methods in by_path.items()]
+
+    async def called(self, operation: Operation, request: Request) -> ASGIApp:
+        """Call the endpoint of an operation with the request, the values in its path, and its query."""
+        given = [*request.path_params.values()]
+        if operation.query is not None:
+            asked = models.query(operation.query, request)
+            given += [asked] if operation.query.model_fields else []
+        response: ASGIApp = await getattr(self, operation.endpoint)(request, *given)
+        return response
+
+    async def read(self, request: Request, *types: str, most: int = sys.maxsize) -> bytes:
+        """Return the body of a request of at most `most` bytes; see `requests.read`."""
+        largest = self._gateway.configuration.deployment.gateway.max_body_bytes
+        return await requests.read(request, min(most, largest), *types)
+
+    async def body[Body: BaseModel](self, request: Request, model: type[Body]) -> Body:
+        """Return the body of a request as a model; raises as `read` and `models.parsed`."""
+        return models.parsed(model, requests.json_object(await self.read(request)))
+
+    def failed(self, error: GatewayError) -> Response:
+        """Return the response for an error of an endpoint."""
+        return response_to(error)
+
+    async def respond(self, endpoint: Endpoint, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond to a request by an endpoint, also if it refuses the request."""
+        try:
+            response = await endpoint(Request(scope, receive))
+            await response(scope, receive, send)
+        except TokenError as error:
+            await refusals.of_token(self._gateway, error, scope)(scope, receive, send)
+        except refusals.RefusedError as error:
+            await error.response(scope, receive, send)
+        except GatewayError as error:
+            await self.failed(error)(scope, receive, send)
+
+
+class _Route(Route):
+    """A route of whole paths: Starlette's also match before a newline at the end."""
+
+    @override
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return (Match.NONE, {}) if scope["path"].endswith("\n") else super().matches(scope)
+
+
+class _Endpoints:
+    """The ASGI app of one path."""
+
+    def __init__(self, api: Api, methods: Mapping[str, Operation]) -> None:
+        self._api = api
+        self._methods = methods
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        operation = self._methods.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        if operation is None:
+            await not_allowed(self._methods)(scope, receive, send)
+        else:
+            await self._api.respond(partial(self._api.called, operation), scope, receive, send)

@@ -1,0 +1,154 @@
+"""Errors in OpenAI's form: `{"error": {message, type, param, code}}` with an HTTP status.
+
+`code` is the gateway's reason, except for those that clients look for (`invalid_api_key`, `model_not_found`,
+`rate_limit_exceeded`).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.responses import JSONResponse
+
+from pallas_gateway.errors import RETRY_AFTER_SECONDS, CallLimitedError, CallRefusedError
+from pallas_gateway.telemetry.redaction import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from pallas_gateway.errors import GatewayError
+
+RETRY_AFTER = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+_NOT_AGAIN = {"x-should-retry": "false"}
+"""Stops the automatic retries of OpenAI's clients: the failed call may have run tools that must not run twice."""
+_NOT_STARTED = {
+    "busy": (HTTPStatus.TOO_MANY_REQUESTS, RETRY_AFTER),
+    "agent_unavailable": (HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER),
+    "audit_unavailable": (HTTPStatus.SERVICE_UNAVAILABLE, RETRY_AFTER),
+    "insufficient_scope": (HTTPStatus.FORBIDDEN, {}),
+}
+_FAILED = {
+    "llm_error": HTTPStatus.BAD_GATEWAY,
+    "cancelled": HTTPStatus.BAD_GATEWAY,
+    "llm_timeout": HTTPStatus.GATEWAY_TIMEOUT,
+    "deadline": HTTPStatus.GATEWAY_TIMEOUT,
+    "stopped": HTTPStatus.SERVICE_UNAVAILABLE,
+}
+_TYPES = {
+    HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.FORBIDDEN: "permission_error",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+}
+_CODES = {"unauthorized": "invalid_api_key", "invalid_token": "invalid_api_key"}
+
+
+class BadRequestError(CallRefusedError):
+    """An invalid request; `param` is the place, such as `messages[2].content`."""
+
+    reason = "bad_input"
+
+    def __init__(self, message: str, *, param: str | None = None, reason: str | None = None) -> None:
+        super().__init__(message, reason=reason)
+        self.param = param
+
+
+@dataclass(eq=False)
+class ApiError(Exception):
+    """One error with its status."""
+
+    status: HTTPStatus
+    message: str
+    code: str | None = None
+    param: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        """Return the error object, which is an event if a stream has begun."""
+        default = "server_error" if self.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+        kind = _TYPES.get(self.status, default)
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.body(), status_code=self.status, headers=dict(self.headers))
+
+
+def of_refusal(refusal: GatewayError) -> ApiError:
+    """Return the error of a call that was not started."""
+    if isinstance(refusal, CallLimitedError):
+        return _of_limit(refusal)
+    status, headers = _NOT_STARTED.get(refusal.reason, (HTTPStatus.BAD_REQUEST, {}))
+    return ApiError(status, str(refusal), refusal.reason, getattr(refusal, "param", None), headers)
+
+
+def _of_limit(refusal: CallLimitedError) -> ApiError:
+    """Return the error of a call that a rule refuses, with the headers by which OpenAI's clients wait.
+
+    Format: https://platform.openai.com/docs/guides/rate-limits, "Rate limits in headers".
+    """
+    headers = {
+        "Retry-After": str(refusal.retry_after_seconds),
+        f"x-ratelimit-limit-{refusal.unit}": str(refusal.limit),
+        f"x-ratelimit-remaining-{refusal.unit}": "0",
+        f"x-ratelimit-reset-{refusal.unit}": f"{refusal.retry_after_seconds}s",
+    }
+    return ApiError(HTTPStatus.TOO_MANY_REQUESTS, str(refusal), "rate_limit_exceeded", headers=headers)
+
+
+def of_failure(reason: str, message: str) -> ApiError:
+    """Return the error of a call that was started; clients do not repeat it."""
+    return ApiError(_FAILED.get(reason, HTTPStatus.INTERNAL_SERVER_ERROR), message, reason, headers=_NOT_AGAIN)
+
+
+def no_such_model(model: str) -> ApiError:
+    """Return the error for an agent that does not exist or that the caller may not run."""
+    message = f"The model {quoted(model)} does not exist, or you may not use it. GET /v1/models lists those you may."
+    return ApiError(HTTPStatus.NOT_FOUND, message, "model_not_found", "model")
+
+
+def too_large(message: str) -> ApiError:
+    """Return the error for a body that exceeds a limit."""
+    return ApiError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, "too_large")
+
+
+class InOpenAiForm:
+    """Converts refusals of the gateway's guards into the form of this API; status, headers and text stay."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start: Message | None = None
+        body = b""
+
+        async def translate(message: Message) -> None:
+            nonlocal start, body
+            if message["type"] == "http.response.start" and message["status"] >= HTTPStatus.BAD_REQUEST:
+                start = message
+            elif start is None:
+                await send(message)
+            else:
+                body += message.get("body", b"")
+                if not message.get("more_body", False):
+                    translated = _translated(HTTPStatus(start["status"]), body)
+                    MutableHeaders(scope=start)["content-length"] = str(len(translated))
+                    await send(start)
+                    await send({"type": "http.response.body", "body": translated})
+
+        await self._app(scope, receive, translate)
+
+
+def _translated(status: HTTPStatus, body: bytes) -> bytes:
+    """Return `body` in this API's form. Guards send `{"error": …}`, `doors/http/access.py` a description as well."""
+    refusal = json.loads(body)
+    error = refusal["error"]
+    if isinstance(error, dict):
+        return body
+    sentence = refusal.get("error_description")
+    code = _CODES.get(error, error) if sentence else None
+    return json.dumps(ApiError(status, sentence or error, code).body()).encode()

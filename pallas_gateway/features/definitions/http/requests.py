@@ -1,0 +1,100 @@
+"""The parts of a change that are not in the definition, which `pallas_gateway.features.definitions` reads."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.doors.api.errors import ApiError
+from pallas_gateway.features.definitions.errors import InvalidDefinitionError
+from pallas_gateway.features.definitions.records import Place
+from pallas_gateway.features.definitions.service import Owner
+from pallas_gateway.identity.caller import ANONYMOUS_NAME, owner_of_token
+from pallas_gateway.telemetry.redaction import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from pallas_gateway.features.definitions.records import StoredAgent
+    from pallas_gateway.identity.caller import Caller
+
+LARGEST_BODY = 2 * 1024 * 1024
+"""Bytes of a body; a definition has at most 256 KB, and JSON may write each of them as six."""
+ONLY_SHOWN = frozenset({
+    "state", "reason", "source", "version", "runningVersion", "createdAt", "updatedAt", "paramsSchema",
+})  # fmt: skip
+"""Keys that only answers have: ignored in a whole definition, so that an answer can be sent back."""
+_VERSION = re.compile(r"[1-9][0-9]{0,8}")
+_KEY_OWNER = re.compile(r"key:(?P<name>[A-Za-z0-9][A-Za-z0-9_.@-]*)")
+_LONGEST_PART = 1000
+
+
+def version(text: str, agent: str) -> int:
+    """Return the number of a version in a path.
+
+    Raises:
+        ApiError: `not_found`: it cannot be one.
+    """
+    if not _VERSION.fullmatch(text):
+        raise ApiError(f"Agent {quoted(agent)} has no version {quoted(text)}.", reason="not_found")
+    return int(text)
+
+
+def without_shown_only(body: dict[str, Any], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a whole definition without the keys that only answers have, and without values that are `defaults`."""
+    known = (defaults or {}).items()
+    return {key: value for key, value in body.items() if key not in ONLY_SHOWN and (key, value) not in known}
+
+
+def take_name(body: dict[str, Any], name: str) -> None:
+    """Remove the name from the body of a change, if it is the agent's; its name cannot be changed."""
+    if body.pop("name", name) != name:
+        message = "is the name in the path and cannot be changed; copy the agent (copyOf) and delete this one"
+        raise InvalidDefinitionError([Place("name", message)])
+
+
+def take_own(body: dict[str, Any], caller: Caller) -> None:
+    """Remove the owner from the body of a new agent, which belongs to its caller."""
+    if body.pop("owner", caller.name) not in (caller.name, caller.owner):
+        message = "is the caller that makes the agent; hand the agent over when it exists"
+        raise InvalidDefinitionError([Place("owner", message)])
+
+
+def take_owner(body: dict[str, Any], present: StoredAgent) -> Owner | None:
+    """Remove the owner from the body of a change, and return it; None if it stays the same.
+
+    Raises:
+        InvalidDefinitionError: it names no owner.
+    """
+    if "owner" not in body or (given := body.pop("owner")) in (present.owner, present.owner_name):
+        return None
+    owner = _owner(given)
+    if owner is None:
+        message = 'must be "key:NAME", "anonymous", or an object with the "issuer" and "subject" of tokens'
+        raise InvalidDefinitionError([Place("owner", message)])
+    return None if owner.owner == present.owner else owner
+
+
+def refuse_unknown_key(owner: Owner, keys: Collection[str]) -> None:
+    """Refuse to hand an agent over to a key that is not among the names `keys`; the agent would be lost.
+
+    Raises:
+        InvalidDefinitionError: there is no such key.
+    """
+    match = _KEY_OWNER.fullmatch(owner.owner)
+    if match and match["name"] not in keys:
+        raise InvalidDefinitionError([Place("owner", f"no key {quoted(match['name'])} in gateway.auth.tokens")])
+
+
+def _owner(given: object) -> Owner | None:
+    if isinstance(given, str):
+        if given == ANONYMOUS_NAME:
+            return Owner(owner=ANONYMOUS_NAME, name=ANONYMOUS_NAME)
+        match = _KEY_OWNER.fullmatch(given)
+        return Owner(owner=given, name=match["name"]) if match else None
+    if not isinstance(given, dict) or given.keys() != {"issuer", "subject"}:
+        return None
+    issuer, subject = given["issuer"], given["subject"]
+    if not all(isinstance(one, str) and 0 < len(one) <= _LONGEST_PART and one.isprintable() for one in given.values()):
+        return None
+    return None if " " in issuer else Owner(owner=owner_of_token(issuer, "sub", subject), name=subject)

@@ -1,0 +1,214 @@
+"""The rules for agents of the database: what the operator has released, their names, and other agents. Pure.
+
+A definition is judged when it is stored, and again whenever the configuration changes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pallas_gateway.config.loading.cross_checks import TOOL_SEPARATOR
+from pallas_gateway.config.loading.tool_policies import of_no_server, policies
+from pallas_gateway.config.model.agents import AgentSettings
+from pallas_gateway.config.problems import did_you_mean
+from pallas_gateway.features.definitions.globs import is_contained, is_model_released, is_released
+from pallas_gateway.features.definitions.records import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.config.loading.downstream_servers import DownstreamServer
+    from pallas_gateway.config.model.agents_may_use import AgentsMayUseSettings
+    from pallas_gateway.config.model.deployment import GatewaySettings
+    from pallas_gateway.features.definitions.records import Definition
+
+BOUNDS = ("max_iterations", "call_timeout_seconds", "max_tokens_per_call")
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a definition is judged by.
+
+    Attributes:
+        floors: what the operator has released.
+        default_model: of the project.
+        servers: under `mcp.servers`.
+        agents: that can be sub-agents, of files and of the database. An editor's: those that it may run, and those
+            that the agent has already; others are unknown to it.
+        is_stored: the definition is stored already, and is judged by a configuration. Defaults of upper bounds do not
+            hold for it. No similar agent is named for one that does not exist: all who may view the agent read the
+            problems, and some of them may not see the other one.
+    """
+
+    floors: AgentsMayUseSettings
+    default_model: str | None
+    servers: Mapping[str, DownstreamServer]
+    agents: Collection[str]
+    is_stored: bool = False
+
+    @classmethod
+    def of(cls, configuration: Configuration, agents: Collection[str], *, is_stored: bool = False) -> Surroundings:
+        fastagent = configuration.fastagent
+        floors = configuration.deployment.gateway.agents_may_use
+        return cls(floors, fastagent.default_model, fastagent.servers, agents, is_stored)
+
+
+def problems(name: str, definition: Definition, around: Surroundings) -> list[Place]:
+    """Return every rule that a definition breaks, but for circles; paths are those of the stored form."""
+    return [
+        *_model(definition, around),
+        *_servers(definition, around),
+        *_tools(definition, around),
+        *_sub_agents(name, definition, around),
+        *_bounds(definition, around),
+    ]
+
+
+def without_place(owners: Sequence[str], owner: str, settings: GatewaySettings, path: str) -> list[Place]:
+    """Return the problems of one more agent of an owner; with a `path` it is one that is there already.
+
+    `owners` are those of all agents.
+    """
+    most, of_owner = settings.agents_may_use.most_agents, settings.agents_may_use.most_agents_per_owner
+    if of_owner is None:
+        of_owner = most if settings.auth is None else math.ceil(most / 4)
+    found = []
+    if len(owners) >= most and not path:
+        found.append(Place(path, f"there are {len(owners)} agents in the database already; {most} may be there"))
+    if (own := owners.count(owner)) >= of_owner:
+        found.append(Place(path, f"{own} agents have this owner already; {of_owner} may (most_agents_per_owner)"))
+    return found
+
+
+def circle(
+    name: str, definition: Definition, others: Mapping[str, Sequence[str]], visible: Collection[str]
+) -> list[Place]:
+    """Return the problem of sub-agents that go in a circle; `others` are the sub-agents of agents of the database."""
+    graph = {**others, name: tuple(definition.get("agents", ()))}
+    if not (way := _circle_of(name, graph)):
+        return []
+    shown = (one if one in visible or one == name else "…" for one in way)
+    return [Place(f"agents.{graph[name].index(way[1])}", f"goes in a circle: {' -> '.join(shown)}")]
+
+
+def policies_of_no_server(definition: Definition, servers: Collection[str]) -> list[Place]:
+    """Return entries of `approve` and `tool_limits` that can match no tool. Stored agents with such entries run on."""
+    entries = policies(definition.get("approve", ()), definition.get("tool_limits", ()))
+    return [Place(place, message) for place, message in of_no_server(entries, servers)]
+
+
+def effective(definition: Definition, floors: AgentsMayUseSettings) -> dict[str, Any]:
+    """Return a valid definition with what the floors add: explicit tools, approvals, bounds in place of defaults."""
+    servers = definition.get("servers", ())
+    released = [f"{one}{TOOL_SEPARATOR}{glob}" for one in servers for glob in floors.servers[one].tools]
+    bounds = {key: _within(key, bound) for key, bound in _upper_bounds(floors, with_defaults=False)}
+    approve = [*dict.fromkeys((*definition.get("approve", ()), *floors.approve))]
+    return {"tools": released, **bounds, **definition, "approve": approve}
+
+
+def _within(key: str, bound: float) -> float:
+    """Return the default of a key if it is within the bound, else the bound."""
+    default = AgentSettings.model_fields[key].default
+    return bound if default is None else min(default, bound)
+
+
+def _model(definition: Definition, around: Surroundings) -> Iterator[Place]:
+    model, globs = definition.get("model"), around.floors.models
+    if model is not None:
+        if not is_model_released(model, globs):
+            yield Place("model", _unreleased(f"model '{model}'", "models", globs))
+    elif around.default_model is None:
+        yield Place("model", "is required, because the gateway has no default model")
+    elif not is_model_released(around.default_model.partition("?")[0], globs):
+        yield Place("model", f"is required, because the default model is not released; {_released(globs)}")
+
+
+def _servers(definition: Definition, around: Surroundings) -> Iterator[Place]:
+    released = around.floors.servers
+    for index, name in enumerate(servers := definition.get("servers", ())):
+        if name in servers[:index]:
+            yield Place(f"servers.{index}", f"'{name}' stands twice")
+        elif name not in released:
+            yield Place(f"servers.{index}", _unreleased(f"server '{name}'", "servers", released))
+        elif name not in around.servers:
+            yield Place(f"servers.{index}", f"no server '{name}' under mcp.servers of fastagent.config.yaml")
+        elif around.servers[name].forward_inbound_auth and not released[name].forwards:
+            message = f"server '{name}' receives the callers' tokens, and is not released for that (forwards: true)"
+            yield Place(f"servers.{index}", message)
+
+
+def _tools(definition: Definition, around: Surroundings) -> Iterator[Place]:
+    servers, agents = definition.get("servers", ()), definition.get("agents", ())
+    for index, pattern in enumerate(definition.get("tools", ())):
+        server, separator, tool = pattern.partition(TOOL_SEPARATOR)
+        if not separator or not tool:
+            yield Place(f"tools.{index}", f"'{pattern}' must be written as the agent sees it, server__tool")
+        elif "[" in tool:
+            yield Place(f"tools.{index}", "may have * and ? as patterns")
+        elif server in agents:
+            continue
+        elif server not in servers:
+            known = did_you_mean(server, (*servers, *agents))
+            yield Place(f"tools.{index}", f"'{pattern}' is of no server or sub-agent of this agent{known}")
+        elif server in around.floors.servers and not is_contained(tool, globs := around.floors.servers[server].tools):
+            yield Place(f"tools.{index}", f"'{pattern}' is not released; of server '{server}' {_released(globs)}")
+
+
+def _sub_agents(name: str, definition: Definition, around: Surroundings) -> Iterator[Place]:
+    named = definition.get("agents", ())
+    for index, one in enumerate(named):
+        path = f"agents.{index}"
+        if one in named[:index]:
+            yield Place(path, f"'{one}' stands twice")
+        elif one not in around.agents and one != name:
+            yield Place(path, f"no agent '{one}'{did_you_mean(one, () if around.is_stored else around.agents)}")
+        elif not is_released(one, around.floors.agents):
+            yield Place(path, _unreleased(f"agent '{one}'", "sub-agents", around.floors.agents))
+        elif "." in one or TOOL_SEPARATOR in one:
+            yield Place(path, f"'{one}' would be part of a tool's name, in which models take no '.' and no '__'")
+        elif one in around.servers:
+            yield Place(path, f"'{one}' is the name of a server too, which would be called instead")
+
+
+def _bounds(definition: Definition, around: Surroundings) -> Iterator[Place]:
+    for key, bound in _upper_bounds(around.floors, with_defaults=not around.is_stored):
+        if definition.get(key, 0) > bound:
+            yield Place(key, f"must be at most {bound:g}")
+
+
+def _upper_bounds(floors: AgentsMayUseSettings, *, with_defaults: bool) -> Iterator[tuple[str, float]]:
+    for key in BOUNDS if with_defaults else [key for key in BOUNDS if key in floors.most.model_fields_set]:
+        if (bound := getattr(floors.most, key)) is not None:
+            yield key, bound
+
+
+def _circle_of(name: str, graph: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the agents on the shortest way from an agent back to itself; none without one."""
+    users = {name: name}
+    waiting = [name]
+    for one in waiting:
+        for sub in graph.get(one, ()):
+            if sub == name:
+                return [*_way_to(one, name, users), name]
+            if sub not in users:
+                users[sub] = one
+                waiting.append(sub)
+    return []
+
+
+def _way_to(one: str, name: str, users: Mapping[str, str]) -> list[str]:
+    way = [one]
+    while way[0] != name:
+        way.insert(0, users[way[0]])
+    return way
+
+
+def _unreleased(what: str, kind: str, released: Collection[str]) -> str:
+    return f"{what} is not released for {kind} of these agents; {_released(released)}"
+
+
+def _released(names: Collection[str]) -> str:
+    return f"released: {', '.join(names)}" if names else "none is released (gateway.agents_may_use)"

@@ -1,0 +1,1 @@
+"""How people sign in: the issuer, for the console and the command line."""

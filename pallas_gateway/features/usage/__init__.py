@@ -1,0 +1,1 @@
+"""Who has used what: calls, tokens and cost."""

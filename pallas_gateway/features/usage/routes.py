@@ -1,0 +1,138 @@
+"""`GET /api/v1/usage`: calls and tokens of the caller, today and since the gateway has started, and its limits.
+
+With `view:calls` also those of all callers, by caller and agent. `?by=caller` or `?by=agent` adds them up.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+from pallas_gateway.doors.api.base import Api
+from pallas_gateway.doors.api.operations import operation
+from pallas_gateway.doors.http import access, refusals, times
+from pallas_gateway.features.running_calls import models
+from pallas_gateway.features.usage.usage_table import Used, in_parts
+from pallas_gateway.identity.grants import VIEW_CALLS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from starlette.requests import Request
+
+    from pallas_gateway.features.limits.caller_limits import UsedLimit
+    from pallas_gateway.features.usage.usage_table import Rows
+    from pallas_gateway.identity.caller import Caller
+
+PATH = "/api/v1/usage"
+KINDS = ("calls_per_minute", "calls_at_once", "tokens_per_day")
+
+type Json = dict[str, Any]
+
+
+class UsageApi(Api):
+    """The route of usage."""
+
+    @operation(
+        "GET", PATH, "readUsage",
+        "The calls, tokens and limits of the caller, and with the grant `view:calls` those of all callers.",
+        requires="a token, or `view:calls`", query=models.By, answer=models.CallerUsage,
+        says="The usage over all workers.",
+    )  # fmt: skip
+    async def _usage(self, request: Request, asked: models.By) -> Response:
+        caller = await access.caller_of(self._gateway, request.scope)
+        sees_all = caller.grants.has(VIEW_CALLS)
+        if not sees_all and not caller.authenticated:  # an address may have several anonymous callers
+            return refusals.without_token(self._gateway, request.scope)
+        # In ASCII: the subject of a token may hold half a surrogate pair.
+        document = json.dumps(await self._own(caller))
+        if sees_all:
+            document = f'{document[:-1]}, "all": {await self._all((asked.by,) if asked.by else ("caller", "agent"))}}}'
+        return Response(document, media_type="application/json")
+
+    async def _own(self, caller: Caller) -> Json:
+        usage = await self._gateway.usage.read(caller.account)
+        return {
+            "day": usage.day,
+            "since": times.written(datetime.fromtimestamp(usage.since, UTC), "seconds"),
+            "caller": caller.principal,
+            "own": {
+                "today": [row async for row in self._rows(usage.today, ("agent",))],
+                "total": [row async for row in self._rows(usage.total, ("agent",))],
+                "complete": usage.is_whole,
+            },
+            "limits": [*self._limits(caller, await self._used(caller))],
+        }
+
+    async def _all(self, by: tuple[str, ...]) -> str:
+        """Return the JSON of all rows."""
+        usage = await self._gateway.usage.read()
+        today, total = [
+            ", ".join([json.dumps(row) async for row in self._rows(rows, by)]) for rows in (usage.today, usage.total)
+        ]
+        return f'{{"today": [{today}], "total": [{total}]}}'
+
+    async def _rows(self, rows: Rows, by: tuple[str, ...]) -> AsyncIterator[Json]:
+        """Yield the sums by caller, agent, or both, in the order of their names."""
+        sums: dict[tuple[str, ...], Used] = {}
+        async for some in in_parts(rows.items()):
+            for key, used in some:
+                total = sums.setdefault(tuple(getattr(key, name) for name in by), Used())
+                total += used
+        has_prices = bool(self._gateway.configuration.deployment.gateway.prices)
+        async for part in in_parts(sorted(sums.items(), key=itemgetter(0))):
+            for names, used in part:
+                yield {**dict(zip(by, names, strict=True)), **_numbers(used, has_prices=has_prices)}
+
+    def _visible(self, caller: Caller) -> list[str]:
+        return [*caller.grants.viewed(self._gateway.agents)]
+
+    async def _used(self, caller: Caller) -> dict[tuple[str, str, str], UsedLimit]:
+        """Return what a caller has used of its limits, by rule, agent and kind."""
+        limits = self._gateway.caller_limits
+        rows = await limits.used(caller.principal, caller.account, self._visible(caller))
+        return {(one.rule, one.agent, one.kind): one for one in rows}
+
+    def _limits(self, caller: Caller, used: Mapping[tuple[str, str, str], UsedLimit]) -> Iterator[Json]:
+        """Return the limits of a caller, without agents that it may not view."""
+        visible = self._visible(caller)
+        for number, rule in enumerate(self._gateway.configuration.deployment.gateway.limits.rules, 1):
+            agents = [name for name in visible if fnmatchcase(name, rule.agent)]
+            if not agents or not fnmatchcase(caller.principal, rule.caller):
+                continue
+            for counted in [agents] if rule.per == "caller" else [[name] for name in agents]:
+                for kind in KINDS:
+                    if (limit := getattr(rule, kind)) is not None:
+                        name = rule.name or f"rule-{number}"
+                        now = used.get((name, "" if rule.per == "caller" else counted[0], kind))
+                        yield {
+                            "rule": name,
+                            "per": rule.per,
+                            "agents": counted,
+                            "kind": kind,
+                            "limit": limit,
+                            "used": now.used if now is not None else None,
+                            "resetSeconds": now.reset_seconds if now is not None else None,
+                            "enforced": rule.enforce,
+                        }
+
+
+def _numbers(used: Used, *, has_prices: bool) -> Json:
+    return {
+        "calls": used.calls,
+        "refused": used.refused,
+        "nestedCalls": used.nested,
+        "tokens": {
+            "input": used.input,
+            "cachedInput": used.cache_read,
+            "cacheWrite": used.cache_write,
+            "output": used.output,
+        },
+        "estimatedTokens": used.estimated,
+        "cost": round(used.cost, 6) if has_prices else None,
+    }

@@ -1,1 +1,0 @@
-"""The ASGI app: routes, guards, registry and probes."""

@@ -1,0 +1,107 @@
+"""The check of Host and Origin: each form of a name, and the refusals."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pallas_gateway.config.loading.configuration import Configuration
+from pallas_gateway.config.loading.fastagent_file import FastAgentFile
+from pallas_gateway.config.model.agents import AgentSettings
+from pallas_gateway.config.model.deployment import Deployment, GatewaySettings
+from pallas_gateway.doors.http.host_check import HostCheck
+from tests.support.asgi import AsgiClient, answering, piece
+
+if TYPE_CHECKING:
+    pass
+
+HOST = "fd00::1"
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("[fd00::1]:24200", None, 200),
+        ("[FD00::1]", None, 200),
+        ("[fd00::2]:24200", None, 421),
+        ("192.0.2.1:24200", None, 200),
+        ("192.0.2.2:24200", None, 421),
+        ("[fd00::1]:24200", "http://[fd00::1]:24200", 200),
+        ("[fd00::1]:24200", "https://[fd00::1]", 200),
+        ("localhost:evil.example", None, 421),
+        ("localhost:80:80", None, 421),
+        ("user@localhost:80", None, 421),
+        ("192.0.2.1:24200", "http://localhost:evil.example", 403),
+        ("192.0.2.1:24200", "http://localhost:80@evil.example", 403),
+        ("192.0.2.1:24200", "http://localhost:80.evil.example", 403),
+        ("192.0.2.1:24200", "http://localhost:5173/", 200),
+        ("[fd00::1]:24200", "http://[::1]:5173", 200),
+        ("[fd00::1]:24200", "http://[fd00::2]:24200", 403),
+        ("[fd00::1]:24200", "http://:", 403),
+        ("localhost:24200", "http://localhost", 200),
+        ("localhost:24200", "tauri://localhost", 403),
+        ("localhost:24200", "chrome-extension://localhost", 403),
+    ],
+)
+async def test_addresses_of_either_family_are_guarded_like_names(host: str, origin: str | None, status: int) -> None:
+    deployment = Deployment(name="test", host=HOST, agents={"echo": AgentSettings(module="echo")})
+    configuration = Configuration(deployment, Path("agents.yaml"), {}, FastAgentFile())
+    client = AsgiClient([piece(more=False)], host=host, **({"origin": origin} if origin else {}))
+    app = HostCheck(answering(200), configuration)
+    await app(client.scope, client.receive, client.send)
+
+    assert client.status == status
+
+
+@pytest.mark.parametrize("character", "#?\\\t ")
+async def test_a_pattern_matches_no_origin_whose_host_another_reader_would_take_for_a_different_one(
+    character: str,
+) -> None:
+    settings = GatewaySettings(allowed_origins=("http://*.wild.example",))
+    deployment = Deployment(name="test", agents={"echo": AgentSettings(module="echo")}, gateway=settings)
+    configuration = Configuration(deployment, Path("agents.yaml"), {}, FastAgentFile())
+    origin = f"http://evil.example{character}.wild.example"
+    client = AsgiClient([piece(more=False)], host="localhost", origin=origin)
+    await HostCheck(answering(200), configuration)(client.scope, client.receive, client.send)
+    assert client.status == 403
+
+
+@pytest.mark.parametrize("allowed", ["app://localhost", "*", "app://*"])
+async def test_another_scheme_than_http_can_be_allowed(allowed: str) -> None:
+    settings = GatewaySettings(allowed_origins=(allowed,))
+    deployment = Deployment(name="test", agents={"echo": AgentSettings(module="echo")}, gateway=settings)
+    configuration = Configuration(deployment, Path("agents.yaml"), {}, FastAgentFile())
+    client = AsgiClient([piece(more=False)], host="localhost", origin="app://localhost")
+    await HostCheck(answering(200), configuration)(client.scope, client.receive, client.send)
+    assert client.status == 200
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "says", "setting"),
+    [
+        ({"host": "evil.example"}, 421, "Host 'evil.example' is not one this gateway answers to", "allowed_hosts"),
+        (
+            {"host": "localhost", "origin": "https://evil.example"},
+            403,
+            "Origin 'https://evil.example' is not one this gateway answers to",
+            "allowed_origins",
+        ),
+    ],
+)
+async def test_a_refused_name_is_told_with_its_setting_and_logged_once(
+    headers: dict[str, str], status: int, says: str, setting: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    deployment = Deployment(name="test", agents={"echo": AgentSettings(module="echo")})
+    guard = HostCheck(answering(200), Configuration(deployment, Path("x"), {}, FastAgentFile()))
+    for _ in range(3):
+        client = AsgiClient([piece(more=False)], **headers)
+        await guard(client.scope, client.receive, client.send)
+        assert client.status == status
+        body = b"".join(message.get("body", b"") for message in client.sent)
+        assert json.loads(body) == {"error": f"{says}; it can be added to gateway.{setting}"}
+
+    told = [vars(record) for record in caplog.records if record.name == "pallas.web"]
+    assert [(record["why"], record["setting"]) for record in told] == [(says, f"gateway.{setting}")]

@@ -1,0 +1,88 @@
+"""The table of usage: days, totals, a limited number of accounts, and changes for another process."""
+
+from pallas_gateway.features.usage.usage_table import OTHERS, UnsentUsage, UsageKey, UsageTable, Used
+
+NOON = 1_790_000_000 // 86_400 * 86_400 + 43_200.0
+
+
+class Clock:
+    now = NOON
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def key(caller: str, agent: str = "echo") -> UsageKey:
+    return UsageKey.of(f"key:{caller}", caller, agent)
+
+
+async def test_a_caller_with_many_names_has_one_row_for_each_agent() -> None:
+    table = UsageTable(Clock())
+    for number in range(5):
+        table.add(UsageKey(f"token:{number}", "token:issuer sub ann", "echo"), Used(calls=1))
+    assert (await table.read()).total == {UsageKey("token:0", "token:issuer sub ann", "echo"): Used(calls=5)}
+
+
+async def test_addresses_take_no_rows_of_callers_with_a_key() -> None:
+    table = UsageTable(Clock(), most=2)
+    for number in range(5):
+        table.add(UsageKey("anonymous", f"anonymous:2001:db8:{number}::/64", "echo"), Used(calls=1))
+    for name in ("key:a", "key:b", "key:c"):
+        table.add(UsageKey(name, name, "echo"), Used(calls=1))
+        own = await table.read(name)
+        assert (len(own.today), own.is_whole) == ((0, False) if name == "key:c" else (1, True))
+    assert (await table.read()).total[UsageKey(OTHERS, OTHERS, "echo")] == Used(calls=4)
+
+
+async def test_the_day_ends_at_midnight_and_the_total_stays() -> None:
+    clock = Clock()
+    table = UsageTable(clock)
+    table.add(key("anna"), Used(calls=1, input=10))
+    clock.now += 43_199
+    table.add(key("anna"), Used(calls=1))
+    before = await table.read("anna")
+    clock.now += 1
+    after = await table.read("anna")
+    table.add(key("anna"), Used(calls=1))
+    later = await table.read("anna")
+
+    assert before.today == before.total == {key("anna"): Used(calls=2, input=10)}
+    assert (before.day < after.day, after.today) == (True, {})
+    assert later.today == {key("anna"): Used(calls=1)}
+    assert later.total == {key("anna"): Used(calls=3, input=10)}
+    assert later.since == NOON
+
+
+async def test_accounts_beyond_the_limit_share_a_row_that_none_of_them_sees() -> None:
+    table = UsageTable(Clock(), most=2)
+    for name in ("anna", "ben", "cleo", "dora", "anna"):
+        table.add(key(name), Used(calls=1))
+    everything = await table.read()
+    anna, cleo = await table.read("anna"), await table.read("cleo")
+
+    assert everything.total[UsageKey(OTHERS, OTHERS, "echo")] == Used(calls=2)
+    assert len(everything.today) == 3
+    assert (anna.today, anna.is_whole) == ({key("anna"): Used(calls=2)}, True)
+    assert (cleo.today, cleo.is_whole) == ({}, False)
+
+
+async def test_changes_of_a_process_are_counted_once_and_by_the_day_of_the_call() -> None:
+    clock = Clock()
+    worker, parent = UnsentUsage(clock, most=1), UsageTable(clock)
+    worker.add(key("anna"), Used(calls=1, output=3, cost=0.5))
+    clock.now += 86_400
+    worker.add(key("anna"), Used(calls=1))
+    worker.add(key("ben"), Used(refused=1))
+    for _ in range(2):
+        for day, rows in worker.taken():
+            parent.add_of_day(day, rows)
+
+    usage, others = await parent.read(), UsageKey(OTHERS, OTHERS, "echo")
+    assert usage.today == {key("anna"): Used(calls=1), others: Used(refused=1)}
+    assert usage.total == {key("anna"): Used(calls=2, output=3, cost=0.5), others: Used(refused=1)}
+
+
+def test_long_accounts_stay_different_and_names_are_cut() -> None:
+    one, other = (UsageKey.of("k" * 5000, "a" * 5000 + end, "echo") for end in "12")
+    assert one != other
+    assert len(one.caller) + len(one.account) < 300

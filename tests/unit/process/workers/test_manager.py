@@ -1,0 +1,423 @@
+"""The parent of several workers, with programs that only behave like workers."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import io
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pallas_gateway.config.loading.loader import Overrides
+from pallas_gateway.config.model.deployment import GatewaySettings
+from pallas_gateway.features.audit.trail import AuditTrail
+from pallas_gateway.process.workers import worker_process
+from pallas_gateway.process.workers.manager import WorkerManager, WorkersError
+from pallas_gateway.process.workers.start import Plan, Rereading, Start
+from pallas_gateway.process.workers.worker_process import (
+    LAST_PAUSE_SECONDS,
+    SETTLED_SECONDS,
+    WorkerProcess,
+    restart_seconds,
+)
+from pallas_gateway.telemetry import logs
+from tests.support import fake_worker, forked
+from tests.support.leaks import assert_nothing_left, snapshot
+from tests.support.patient_gateway import fork_workers
+from tests.support.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+
+REREADING = Rereading(None, Overrides(), watch=False)
+COMMAND = (sys.executable, "-P", str(Path(fake_worker.__file__)))
+AT_ONCE = lambda *_: (1, 0.0)  # noqa: E731
+
+
+@pytest.fixture(autouse=True)
+def forked_fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fakes are forked, not started, which takes a tenth of the CPU."""
+    if forked.IS_POSSIBLE:
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", asyncio.create_subprocess_exec)  # what is put back
+        fork_workers(forked.Forked, COMMAND)
+
+
+def configuration(**more: Any) -> Any:
+    """What a fleet looks at of one; a real one would have each fake import what checks it."""
+    gateway = GatewaySettings(drain_seconds=0.1)
+    return SimpleNamespace(deployment=SimpleNamespace(gateway=gateway), tls_files=None, **more)
+
+
+class Run:
+    """A fleet of fakes that runs."""
+
+    def __init__(
+        self,
+        folder: Path,
+        stack: ExitStack,
+        command: Sequence[str],
+        on_ready: Callable[[str], Any] | None,
+        **limits: Any,
+    ) -> None:
+        """Bind a port and start the fleet."""
+        self.folder = folder
+        self.sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0)))]
+        self.sockets[0].setblocking(False)
+        self.port = self.sockets[0].getsockname()[1]
+        self.announced: list[str] = []
+        self.stopping: list[bool] = []
+        self.stop = asyncio.Event()
+        descriptors = tuple(one.fileno() for one in self.sockets)
+        start = Start(configuration(), REREADING, 0, descriptors, channel=-1, log=-1, folder=folder, restarts=0)
+        plan = Plan(
+            2,
+            (*command, str(folder)),
+            lambda: {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            start,
+            self.sockets,
+        )
+        self.fleet = WorkerManager(
+            plan,
+            AuditTrail(),
+            on_ready=on_ready or self.announced.append,
+            on_stop=lambda: self.stopping.append(True),
+            **limits,
+        )
+        self.running = asyncio.create_task(self.fleet.run(self.stop))
+
+    def heard(self, number: int) -> list[str]:
+        """What a worker has heard."""
+        file = self.folder / f"heard-{number}"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def starts(self, number: int) -> list[str]:
+        """The restarts that each process with this number was told to count."""
+        file = self.folder / f"starts-{number}"
+        return file.read_text().splitlines() if file.exists() else []
+
+    async def until_announced(self) -> None:
+        """Wait until all were ready."""
+        await eventually(lambda: self.announced or self.running.done(), what="an announcement")
+
+    async def ends(self) -> None:
+        """Wait for the end."""
+        await asyncio.wait_for(asyncio.shield(self.running), 20)
+
+
+@asynccontextmanager
+async def fleet_of(
+    folder: Path,
+    one: Sequence[str] = ("serves",),
+    two: Sequence[str] = ("serves",),
+    *,
+    command: Sequence[str] = COMMAND,
+    on_ready: Callable[[str], Any] | None = None,
+    **limits: Any,
+) -> AsyncGenerator[Run]:
+    (folder / "plan.json").write_text(json.dumps({"1": list(one), "2": list(two)}))
+    with ExitStack() as stack:
+        run = Run(folder, stack, command, on_ready, **limits)
+        try:
+            yield run
+        finally:
+            run.stop.set()
+            await asyncio.wait({run.running}, timeout=20)
+            run.running.exception()
+
+
+async def test_the_announcement_is_made_once_when_every_worker_is_ready(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path) as run:
+        assert not run.fleet.was_complete
+        await run.until_announced()
+        assert run.fleet.was_complete
+        await eventually(lambda: run.fleet.summary == "2 workers, each: 2 of 2 agents ready", what="the summary")
+        run.stop.set()
+        await run.ends()
+    assert run.announced in (["announced by 1\n"], ["announced by 2\n"])
+    assert run.stopping == [True]
+
+
+async def test_all_stop_then_close_and_the_port_refuses_when_they_have(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path) as run:
+        await run.until_announced()
+        run.stop.set()
+        await run.ends()
+        assert "worker.close" in run.heard(1)
+        assert "worker.close" in run.heard(2)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", run.port), timeout=5)
+
+
+async def test_who_waits_to_be_accepted_at_the_end_is_told_that_the_gateway_stops(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path) as run:
+        await run.until_announced()
+        with socket.create_connection(("127.0.0.1", run.port), timeout=20) as late:  # fakes accept nobody
+            late.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            run.stop.set()
+            said = (await asyncio.to_thread(late.recv, 4096)).decode()
+        await run.ends()
+    assert said.startswith("HTTP/1.1 503 ")
+
+
+async def test_a_worker_that_cannot_start_ends_the_fleet_with_its_reason(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, ["fails"], ["fails"]) as run:
+        with pytest.raises(WorkersError, match=f"worker . could not start: {fake_worker.FAILURE}$"):
+            await run.ends()
+    assert run.announced == []
+
+
+async def test_one_that_ends_by_itself_before_any_was_ready_ends_the_fleet_too(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, ["crashes"], ["crashes"]) as run:
+        with pytest.raises(WorkersError, match="could not start: exit code 3"):
+            await run.ends()
+
+
+async def test_a_program_that_is_not_there_ends_the_fleet(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, command=("/nowhere/python",)) as run:
+        with pytest.raises(WorkersError, match="No such file"):
+            await run.ends()
+
+
+async def test_one_that_is_killed_at_its_start_is_tried_again(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, ["is_killed", "serves"]) as run:
+        await run.until_announced()
+        assert run.announced
+
+
+async def test_one_that_ends_is_replaced_at_once_and_the_next_start_counts_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet_of(tmp_path, ["dies", "serves"]) as run:
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        await run.until_announced()
+    assert run.starts(1) == ["0", "1"]
+    [record] = [one for one in caplog.records if one.message == "worker ended"]
+    assert vars(record).items() >= {"worker": 1, "exit_code": 3, "pause": 0.0}.items()
+    assert record.levelno == logging.ERROR
+
+
+async def test_a_restart_that_nobody_lived_to_count_is_counted_by_the_next(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, ["dies", "is_killed", "serves"], restart=AT_ONCE) as run:
+        await run.until_announced()
+        await eventually(lambda: len(run.starts(1)) == 3, what="a third start")
+    assert run.starts(1) == ["0", "1", "2"]
+
+
+def test_the_first_early_death_costs_no_time_and_each_further_one_more_up_to_a_limit() -> None:
+    deaths, pauses = 0, []
+    for _ in range(8):
+        deaths, pause = restart_seconds(deaths, 0.5)
+        pauses.append(pause)
+    assert pauses == [0, 1, 2, 4, 8, LAST_PAUSE_SECONDS, LAST_PAUSE_SECONDS, LAST_PAUSE_SECONDS]
+    assert restart_seconds(deaths, SETTLED_SECONDS) == (1, 0)
+
+
+async def test_a_stop_does_not_wait_for_the_next_try(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, ["dies"], restart=lambda *_: (1, 3600.0)) as run:
+        await run.until_announced()
+        run.stop.set()
+        await run.ends()
+
+
+async def test_a_cancelled_request_is_handed_to_the_others_and_not_back(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path, two=["cancels"]) as run:
+        await eventually(lambda: "worker.cancel" in run.heard(1), what="a cancellation")
+        assert "worker.cancel" not in run.heard(2)
+
+
+async def test_a_worker_that_leaves_too_many_messages_unread_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_process, "MOST_BACKLOG", 100_000)
+    async with fleet_of(tmp_path, ["hangs", "serves"], ["floods"]) as run:
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        await eventually(lambda: run.fleet._workers[2].summary == "2 of 2 agents ready", what="the end of the flood")
+    [record] = [one for one in caplog.records if one.message == "worker ended"]
+    expected = {"worker": 1, "signal": "SIGKILL", "error": "it did not read its messages"}
+    assert vars(record).items() >= expected.items()
+
+
+async def test_a_worker_without_a_channel_is_replaced_after_the_time_of_a_stop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet_of(tmp_path, ["closes", "serves"], stop_seconds=0.1) as run:
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        assert run.starts(2) == ["0"]
+    [record] = [one for one in caplog.records if one.message == "worker ended"]
+    expected = {"worker": 1, "signal": "SIGKILL", "error": "its channel ended before it"}
+    assert vars(record).items() >= expected.items()
+
+
+async def test_a_worker_whose_channel_fails_is_replaced_and_the_others_serve_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet_of(tmp_path, restart=AT_ONCE) as run:
+        await run.until_announced()
+        run.fleet._workers[1]._reader.set_exception(RuntimeError("by a test"))
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        assert not run.running.done()
+        assert run.starts(2) == ["0"]
+    [record] = [one for one in caplog.records if one.message == "worker ended"]
+    assert vars(record).items() >= {"worker": 1, "error": "its channel failed: by a test"}.items()
+
+
+@pytest.mark.parametrize("moment", range(12))
+async def test_a_worker_whose_start_is_cancelled_leaves_neither_a_process_nor_a_descriptor(
+    tmp_path: Path, moment: int
+) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps({"1": ["serves"]}))
+    start = Start(configuration(), REREADING, 1, (), channel=-1, log=-1, folder=tmp_path, restarts=0)
+    command = (sys.executable, str(Path(fake_worker.__file__)), str(tmp_path))  # started, not forked
+    worker = WorkerProcess(command, {"PYTHONPATH": os.pathsep.join(sys.path)}, start)
+
+    async def run() -> None:
+        async with worker:
+            await asyncio.Event().wait()
+
+    await (await asyncio.create_subprocess_exec("true")).wait()  # whatever the first child of a loop leaves open
+    before, others = snapshot(), children()  # of tests whose fixtures live as long as the session
+    running = asyncio.create_task(run())
+    for _ in range(moment):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait({running}, timeout=20)
+    await assert_nothing_left(before)
+    await eventually(lambda: children() <= others, what="the end of the process")
+
+
+def children() -> set[str]:
+    return {pid for path in Path("/proc/self/task").glob("*/children") for pid in path.read_text().split()}
+
+
+async def test_another_that_cannot_be_started_is_tried_again_while_the_others_serve_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, tries = asyncio.create_subprocess_exec, list[str]()
+
+    async def lacks_memory_once(*command: Any, **options: Any) -> Any:
+        tries.append("again")
+        if len(tries) == 3:
+            raise OSError(errno.ENOMEM, "Cannot allocate memory")
+        return await real(*command, **options)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", lacks_memory_once)
+    async with fleet_of(tmp_path, restart=AT_ONCE) as run:
+        await run.until_announced()
+        run.fleet._workers[1].kill()
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        assert run.starts(2) == ["0"]
+    assert run.starts(1) == ["0", "1"]
+    [record] = [one for one in caplog.records if one.message == "worker start failed"]
+    assert vars(record).items() >= {"worker": 1, "error": "[Errno 12] Cannot allocate memory"}.items()
+
+
+async def test_workers_serve_on_whatever_comes_of_the_announcement(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet_of(tmp_path, on_ready=lambda _: os.write(-1, b"no such file")) as run:
+        await eventually(lambda: "worker manager callback failed" in caplog.messages, what="a failure")
+        assert not run.running.done()
+        run.stop.set()
+        await run.ends()
+
+
+async def test_one_that_says_what_cannot_be_read_serves_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with fleet_of(tmp_path, ["babbles"]) as run:
+        await run.until_announced()
+        assert (run.starts(1), run.starts(2)) == (["0"], ["0"])
+        run.stop.set()
+        await run.ends()
+    assert "worker message unreadable" in caplog.messages
+    assert "worker ended" not in caplog.messages
+
+
+async def test_one_that_somebody_stops_alone_may_close_and_is_replaced(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with fleet_of(tmp_path) as run:
+        await run.until_announced()
+        run.fleet._workers[1].signal(signal.SIGTERM)
+        await eventually(lambda: len(run.starts(1)) == 2, what="a second start")
+        assert run.heard(2) == ["worker.note_end_of"]  # so that calls of the other one go on
+    [record] = [one for one in caplog.records if one.message == "worker ended"]
+    assert vars(record)["exit_code"] == 0
+
+
+async def test_one_that_does_not_stop_is_killed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with fleet_of(tmp_path, ["hangs"], stop_seconds=0.2) as run:
+        await run.until_announced()
+        run.stop.set()
+        await run.ends()
+    assert [vars(one)["worker"] for one in caplog.records if one.message == "worker killed at stop"] == [1]
+
+
+async def test_one_whose_drain_has_become_longer_gets_that_long(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = SimpleNamespace(now=0.0)
+    async with fleet_of(tmp_path, ["drains"], stop_seconds=0.2, clock=lambda: clock.now) as run:
+        await run.until_announced()
+        run.stop.set()
+        await eventually(lambda: "drains" in run.heard(1), what="a drain")
+        await eventually(lambda: run.fleet._stop_seconds > 3600, what="a longer drain")
+        clock.now = 3000.0
+        (tmp_path / "drained").touch()
+        await run.ends()
+    assert "worker killed at stop" not in caplog.messages
+
+
+async def test_one_that_says_nothing_for_too_long_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with fleet_of(tmp_path, ["hangs", "serves"], hang_seconds=0.4) as run:
+        await eventually(lambda: len(run.starts(1)) >= 2, what="a second start")
+    assert "hanging worker killed" in {one.message for one in caplog.records}
+
+
+async def test_a_new_configuration_is_announced_to_those_that_run_and_given_to_later_ones(tmp_path: Path) -> None:
+    async with fleet_of(tmp_path) as run:
+        await run.until_announced()
+        run.fleet.use(configuration(changed=True))
+        run.fleet.reload()
+        await eventually(lambda: run.heard(1) == run.heard(2) == ["SIGHUP"], what="both told")
+        assert run.fleet.configuration == configuration(changed=True)
+
+
+@pytest.fixture
+def restored_logging() -> Generator[None]:
+    """`set_up` closes what it replaces, and these handlers are pytest's."""
+    root, pallas = logging.getLogger(), logging.getLogger("pallas")
+    handlers, levels = list(root.handlers), (root.level, pallas.level)
+    root.handlers.clear()
+    yield
+    for handler in root.handlers:
+        handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    pallas.setLevel(levels[1])
+
+
+async def test_lines_of_all_workers_are_written_whole_by_the_parent(
+    tmp_path: Path, restored_logging: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "__stderr__", stderr)
+    logs.set_up({"PALLAS_LOG_FILE": str(tmp_path / "log"), "PALLAS_LOG_STDERR": ""})
+    async with fleet_of(tmp_path, ["logs"], ["logs"]) as run:
+        await run.until_announced()
+        run.stop.set()
+        await run.ends()
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    for worker in (1, 2):
+        own = [line for line in lines if line["worker"] == worker]
+        assert [line["number"] for line in own[:-1]] == list(range(200))
+        assert len(own[-1]["long"]) == 300_000
+    assert stderr.getvalue().splitlines().count("to stderr") == 2

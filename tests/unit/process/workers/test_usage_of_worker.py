@@ -1,0 +1,66 @@
+"""Usage over workers: changes of each worker reach the parent once, and each reads the usage of all."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pallas_gateway.errors import AgentUnavailableError
+from pallas_gateway.features.usage.usage_table import UsageKey, Used
+from pallas_gateway.process.workers.usage_of_worker import MOST_ROWS, UsageOfWorker, UsageOfWorkers
+from tests.support.channels import channel
+from tests.support.waiting import eventually
+
+
+def key(caller: str, agent: str = "echo") -> UsageKey:
+    return UsageKey.of(f"key:{caller}", caller, agent)
+
+
+async def test_a_worker_reads_its_latest_calls_and_those_that_others_have_reported() -> None:
+    parent = {"usage": UsageOfWorkers()}
+    async with channel(worker={}, parent=parent) as ends, channel(worker={}, parent=parent) as others:
+        worker, other = UsageOfWorker(ends.worker), UsageOfWorker(others.worker)
+        worker.add(key("anna"), Used(calls=1, output=3, cost=0.5))
+        other.add(key("anna"), Used(calls=1))
+        before = await worker.read("anna")
+        other.send_changes()
+        other.send_changes()
+        await other.read("nobody")
+        worker.add(key("ben"), Used(refused=1))
+        anna, everything = await worker.read("anna"), await worker.read()
+
+    assert before.today == before.total == {key("anna"): Used(calls=1, output=3, cost=0.5)}
+    assert anna.today == anna.total == {key("anna"): Used(calls=2, output=3, cost=0.5)}
+    assert everything.today == {**anna.today, key("ben"): Used(refused=1)}
+    assert anna.is_whole
+
+
+async def test_all_of_many_rows_arrive_before_the_answer() -> None:
+    async with channel(worker={}, parent={"usage": UsageOfWorkers()}) as ends:
+        worker = UsageOfWorker(ends.worker)
+        for number in range(3 * MOST_ROWS + 1):
+            name = f"{number:04}" + "\N{GRINNING FACE}" * 500
+            worker.add(UsageKey.of(name, name, "echo"), Used(calls=1))
+        usage = await worker.read()
+    assert len(usage.today) == len(usage.total) == 3 * MOST_ROWS + 1
+
+
+async def test_without_its_parent_a_worker_says_that_it_stops() -> None:
+    class Hanging:
+        asked = False
+
+        async def read(self, _account: str | None) -> None:
+            self.asked = True
+            await asyncio.Event().wait()
+
+    hanging = Hanging()
+    async with channel(worker={}, parent={"usage": hanging}) as ends:
+        worker = UsageOfWorker(ends.worker)
+        asked = asyncio.create_task(worker.read())
+        await eventually(lambda: hanging.asked, what="the question")
+        ends.writer.close()
+        with pytest.raises(AgentUnavailableError):
+            await asked
+        with pytest.raises(AgentUnavailableError):
+            await worker.read("anna")
