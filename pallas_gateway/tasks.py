@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 
     type Parts[T] = Generator[None, None, T]
 
@@ -122,6 +122,24 @@ class TaskOwner:
         if report:
             task.add_done_callback(report_failure)
         return task
+
+    async def unless_cancelled[T](
+        self, work: Coroutine[Any, Any, T | None], undo: Callable[[T], Awaitable[None]], *, name: str
+    ) -> T | None:
+        """Return the result of `work`; if the caller is cancelled meanwhile, undo what it has done."""
+        working = self.spawn(work, name=name)
+
+        async def undone() -> None:
+            await asyncio.wait({working})
+            if not working.cancelled() and working.exception() is None and (result := working.result()) is not None:
+                await undo(result)
+
+        try:
+            await asyncio.wait({working})
+        except asyncio.CancelledError:
+            await completed(self.spawn(undone(), name=f"end of a {name}"))
+            raise
+        return working.result()
 
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

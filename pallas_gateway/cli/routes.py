@@ -14,14 +14,15 @@ from pallas_gateway.config.loading.loader import INSTALL_DATABASE
 
 def routes(*, as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False) -> None:
     """Show all routes of a gateway: what each does, who may use it, and the setting that switches it on."""
-    from pallas_gateway.doors.http.routes import OTHERS, of_api, plain  # noqa: PLC0415  other commands need no web app
+    from pallas_gateway.composition import FEATURES  # noqa: PLC0415  other commands need no web app
+    from pallas_gateway.doors.http.routes import of_api, others, plain  # noqa: PLC0415
 
     try:
-        of_programs = of_api()
+        of_programs = of_api(FEATURES)
     except ModuleNotFoundError:
-        of_programs = of_api(has_database=False)
+        of_programs = of_api([one for one in FEATURES if not one.needs_database])
         problem(f"Without the routes of agents and threads, whose libraries are an extra: {INSTALL_DATABASE}")
-    found = [*of_programs, *OTHERS]
+    found = [*of_programs, *others(FEATURES)]
     if as_json:
         result(json.dumps([{key: plain(text) for key, text in asdict(one).items()} for one in found], indent=2))
         return

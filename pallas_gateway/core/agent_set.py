@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from pallas_gateway.calls.trail import Trail
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.core.calls import Calls
     from pallas_gateway.core.health.preflight import Preflight
     from pallas_gateway.core.health.verdict import Verdict
     from pallas_gateway.core.supervisor import StandbyRuntime
-    from pallas_gateway.features.audit.trail import Trail
     from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.runtime.protocols import AgentRuntime, AgentSpec, Peers, Runtime
     from pallas_gateway.tasks import TaskOwner

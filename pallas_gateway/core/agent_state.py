@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.asking.watch import OpenQuestions
     from pallas_gateway.calls.call import Call
+    from pallas_gateway.calls.trail import Trail
     from pallas_gateway.config.loading.configuration import StoredIdentity
     from pallas_gateway.config.model.agents import AgentSettings
     from pallas_gateway.core.admission import Admission
     from pallas_gateway.core.calls import Calls
-    from pallas_gateway.features.audit.trail import Trail
     from pallas_gateway.runtime.protocols import AgentRuntime, LlmProvider, ModelFacts
     from pallas_gateway.tasks import TaskOwner
     from pallas_gateway.telemetry.metrics import Metrics

@@ -1,8 +1,7 @@
-"""The gates and the listeners of calls: limits and audit log, the log line, metrics, usage."""
+"""What each gateway notes of its calls: the log line and metrics. Features add gates and listeners of their own."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -10,22 +9,17 @@ from typing import TYPE_CHECKING, Any
 from mcp_types import TextContent
 
 from pallas_gateway.calls.call import Spent
-from pallas_gateway.calls.permit import CallEnd
 from pallas_gateway.core.running_call import LONGEST_TOOL, MOST_TOOLS
-from pallas_gateway.features.audit.audit_log import AuditUnavailableError
-from pallas_gateway.features.audit.trail import facts_of
-from pallas_gateway.features.limits.caller_limits import CallEntry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.calls.permit import CallEnd
+    from pallas_gateway.calls.trail import Trail
     from pallas_gateway.core.calls import Listener
     from pallas_gateway.core.long_calls.records import Cancelled, ClaimedTask
     from pallas_gateway.core.running_call import RunningCall
-    from pallas_gateway.features.audit.trail import Trail
-    from pallas_gateway.features.limits.caller_limits import CallerLimits
-    from pallas_gateway.features.usage.usage_table import UsageSource
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.shared.database.tables import AnyRow
     from pallas_gateway.telemetry.metrics import Metrics
@@ -35,38 +29,6 @@ LONGEST_ERROR = 300
 OTHERS = "(others)"
 
 _log = logging.getLogger("pallas.calls")
-
-
-class LimitsGate:
-    """The `Gate` of the limits."""
-
-    def __init__(self, limits: CallerLimits) -> None:
-        self._limits = limits
-
-    async def admit(self, call: RunningCall) -> None:
-        call.permit = permit = await self._limits.begin(CallEntry.of(call.call))
-        call.closers.append(lambda _, end: permit.end(end))
-
-
-class AuditGate:
-    """The `Gate` of the audit log, which has the calls that the gates before it have admitted."""
-
-    def __init__(self, trail: Trail) -> None:
-        self._trail = trail
-
-    async def admit(self, call: RunningCall) -> None:
-        trail, facts = self._trail, facts_of(call.call)
-        try:
-            recorder = call.call.recorder
-            if recorder is not None and recorder.runs:  # its line before it runs is that of its first run
-                trail.record("task_continued", "ok", {**facts, "reason": recorder.why})
-            else:
-                await trail.admit(facts)
-        except asyncio.CancelledError:  # while it waited for the disk: its line is written
-            trail.end(facts, CallEnd("error", "cancelled", 0.0))
-            raise
-        call.is_audited = True
-        call.closers.append(lambda _, end: trail.end(facts, end))
 
 
 def note_end_of_task(trail: Trail, task: AnyRow | ClaimedTask, reason: str) -> None:
@@ -84,21 +46,13 @@ def note_cancelled_task(trail: Trail, ended: Cancelled, caller: Caller, grant: s
         note_end_of_task(trail, task, "cancelled")
 
 
-def books(metrics: Metrics, trail: Trail, usage: UsageSource) -> tuple[Listener, ...]:
-    """Return the listeners of the end of calls."""
+def books(metrics: Metrics) -> tuple[Listener, ...]:
+    """Return the listeners of the end of calls that every gateway has."""
 
     def count(call: RunningCall, end: CallEnd) -> None:
         _count(call, end, metrics)
 
-    def note_refusal(call: RunningCall, end: CallEnd) -> None:
-        # The end of a call with a line of its own is noted by its closer; a log that cannot be written takes none.
-        if end.outcome == "refused" and not call.is_audited and end.reason != AuditUnavailableError.reason:
-            trail.record("call", "refused", {**facts_of(call.call), "rule": call.refused_by, "reason": end.reason})
-
-    def add_usage(call: RunningCall, end: CallEnd) -> None:
-        usage.add(*call.used(end.outcome))
-
-    return log_end, note_refusal, count, add_usage
+    return log_end, count
 
 
 def _count(call: RunningCall, end: CallEnd, metrics: Metrics) -> None:

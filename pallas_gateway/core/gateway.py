@@ -10,22 +10,21 @@ import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cached_property
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 import httpx
 
 from pallas_gateway.calls.call import Call, Message
+from pallas_gateway.calls.trail import RefusedRequests, Trail
 from pallas_gateway.config.loading.configuration import stored_changes
 from pallas_gateway.core.agent_set import AgentSet, GatewayServices
 from pallas_gateway.core.agent_state import State
-from pallas_gateway.core.call_books import AuditGate, LimitsGate, books
+from pallas_gateway.core.call_books import books
 from pallas_gateway.core.health.preflight import Preflight
+from pallas_gateway.core.offers import AgentSource
 from pallas_gateway.core.parts import ProcessParts
 from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.features.audit.trail import RefusedRequests
-from pallas_gateway.features.limits.caller_limits import CallerLimits
 from pallas_gateway.file_stamps import stamp
 from pallas_gateway.http_answers import limited
 from pallas_gateway.identity.authenticator import Authenticator
@@ -39,16 +38,15 @@ from pallas_gateway.telemetry.redaction import cleaned
 from pallas_gateway.telemetry.refusal_log import RefusalLog
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pallas_gateway.calls.asking.elsewhere import Elsewhere
     from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.core.agent_set import AgentServers, Changes
+    from pallas_gateway.core.feature import Feature, Trouble
     from pallas_gateway.core.health.verdict import Verdict
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.core.stored_services import StoredServices
-    from pallas_gateway.features.threads.live_turns import LiveTurns
-    from pallas_gateway.features.threads.service import Threads
     from pallas_gateway.file_stamps import Files
     from pallas_gateway.runtime.protocols import LlmProvider, Runtime
     from pallas_gateway.urls import Addresses
@@ -61,14 +59,16 @@ _IDLE_CONNECTIONS = 20
 class Gateway:
     """Every hosted agent; an async context manager around the services that they share."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  the parts of a process
         self,
         configuration: Configuration,
         addresses: Addresses,
         runtime: Runtime,
         parts: ProcessParts | None = None,
         limits: GatewayLimits | None = None,
+        features: Sequence[type[Feature]] = (),
     ) -> None:
+        """`features` are those of `composition.py`, in their order."""
         self.limits = limits = limits or GatewayLimits()
         self.configuration = configuration
         self.addresses = addresses
@@ -78,9 +78,8 @@ class Gateway:
         """Reasons why the last reload was not applied completely."""
         self.metrics = Metrics()
         self.refusals = RefusalLog(self.metrics)
-        parts = parts or ProcessParts()
+        self.parts = parts = parts or ProcessParts()
         self.calls, self.sessions = parts.calls, parts.sessions
-        self.usage = parts.usage
         self._runtime = runtime
         self._providers: tuple[LlmProvider, ...] = ()
         self._tasks_of_calls = TaskOwner()
@@ -93,13 +92,14 @@ class Gateway:
         self._open = AsyncExitStack()
         self.authenticator = self._authenticator()
         self.stored = _stored(self, self.elsewhere.process)
-        self.caller_limits = CallerLimits(parts.shared, self.stored.shared if self.stored is not None else None)
-        self.trail = parts.trail
+        self.trail = Trail()
+        """Takes the decisions of this process; the audit log writes them down."""
         self.refused_requests = RefusedRequests(self.trail)
         self.calls.when_draining(self.sessions.waiting_calls.end)
-        self.calls.listeners = books(self.metrics, self.trail, self.usage)
-        self.agent_watch = self.stored.watch if self.stored is not None and not configuration.per_port else None
-        """Reads the agents of the database; None if there are none."""
+        self.feature_types, self.features = features, tuple(self._made(features))
+        self.calls.listeners = (*books(self.metrics), *(one for each in self.features for one in each.listeners))
+        self.agent_source = self.find(AgentSource)
+        """Agents beside those of files; None if there are none."""
         self.metrics.measure = lambda: self._background.spawn(self._measure(), name="metrics", report=True)
         tasks = (self._tasks_of_calls, self._background)
         self._apply_settings()
@@ -113,22 +113,28 @@ class Gateway:
         """The other processes of the gateway, and the name and number of this one."""
         return self.sessions.elsewhere
 
-    @property
-    def threads(self) -> Threads | None:
-        """The threads of its database; None without one."""
-        return self.stored.threads if self.stored is not None else None
+    def _made(self, features: Iterable[type[Feature]]) -> Iterator[Feature]:
+        return (feature(self) for feature in features if self.stored is not None or not feature.needs_database)
+
+    def required_stored(self) -> StoredServices:
+        """Return what is stored, for features that are only there with a database.
+
+        Raises:
+            LookupError: there is none.
+        """
+        if self.stored is None:
+            raise LookupError("this gateway has no database")
+        return self.stored
+
+    def find[T](self, kind: type[T]) -> T | None:
+        """Return what a feature offers of a kind, mostly an interface of `core/offers.py`; None without the feature."""
+        offered = (one for feature in self.features for one in (feature, *feature.offers))
+        return next((one for one in offered if isinstance(one, kind)), None)
 
     @property
     def lacks_stored_agents(self) -> bool:
         """True while the agents of the database are not loaded, so that it is not known which names are agents."""
-        return self.agent_watch is not None and not self.agent_watch.is_loaded
-
-    @cached_property
-    def live_turns(self) -> LiveTurns[Any]:
-        """The turns of threads whose calls run in this process; they outlive a reload."""
-        from pallas_gateway.features.threads.live_turns import LiveTurns  # noqa: PLC0415  imported only where threads are on
-
-        return LiveTurns(self.turns_and_nested)
+        return self.agent_source is not None and not self.agent_source.is_loaded
 
     def serve_by(self, servers: AgentServers) -> None:
         """Have `servers` serve the agents. Required before the gateway is opened."""
@@ -144,6 +150,8 @@ class Gateway:
             await opening.enter_async_context(self._http)
             if self.stored is not None:  # closed last, because the answers of ended calls are written
                 await opening.enter_async_context(self.stored)
+            for feature in self.features:
+                await opening.enter_async_context(feature.opened())
             await opening.enter_async_context(self.turns_and_nested)
             await opening.enter_async_context(self._agent_set.servers)
             await opening.enter_async_context(self._background)
@@ -167,8 +175,8 @@ class Gateway:
         `with_rounds`: check their health regularly; of several processes one does.
         """
         preflight = self._ask_providers()
-        if self.threads is not None:
-            self.threads.long_calls.look_for_tasks()
+        if self.stored is not None:
+            self.stored.long_calls.look_for_tasks()
         try:
             async with self._agent_set.hosting(after=preflight, with_rounds=with_rounds):
                 yield
@@ -230,17 +238,24 @@ class Gateway:
         edits = (datetime.fromtimestamp(stamp[0] / 1e9, UTC) for stamp in files if stamp is not None)
         return started_at, max(started_at, *edits)
 
+    def model_of(self, agent: HostedAgent) -> str | None:
+        """Return the agent's model without its provider; before the first start, the configured one."""
+        if agent.model is not None:
+            return agent.model.name
+        configured = agent.settings.model or self.configuration.fastagent.default_model or ""
+        return configured.partition(".")[2] or configured or None
+
     async def until_applied(self, name: str, seconds: float) -> bool:
         """Return True when this process has applied, or refused, all changes of agents of the database made before.
 
         An agent of that `name` that is new here was also started once. Returns False after `seconds`, if the database
         is away, and if there are no such agents here.
         """
-        if self.agent_watch is None:
+        if self.agent_source is None:
             return False
         try:
             async with asyncio.timeout(seconds):
-                is_applied = await self.agent_watch.until_applied()
+                is_applied = await self.agent_source.until_applied()
                 if (agent := self.agents.get(name)) is not None:
                     await agent.wait_until_tried()
         except TimeoutError:
@@ -249,23 +264,17 @@ class Gateway:
 
     def _apply_settings(self) -> None:
         gateway = self.configuration.deployment.gateway
-        self.caller_limits.use(gateway.limits)
-        self.trail.use(gateway)
-        limits = (LimitsGate(self.caller_limits),) if self.caller_limits.are_on else ()
-        self.calls.gates = (*limits, AuditGate(self.trail)) if gateway.audit_log is not None else limits
+        for feature in self.features:
+            feature.apply(self.configuration)
+        self.calls.gates = tuple(gate for feature in self.features for gate in feature.gates)
         keys = gateway.auth.tokens if gateway.auth is not None else ()
         self.metrics.set_keys({key.name: key.not_after.timestamp() for key in keys if key.not_after is not None})
-        self.metrics.expect_rules(gateway.limits.rule_names)
         states = self.stored.states if self.stored is not None else None
         self.sessions.waiting_calls.seal_with(gateway.state_keys, gateway.ask_seconds, states)
-        if self.stored is not None:
-            self.stored.threads.quota.max_bytes = gateway.threads_max_bytes
-            self.stored.threads.expire_days = gateway.thread_expire_days
 
     async def _measure(self) -> None:
-        self.metrics.show_audit(await self.trail.state())
-        await self.caller_limits.measure()
-        self.metrics.show_limits(self.caller_limits.ratios())
+        for feature in self.features:
+            await feature.measure()
 
     def note_reload(self, problems: Sequence[str] = ()) -> None:
         """Count a reload; it was successful if it had no problems."""
@@ -320,18 +329,9 @@ class Gateway:
         """Return True if all tools of an agent and of the peers that it can reach declare that they change nothing."""
         return self._agent_set.only_reads(name)
 
-    @property
-    def limits_away(self) -> Literal["count_alone", "refuse"] | None:
-        """The handling of calls while the database of limits is away; None while it is there, or not used."""
-        limits = self.configuration.deployment.gateway.limits
-        if limits.store is None or self.stored is None or self.stored.shared.counts:
-            return None
-        return limits.when_store_is_away
-
-    @property
-    def stored_agents_away(self) -> bool:
-        """True while the database of agents cannot be read: changes, or all agents in it, are not known."""
-        return self.agent_watch is not None and self.agent_watch.is_away
+    def troubles(self) -> list[Trouble]:
+        """Return what works only in part now."""
+        return [trouble for feature in self.features for trouble in feature.troubles()]
 
     @property
     def summary(self) -> str:
@@ -340,10 +340,9 @@ class Gateway:
             return f"stopping, calls still running: {self.calls.started}"
         down = [name for name, agent in self.agents.items() if agent.status.state is not State.READY]
         ready = f"{len(self.agents) - len(down)} of {len(self.agents)} agents ready"
-        away = f"limits without their database: {self.limits_away}" if self.limits_away else ""
-        agents_away = "agents of the database: away" if self.stored_agents_away else ""
+        troubles = [one.summary for one in self.troubles()]
         reload = "" if self._is_whole else "last reload failed"
-        parts = [ready, f"not up: {', '.join(down)}" if down else "", away, agents_away, reload]
+        parts = [ready, f"not up: {', '.join(down)}" if down else "", *troubles, reload]
         return ", ".join(one for one in parts if one)
 
     @property
@@ -421,8 +420,7 @@ def _stored(gateway: Gateway, process: str) -> StoredServices | None:
     leases = LeaseTerms(settings.threads_lease_seconds, process)
     up, limits = gateway.metrics.threads_database_up, gateway.limits
     database = GatewayDatabase(url, folder, limits=limits.database, up=up, upgrades=settings.upgrade_database)
-    stored = StoredServices(database, leases, lambda: gateway.configuration, limits)
-    stored.definitions.check = gateway.problems_of_sources
+    stored = StoredServices(database, leases, limits)
     database.connections.metrics, gateway.metrics.has_tasks = gateway.metrics, True
     return stored
 

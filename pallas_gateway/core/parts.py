@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.calls.asking.client_answers import ClientAnswers
 from pallas_gateway.calls.asking.elsewhere import Elsewhere
@@ -12,13 +12,11 @@ from pallas_gateway.calls.cancellation import Cancellations
 from pallas_gateway.calls.log_levels import LogLevels
 from pallas_gateway.core.calls import Calls
 from pallas_gateway.core.waiting_calls import WaitingCalls
-from pallas_gateway.features.audit.trail import AuditTrail
-from pallas_gateway.features.usage.usage_table import UsageTable
 from pallas_gateway.shared.memory import Memory
 
 if TYPE_CHECKING:
-    from pallas_gateway.features.audit.trail import Trail
-    from pallas_gateway.features.usage.usage_table import UsageSource
+    from collections.abc import Mapping
+
     from pallas_gateway.shared.protocol import Shared
 
 
@@ -52,20 +50,20 @@ class ProcessParts:
     Attributes:
         elsewhere: the other processes of the gateway, and the name and number of this one.
         shared: what this process has in common with the other workers of its gateway.
-        trail: of decisions, for the audit log.
-        usage: of agents by callers, over all processes.
+        carriers: what features ask of the parent of this worker, by the name of its service; empty in a single process.
         state_key: seals states unless the configuration has keys; None for a random one.
         sessions: of MCP clients.
         calls: of this process.
+        stdout: descriptor for an audit log.
     """
 
     elsewhere: Elsewhere = field(default_factory=Elsewhere)
     shared: Shared = field(default_factory=Memory)
-    trail: Trail = field(default_factory=AuditTrail)
-    usage: UsageSource = field(default_factory=UsageTable)
+    carriers: Mapping[str, Any] = field(default_factory=dict)
     state_key: InitVar[bytes | None] = None
     sessions: Sessions = field(init=False)
     calls: Calls = field(init=False, default_factory=Calls)
+    stdout: int = 1
 
     def __post_init__(self, state_key: bytes | None) -> None:
         """Make the parts that need others."""

@@ -12,7 +12,7 @@ from pallas_gateway.calls.asking.asking import CANNOT_ASK
 from pallas_gateway.calls.cancellation import cut_off
 from pallas_gateway.calls.events.queue import StreamOptions
 from pallas_gateway.calls.permit import NO_PERMIT, CallEnd
-from pallas_gateway.features.usage.usage_table import UsageKey, Used
+from pallas_gateway.calls.used import UsageKey, Used
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set

@@ -1,4 +1,4 @@
-"""What the gateway keeps in its database, and the database. Imported only where `gateway.database` is set."""
+"""The gateway's database, and what the core keeps in it. Imported only where `gateway.database` is set."""
 
 from __future__ import annotations
 
@@ -7,36 +7,32 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from pallas_gateway.calls.asking.used_states import UsedStates
-from pallas_gateway.features.definitions.service import Definitions
-from pallas_gateway.features.definitions.watch import AgentWatch
-from pallas_gateway.features.threads.service import Threads
+from pallas_gateway.core.long_calls.service import LongCalls
 from pallas_gateway.limits import GatewayLimits
 from pallas_gateway.shared.sql import Sql
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.shared.database.leases import LeaseTerms
     from pallas_gateway.shared.database.service import GatewayDatabase
 
 
 class StoredServices:
-    """An async context manager around the database and its parts."""
+    """An async context manager around the database and its parts. Features add theirs to `database`.
 
-    def __init__(
-        self,
-        database: GatewayDatabase,
-        leases: LeaseTerms,
-        configuration: Callable[[], Configuration],
-        limits: GatewayLimits | None = None,
-    ) -> None:
-        """Take the database, which is not open yet, and what returns the present configuration."""
-        self.database = database
-        limits = limits or GatewayLimits()
-        connections, process = self.database.connections, leases.process or secrets.token_hex(4)
+    Attributes:
+        leases: of what this process holds in the database.
+        long_calls: the calls with which another process can go on.
+        shared: counters of all gateways on the database.
+        states: of questions, which are used once.
+    """
+
+    def __init__(self, database: GatewayDatabase, leases: LeaseTerms, limits: GatewayLimits | None = None) -> None:
+        """Take the database, which is not open yet."""
+        self.database, self.leases = database, leases
+        self.limits = limits = limits or GatewayLimits()
+        connections, process = database.connections, leases.process or secrets.token_hex(4)
         of_tasks = replace(limits.tasks, lease_seconds=min(limits.tasks.lease_seconds, leases.seconds))
-        self.threads = Threads(database, leases, limits.threads, of_tasks)
+        self.long_calls = LongCalls(database, process, of_tasks)
         self.shared = Sql(
             connections,
             leases.seconds,
@@ -45,10 +41,6 @@ class StoredServices:
             is_open=lambda: self.database.is_open,
         )
         self.states = UsedStates(self.shared, process)
-        self.definitions = Definitions(self.database, configuration)
-        self.watch = AgentWatch(self.definitions)
-        self.definitions.on_change = self.watch.look_soon
-        self.database.add(self.threads, self, self.shared)
 
     async def __aenter__(self) -> Self:
         """Open the database, now or when it is available.
@@ -56,6 +48,7 @@ class StoredServices:
         Raises:
             DatabaseSchemaError: a newer gateway has used the database.
         """
+        self.database.add(self.long_calls, self, self.shared)  # after those of features, which end calls
         await self.database.__aenter__()
         return self
 
@@ -63,13 +56,8 @@ class StoredServices:
         """Wait (bounded) for running writes, and close every connection."""
         await self.database.__aexit__()
 
-    async def drop_threads(self) -> None:
-        """Delete the threads of agents that were deleted with them: more, perhaps, than one transaction deletes."""
-        await self.definitions.drop_threads(self.threads.changes.remove_of_agent)
-
     async def remove_expired(self, _: float) -> None:
-        """Delete these threads if the process that deleted the agent was killed before it could."""
-        await self.drop_threads()
+        """Nothing: `shared` removes states that have expired."""
 
     async def close(self) -> None:
         """Wait (bounded) for states that are being released."""

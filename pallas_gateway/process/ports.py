@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.doors.http.app import PortRoutes
+    from pallas_gateway.core.feature import PortRoutes
     from pallas_gateway.limits import ConnectionLimits
     from pallas_gateway.process.sockets import Listeners
 

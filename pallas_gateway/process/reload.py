@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from pallas_gateway.core.agent_set import Changes
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.doors.mcp.mcp_servers import McpServers
-    from pallas_gateway.features.definitions.stored_agents import StoredAgents
     from pallas_gateway.file_stamps import Files
     from pallas_gateway.process.ports import Listening, SwappableApp
     from pallas_gateway.process.service_manager import ServiceManager
@@ -73,12 +72,11 @@ class Reloader:
         ports: tuple[SwappableApp, Listening],
         service: ServiceManager,
         bind: Callable[[Configuration, ExitStack], Listeners],
-        stored: StoredAgents | None = None,
         files: Configuration | None = None,
     ) -> None:
         """`bind` binds the ports on which the gateway does not listen yet; `files` is the configuration of files."""
         self._gateway = gateway
-        self._stored = stored
+        self._source = gateway.agent_source
         self._of_files = files or gateway.configuration
         self._servers = servers
         self._reloads = reloads
@@ -96,10 +94,10 @@ class Reloader:
             await self._until_asked()
             if self._reloads.asked.is_set():
                 await self._reload_files()
-            elif self._stored is not None and self._stored.changed.is_set():
-                self._is_untidy |= await self._stored.apply(self._of_files)
-            elif self._stored is not None and self._stored.retry_pause is not None:
-                self._is_untidy |= await self._stored.retry(self._of_files)
+            elif self._source is not None and self._source.changed.is_set():
+                self._is_untidy |= await self._source.apply(self._of_files)
+            elif self._source is not None and self._source.retry_pause is not None:
+                self._is_untidy |= await self._source.retry(self._of_files)
             elif not self._gateway.calls.started:  # it stops all calls for a moment
                 self._reloads.after()
                 self._is_untidy = False
@@ -112,8 +110,8 @@ class Reloader:
 
     async def _until_asked(self) -> None:
         """Return when a reload is requested, the database has changes, or something may be tried again."""
-        events = [self._reloads.asked, *([self._stored.changed] if self._stored is not None else [])]
-        pause = self._stored.retry_pause if self._stored is not None else None
+        events = [self._reloads.asked, *([self._source.changed] if self._source is not None else [])]
+        pause = self._source.retry_pause if self._source is not None else None
         if pause is None and self._is_untidy:
             pause = TIDY_SECONDS
         async with TaskOwner(close_seconds=0) as waiting:
@@ -139,7 +137,7 @@ class Reloader:
             self._awaited = stamps(files.declared_files)
             check_tls(files)
             async with self._listening.steady():
-                changes = await self._apply(files if self._stored is None else self._stored.beside(files))
+                changes = await self._apply(files if self._source is None else self._source.beside(files))
         except ConfigurationError as error:
             problems = [str(problem) for problem in error.problems]
             for problem in problems:
@@ -154,8 +152,8 @@ class Reloader:
             _log.exception("unexpected error while reloading")
             return ["unexpected error while reloading; the log has its traceback"]
         self._of_files = files
-        if self._stored is not None:
-            self._stored.applied(changes)
+        if self._source is not None:
+            self._source.applied(changes)
             of_files = {name: why for name, why in changes.kept_back.items() if not self._gateway.agents[name].id}
             changes = replace(changes, kept_back=of_files)
         _log_changes(changes)

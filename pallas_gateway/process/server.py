@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pallas_gateway.composition import FEATURES
 from pallas_gateway.config.loading.unknown_names import unknown_models
 from pallas_gateway.core.gateway import Gateway
 from pallas_gateway.core.parts import ProcessParts
 from pallas_gateway.doors.http.app import create_app
 from pallas_gateway.doors.mcp.mcp_servers import McpServers
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.features.audit.trail import audited
 from pallas_gateway.process import certificates
 from pallas_gateway.process.hypercorn_server import check_tls
 from pallas_gateway.process.ports import Listening, SwappableApp
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.features.definitions.stored_agents import StoredAgents
+    from pallas_gateway.core.feature import Feature
     from pallas_gateway.limits import GatewayLimits
     from pallas_gateway.process.sockets import Sharing
     from pallas_gateway.runtime.protocols import Runtime
@@ -77,6 +77,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
     shared: SharedListeners | None = None,
     limits: GatewayLimits | None = None,
     stdout: int = 1,
+    features: Sequence[type[Feature]] = FEATURES,
 ) -> None:
     """Run the gateway until `stop` is set.
 
@@ -89,6 +90,7 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
         shared: set in one of several processes that serve the same ports.
         limits: of the gateway, if not the usual ones.
         stdout: descriptor for an audit log.
+        features: of the gateway.
 
     Raises:
         AuditLogError: another gateway writes the audit log, or the file has other content.
@@ -102,14 +104,13 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
         if not configuration.per_port:
             configuration = configuration.with_bound_port(next(iter(listeners.sockets)))
         bypass_proxies()
-        parts = shared.parts if shared else _own_parts(configuration, sockets, stdout)
-        gateway = Gateway(configuration, Addresses(configuration), runtime, parts, limits)
+        parts = shared.parts if shared else ProcessParts(stdout=stdout)
+        gateway = Gateway(configuration, Addresses(configuration), runtime, parts, limits, features)
         servers = McpServers(gateway)
         gateway.serve_by(servers)
         certificates.measure_end(configuration, gateway.metrics)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(gateway)
-            stored = await _stored_agents(gateway)
             service = await stack.enter_async_context(ServiceManager(os.environ, lambda: gateway.summary))
             entrance = SwappableApp(create_app(gateway, servers, listeners.routes))
             gateway.elsewhere.app = entrance
@@ -125,32 +126,14 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
             reloads = reloads or Reloads(lambda: configuration)
             bind_more = partial(keep_shared if shared else bind, present=listening.routes)
             ports = (entrance, listening)
-            reloader = Reloader(gateway, servers, reloads, ports, service, bind_more, stored, configuration)
+            reloader = Reloader(gateway, servers, reloads, ports, service, bind_more, configuration)
             tasks.spawn(reloader.run(), name="reloading", report=True)
             if reloads.watch:
                 tasks.spawn(reloader.watch_files(), name="file watch", report=True)
-            if gateway.agent_watch is not None:
-                tasks.spawn(gateway.agent_watch.run(), name="agents of the database", report=True)
             await _stopped(stop, listening, tasks)
             await tasks.cancel_all()
             listening.hurry()
             await _drain(gateway, service)
-
-
-def _own_parts(configuration: Configuration, closing: ExitStack, stdout: int) -> ProcessParts:
-    """Return the parts of the only process; the audit log is closed after its calls."""
-    return ProcessParts(trail=closing.enter_context(audited(configuration, stdout)))
-
-
-async def _stored_agents(gateway: Gateway) -> StoredAgents | None:
-    """Host the agents of the database, before the first request is answered; None without a database."""
-    if gateway.agent_watch is None:
-        return None
-    from pallas_gateway.features.definitions.stored_agents import StoredAgents  # noqa: PLC0415  imported only with a database
-
-    stored = StoredAgents(gateway, gateway.agent_watch)
-    await stored.load(gateway.configuration)
-    return stored
 
 
 async def _stopped(stop: asyncio.Event, listening: Listening, tasks: TaskOwner) -> None:

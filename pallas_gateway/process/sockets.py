@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from pallas_gateway.doors.http.app import PortRoutes
+from pallas_gateway.core.feature import PortRoutes
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, GatewayError
 
 if TYPE_CHECKING:

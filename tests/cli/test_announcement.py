@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from pallas_gateway.cli.serve import announcement
+from pallas_gateway.composition import FEATURES
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.core.agent_state import State
 from pallas_gateway.core.gateway import Gateway
@@ -27,7 +28,7 @@ def gateway_of(
         yaml.safe_dump({"name": "test", "host": name_of_host, "agents": agents, "gateway": settings}, sort_keys=False)
     )
     configuration = load_deployment(Path("agents.yaml"), environ={}, overrides=overrides or Overrides())
-    gateway = Gateway(configuration, Addresses(configuration), MemoryRuntime({}))
+    gateway = Gateway(configuration, Addresses(configuration), MemoryRuntime({}), features=FEATURES)
     for name, agent in gateway.agents.items():
         if up[name]:
             agent.set_state(State.READY, runtime=MemoryAgentRuntime(MemoryAgent()))

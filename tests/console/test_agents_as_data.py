@@ -24,6 +24,7 @@ from tests.console.managing import (
 )
 from tests.console.pages import findings
 from tests.console.talking import HOSTILE, answered, send
+from tests.support.stored_threads import agents_feature_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -173,8 +174,7 @@ async def test_a_change_is_a_version_that_runs_and_earlier_ones_are_compared_and
 async def test_a_version_that_does_not_start_is_shown_with_the_reason_until_one_runs(
     managed: Managing, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert managed.served.gateway.stored is not None
-    definitions = managed.served.gateway.stored.definitions
+    definitions = agents_feature_of(managed.served.gateway).definitions
     await managed.make("picky")
     page = await pages.open(managed.base_url, "#/agents/picky/edit")
     await page.get_by_role("combobox", name="Model").select_option(UNCONFIGURED)

@@ -12,7 +12,7 @@ import pytest_asyncio
 from opentelemetry.sdk.trace import TracerProvider
 from playwright.async_api import expect
 
-from pallas_gateway.features.console.documentation import INDEX, contents
+from pallas_gateway.features.pages.documentation import INDEX, contents
 from pallas_gateway.identity.static_keys import hash_of
 from pallas_gateway.telemetry import traces
 from tests.console.pages import enter, findings

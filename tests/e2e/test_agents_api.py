@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from pallas_gateway.calls.trail import MOST_OF_CLIENT
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.features.audit.trail import MOST_OF_CLIENT
 from pallas_gateway.features.definitions.service import Editor
 from tests.support.agents_api import DECLARED, INSTRUCTION, POEM, agents_api, agents_api_of, project_of
 from tests.support.gateway import running
 from tests.support.listener import reserved_port
+from tests.support.stored_threads import agents_feature_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -613,8 +614,7 @@ async def test_threads_are_deleted_later_if_the_process_was_killed_before_it_cou
         await api.make(wait=True)
         chat = await api.ask("POST", "/poet/chat", json={"message": "hello"})
         path = f"/threads/{chat.raise_for_status().json()['threadId']}/messages"
-        stored = api.served.gateway.stored
-        assert stored is not None
+        stored = agents_feature_of(api.served.gateway)
         editor = Editor(owner="key:owner", name="owner", may_run=lambda _: True)
         await stored.definitions.remove("poet", editor, expected=1, drops_threads=True)  # and no more
         before = await api.http.get(path, headers={"Authorization": "Bearer owner"})

@@ -12,6 +12,7 @@ import yaml
 from tests.support.agents_api import AgentsApi, agents_api
 from tests.support.finished import finished
 from tests.support.gateway import Agent, running, write_project
+from tests.support.stored_threads import agents_feature_of
 from tests.support.terminal import at_terminal
 from tests.support.waiting import eventually
 
@@ -373,7 +374,7 @@ async def test_while_the_database_is_away_nothing_passes_for_its_agents(tmp_path
     database = "sqlite:///folder/pallas.db"
     folder = tmp_path / "project" / "folder"
     async with commands(tmp_path, database=database) as run:  # there is no such folder yet
-        await eventually(lambda: run.api.served.gateway.stored_agents_away, what="the outage is noticed")
+        await eventually(lambda: agents_feature_of(run.api.served.gateway).watch.is_away, what="the outage is noticed")
         exported = await run("export", "--url", run.url)
         assert (exported.code, exported.out) == (1, "")
         assert exported.err == (
@@ -399,7 +400,9 @@ async def test_nothing_is_exported_while_a_database_that_was_there_is_away(tmp_p
             exported = await run("export", "--url", run.url)
             assert (exported.code, exported.out) == (1, "")
             assert "database" in exported.err
-            await eventually(lambda: run.api.served.gateway.stored_agents_away, what="the outage is noticed")
+            await eventually(
+                lambda: agents_feature_of(run.api.served.gateway).watch.is_away, what="the outage is noticed"
+            )
         file.with_suffix(".aside").rename(file)
 
 

@@ -13,8 +13,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from pallas_gateway.calls.permit import Excess, Permit
-from pallas_gateway.core.call_books import LimitsGate
 from pallas_gateway.features.limits.caller_limits import CallerLimits
+from pallas_gateway.features.limits.feature import LimitsGate
 from pallas_gateway.shared.memory import Memory
 from tests.support.calling import ask
 from tests.support.gateway import Agent, until_idle
@@ -29,7 +29,7 @@ from tests.support.watching import calling, speaker, stage, turns_so_far
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pallas_gateway.features.limits.caller_limits import CallEntry
+    from pallas_gateway.core.offers import CallEntry
     from tests.support.scripted_llm import LlmRequest, Turn
     from tests.support.watching import Stage
 

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import pytest_asyncio
 
-from pallas_gateway.features.console.documentation import documents, images
+from pallas_gateway.features.pages.documentation import documents, images
 from tests.support.gateway import Agent, running, write_project
 
 if TYPE_CHECKING:

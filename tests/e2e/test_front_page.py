@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from pallas_gateway.config.loading.loader import Overrides
-from pallas_gateway.features.console.documentation import documents
+from pallas_gateway.features.pages.documentation import documents
 from pallas_gateway.identity.static_keys import hash_of
 from tests.support.gateway import Agent, Running, running, write_project
 from tests.support.listener import reserved_port

@@ -15,7 +15,8 @@ import httpx
 import pytest
 import uvloop
 
-from pallas_gateway.doors.http.app import PortRoutes, create_app
+from pallas_gateway.core.feature import PortRoutes
+from pallas_gateway.doors.http.app import create_app
 from tests.support.askable_callers import asked_at, called_at, ended
 from tests.support.asking_gateways import HUMAN
 from tests.support.calling import answer_of

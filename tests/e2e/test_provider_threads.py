@@ -18,6 +18,7 @@ from pallas_gateway.shared.database.tables import threads
 from tests.support.provider_matrix import BEDROCK, CHAT, DEEPSEEK, in_shared_gateways
 from tests.support.providers.tool_rounds import conversation_of, signature_of
 from tests.support.scripted_llm import call_tools, say
+from tests.support.stored_threads import threads_of
 from tests.support.threads_api import http_of
 
 if TYPE_CHECKING:
@@ -120,9 +121,8 @@ async def test_a_turn_that_reached_its_limit_is_continued_with_its_results(share
 async def test_a_result_that_was_cut_is_read_as_far_as_it_is_stored(
     shared: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored = shared.gateway.gateway.stored
-    assert stored is not None
-    monkeypatch.setattr(stored.threads._limits, "step_bytes", 2_000)
+    threads = threads_of(shared.gateway.gateway)
+    monkeypatch.setattr(threads._limits, "step_bytes", 2_000)
 
     def script(request: LlmRequest) -> Turn:
         return call_tools([("tools__echo", {"text": "é" * 3_000})]) if request.number == 1 else say("Long.")
@@ -162,10 +162,9 @@ async def test_without_tools_a_thread_with_tools_is_read_as_text(shared: Served)
 
 async def rename_agent(served: Served, thread_id: str, agent: str) -> None:
     """Give a thread to another agent, as if its own had lost its tools."""
-    stored = served.gateway.gateway.stored
-    assert stored is not None
+    stored = threads_of(served.gateway.gateway)
     changed = update(threads).where(threads.c.id == thread_id).values(agent=agent)
-    await stored.threads.store.database.write(lambda sql: sql.execute(changed))
+    await stored.store.database.write(lambda sql: sql.execute(changed))
 
 
 def assert_continues(before: LlmRequest, after: LlmRequest, answer: str, message: str) -> None:

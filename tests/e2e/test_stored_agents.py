@@ -16,6 +16,7 @@ from tests.support.gateway import Agent, running, starts, until_idle
 from tests.support.listener import reserved_port
 from tests.support.scripted_llm import LlmRequest, Turn, hang, say, scripted_llm
 from tests.support.stored_agents import ME, applied, definition, definitions_of, project_of, ready
+from tests.support.stored_threads import agents_feature_of
 from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
@@ -160,9 +161,9 @@ async def test_a_change_over_http_is_in_use_when_the_client_has_waited_for_it(tm
 
 async def test_a_change_of_this_process_is_taken_up_without_waiting_for_the_next_second(tmp_path: Path) -> None:
     async with serving(tmp_path) as served:
-        assert served.gateway.agent_watch is not None
-        served.gateway.agent_watch._seconds = 3600
-        served.gateway.agent_watch.look_soon()
+        watch = agents_feature_of(served.gateway).watch
+        watch._seconds = 3600
+        watch.look_soon()
         await definitions_of(served).create("helper", definition("one"), ME)
         await ready(served, "helper")
 
@@ -272,7 +273,7 @@ async def test_one_agent_alone_and_agents_on_ports_of_their_own_have_no_agents_o
                 project.edit(edit)
                 async with running(project, overrides=overrides) as served:
                     assert list(served.gateway.agents) == ["filed"]
-                    assert served.gateway.agent_watch is None
+                    assert served.gateway.agent_source is None
 
 
 def entitle(document: dict[str, Any], title: str) -> None:

@@ -10,6 +10,7 @@ from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, write_project
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
 from tests.support.stored_agents import ME, applied, definition, definitions_of, project_of, ready
+from tests.support.stored_threads import threads_of
 from tests.support.threads_api import http_of, stream_of
 from tests.support.waiting import Gate
 
@@ -184,8 +185,7 @@ async def test_threads_of_a_deleted_agent_are_their_owners_to_read_and_no_other_
             still = await messages(http, thread_id)
             answers = await http.post(f"/threads/{thread_id}/answers", json={"answers": {}})
             renamed = await http.patch(f"/threads/{thread_id}", json={"title": "Old"})
-            assert served.gateway.stored is not None
-            await served.gateway.stored.threads.changes.remove_of_agent(listed[0]["agentId"])
+            await threads_of(served.gateway).changes.remove_of_agent(listed[0]["agentId"])
             removed = await http.get(f"/threads/{thread_id}/messages")
     assert [one.status_code for one in gone] == [404, 404]
     assert [one["content"] for one in read] == ["secret", "fine"]

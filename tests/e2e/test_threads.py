@@ -19,6 +19,7 @@ from pallas_gateway.identity.static_keys import hash_of
 from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, running, until_idle, write_project
 from tests.support.scripted_llm import Reply, call_tools, hang, say, scripted_llm
+from tests.support.stored_threads import threads_of
 from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
@@ -360,8 +361,7 @@ def database_of(api: Api) -> Path:
 
 
 def _threads(api: Api) -> Threads:
-    assert api.served.gateway.threads is not None
-    return api.served.gateway.threads
+    return threads_of(api.served.gateway)
 
 
 async def test_a_turn_ends_when_its_answer_exists_though_its_client_does_not_read(tmp_path: Path) -> None:
@@ -561,10 +561,9 @@ async def test_searches_and_copies_count_as_calls_and_an_owner_has_one_at_a_time
     limits = {"rules": [{"calls_per_minute": 5}]}
     async with serving(tmp_path, limits=limits, audit_log="audit.log") as api:
         thread_id = (await api.chat("hello")).raise_for_status().json()["threadId"]
-        stored = api.served.gateway.stored
-        assert stored is not None
-        stored.threads._limits.long_work_seconds = 0
-        async with stored.threads.long_work("anonymous"):
+        threads = threads_of(api.served.gateway)
+        threads._limits.long_work_seconds = 0
+        async with threads.long_work("anonymous"):
             late = [await api.get("/threads", search="HELLO"), await api.http.post(f"/threads/{thread_id}/fork")]
         found = await api.get("/threads", search="HELLO")
         copied = await api.http.post(f"/threads/{thread_id}/fork")

@@ -11,6 +11,7 @@ from tests.support.asking_gateways import chain_of_agents
 from tests.support.gateway import Agent, until_idle, write_project
 from tests.support.gateway import running as served_project
 from tests.support.scripted_llm import say, scripted_llm, stream
+from tests.support.stored_threads import threads_of
 from tests.support.threads_api import ACCEPT, Api, http_of, serving, stream_of
 from tests.support.waiting import Gate, eventually
 
@@ -122,8 +123,7 @@ async def test_another_gateway_cancels_a_call_as_soon_as_its_client_has_left(tmp
         async with api.stream("/agents/user/chat", {"message": "go", **BOTH}) as running:
             thread_id = (await running.event("thread"))["threadId"]
             await running.event("assistant")
-            assert api.served.gateway.threads is not None
-            await api.served.gateway.threads.changes.cancel(thread_id)  # as another process does
+            await threads_of(api.served.gateway).changes.cancel(thread_id)  # as another process does
         await until_idle(api.served)  # before a lease of 30 s is renewed
         assert (await api.last(thread_id))["error"]["reason"] == "cancelled"
 

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from pallas_gateway.features.usage.usage_table import MOST_ACCOUNTS, UsageKey, Used
+from pallas_gateway.calls.used import UsageKey, Used
+from pallas_gateway.features.usage.feature import UsageFeature
+from pallas_gateway.features.usage.usage_table import MOST_ACCOUNTS
 from tests.support.calling import ask
 from tests.support.gateway import Agent, running, write_project
 from tests.support.guarded import static_key
@@ -200,9 +202,11 @@ async def test_usage_of_ten_thousand_callers_leaves_the_event_loop_free_for_call
             turns += 1
 
     async with running(write_project(tmp_path, {"echo": Agent()})) as served:
+        usage = served.gateway.find(UsageFeature)
+        assert usage is not None
         for number in range(MOST_ACCOUNTS):
             owner = f"https://login.example.test|{number}"
-            served.gateway.usage.add(UsageKey.of(f"token:{number}", owner, "echo"), Used(calls=1, input=10))
+            usage.source.add(UsageKey.of(f"token:{number}", owner, "echo"), Used(calls=1, input=10))
         async with httpx.AsyncClient(base_url=served.base_url, trust_env=False) as http:
             await http.get("/livez")
             counting = asyncio.create_task(count_turns())

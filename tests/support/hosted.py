@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry
 
 from pallas_gateway.calls.call import Call, Reply
+from pallas_gateway.calls.trail import Trail
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.core.admission import Admission, Limit
 from pallas_gateway.core.agent_state import SharedServices, State
@@ -82,12 +83,12 @@ def pending(
     """
     tasks = TaskOwner() if tasks is None else tasks  # an empty one is false
     parts, metrics = ProcessParts(), Metrics(CollectorRegistry())
-    parts.calls.listeners = books(metrics, parts.trail, parts.usage)
+    parts.calls.listeners = books(metrics)
     agent = HostedAgent(
         name,
         AgentSettings(module=f"agents.{name}", depends_on=tuple(depends_on)),
         Admission(own=Limit(calls), gateway=Limit(gateway_calls), queue_seconds=queue_seconds),
-        SharedServices(parts.calls, tasks, metrics, parts.trail, max_nesting, heartbeat_seconds),
+        SharedServices(parts.calls, tasks, metrics, Trail(), max_nesting, heartbeat_seconds),
     )
     if memory is not None:
         agent.set_state(State.READY, runtime=MemoryAgentRuntime(memory))

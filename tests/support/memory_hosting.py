@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from pallas_gateway.composition import FEATURES
 from pallas_gateway.config.loading.configuration import StoredIdentity
 from pallas_gateway.config.model.agents import AgentSettings
 from pallas_gateway.core.gateway import Gateway
@@ -99,7 +100,7 @@ async def hosting(
     folder: Path, memory: dict[str, MemoryAgent], agents: Mapping[str, Any], **gateway: Any
 ) -> AsyncIterator[Hosting]:
     first = configuration(folder, agents, gateway)
-    one = Gateway(first, Addresses(first), MemoryRuntime(memory))
+    one = Gateway(first, Addresses(first), MemoryRuntime(memory), features=FEATURES)
     servers = McpServers(one)
     one.serve_by(servers)
     async with one, one.hosting():

@@ -38,8 +38,10 @@ from pallas_gateway.calls.events.progress import ProgressCounter
 from pallas_gateway.calls.events.queue import StreamOptions
 from pallas_gateway.calls.questions import Question
 from pallas_gateway.calls.recording import Row
+from pallas_gateway.composition import FEATURES
+from pallas_gateway.core.feature import PortRoutes
 from pallas_gateway.core.gateway import Gateway
-from pallas_gateway.doors.http.app import PortRoutes, create_app
+from pallas_gateway.doors.http.app import create_app
 from pallas_gateway.doors.mcp import notifications
 from pallas_gateway.doors.mcp.mcp_servers import McpServers
 from pallas_gateway.limits import GatewayLimits, QuestionLimits
@@ -383,7 +385,7 @@ def _opened(
     runtime = _ScriptedRuntime([*agents])
 
     async def made() -> tuple[Gateway, McpServers]:
-        one = Gateway(settings, Addresses(settings), runtime, limits=GatewayLimits(questions=limits))
+        one = Gateway(settings, Addresses(settings), runtime, limits=GatewayLimits(questions=limits), features=FEATURES)
         one.serve_by(servers := McpServers(one))
         return one, servers
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.features.definitions.service import Editor
 from tests.support.gateway import Agent, write_project
+from tests.support.stored_threads import agents_feature_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -35,8 +36,7 @@ def project_of(
 
 
 def definitions_of(served: Running) -> Definitions:
-    assert served.gateway.stored is not None
-    return served.gateway.stored.definitions
+    return agents_feature_of(served.gateway).definitions
 
 
 async def applied(served: Running, name: str = "") -> None:

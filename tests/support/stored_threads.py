@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 from pallas_gateway.calls.call import Message
 from pallas_gateway.core.long_calls.records import NewTask
 from pallas_gateway.core.stored_services import StoredServices
-from pallas_gateway.features.threads.records import TurnOutcome, WantedThreads
+from pallas_gateway.features.definitions.feature import DefinitionsFeature
+from pallas_gateway.features.definitions.service import Definitions
+from pallas_gateway.features.threads.records import ClaimedTurn, TurnOutcome, WantedThreads
+from pallas_gateway.features.threads.service import Threads
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.limits import DatabaseLimits, GatewayLimits
 from pallas_gateway.shared.database.leases import LeaseTerms
 from pallas_gateway.shared.database.service import GatewayDatabase
+from pallas_gateway.shared.database.tables import tasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -21,12 +25,50 @@ if TYPE_CHECKING:
     from prometheus_client import Gauge
 
     from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.features.threads.records import ThreadRecord, TurnRecord
-    from pallas_gateway.features.threads.service import Threads
 
 
 LONG, SHORT = 60.0, 0.04
 """A lease that no busy machine loses, and one that soon ends or is renewed."""
+
+
+class Stored(StoredServices):
+    """What a database holds, without a gateway."""
+
+    def __init__(
+        self,
+        database: GatewayDatabase,
+        leases: LeaseTerms,
+        configuration: Callable[[], Configuration],
+        limits: GatewayLimits,
+    ) -> None:
+        super().__init__(database, leases, limits)
+        self.threads = Threads(database, leases, limits.threads, self.long_calls)
+        self.definitions = Definitions(database, configuration)
+        database.add(self.threads)
+
+    async def drop_threads(self) -> None:
+        """Delete the threads of agents that were deleted with them."""
+        await self.definitions.drop_threads(self.threads.remove_of_agent)
+
+
+def threads_of(gateway: Gateway) -> Threads:
+    found = gateway.find(Threads)
+    assert found is not None
+    return found
+
+
+def agents_feature_of(gateway: Gateway) -> DefinitionsFeature:
+    found = gateway.find(DefinitionsFeature)
+    assert found is not None
+    return found
+
+
+async def claim_turn(threads: Threads, *, owner: str | None = None) -> ClaimedTurn | None:
+    """Claim a turn that nobody runs."""
+    task = await threads.long_calls.claim(tasks.c.api == "threads", owner=owner)
+    return ClaimedTurn(task) if task is not None else None
 
 
 @asynccontextmanager
@@ -46,14 +88,14 @@ def services(
     up: Gauge | None = None,
     configuration: Callable[[], Configuration] | None = None,
     **limits: Any,
-) -> StoredServices:
+) -> Stored:
     """Return everything that is in a database, not open yet; `limits` are those of the database and of threads."""
     of_gateway = GatewayLimits(database=DatabaseLimits(count_seconds={"postgresql": 60.0, "sqlite": 60.0}))
     for name, value in limits.items():
         setattr(of_gateway.database if hasattr(of_gateway.database, name) else of_gateway.threads, name, value)
     database = GatewayDatabase(Secret(url), folder, limits=of_gateway.database, up=up)
     leases = LeaseTerms(lease_seconds, process)
-    return StoredServices(database, leases, configuration or _unconfigured, of_gateway)
+    return Stored(database, leases, configuration or _unconfigured, of_gateway)
 
 
 def task_of(

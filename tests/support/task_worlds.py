@@ -21,6 +21,7 @@ from tests.support.downstreams import stateless_downstream
 from tests.support.gateway import Agent, limited, running, write_project
 from tests.support.leases import let_leases_end
 from tests.support.scripted_llm import call_tools, hang, say, scripted_llm
+from tests.support.stored_threads import threads_of
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -86,15 +87,12 @@ class World:
 
     async def stored(self, wanted: Any) -> Any:
         """The value of a statement."""
-        threads = self.served.gateway.threads
-        assert threads is not None
-        return await threads.database.read(lambda sql: sql.scalar(wanted))
+        return await threads_of(self.served.gateway).database.read(lambda sql: sql.scalar(wanted))
 
     async def let_pauses_end(self) -> None:
         """Let the time pass after which a task that nobody runs may go on."""
-        threads = self.served.gateway.threads
-        assert threads is not None
-        await threads.database.write(lambda sql: sql.execute(update(tasks).values(not_before=0)))
+        pauses_end = update(tasks).values(not_before=0)
+        await threads_of(self.served.gateway).database.write(lambda sql: sql.execute(pauses_end))
 
     async def has_status(self, *wanted: str) -> None:
         """Return once the only task has one of these states, as it is stored."""

@@ -12,6 +12,7 @@ from tests.support.gateway import limited, running
 from tests.support.postgresql import postgresql
 from tests.support.scripted_llm import say, scripted_llm
 from tests.support.stored_agents import ME, applied, definition, definitions_of, project_of, ready
+from tests.support.stored_threads import agents_feature_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ async def test_agents_run_on_without_their_database_and_change_when_it_is_back(t
                 assert await readiness(served, "?strict=1") == (200, READY)
 
                 server.stop()
-                await eventually(lambda: served.gateway.stored_agents_away, what="the outage is noticed")
+                watch = agents_feature_of(served.gateway).watch
+                await eventually(lambda: watch.is_away, what="the outage is noticed")
                 assert "You say one." in (await ask(served.url("helper"), "hello")).text
                 assert await readiness(served) == (200, READY | AWAY)
                 assert await readiness(served, "?strict=1") == (503, READY | AWAY | {"status": "not ready"})
@@ -53,7 +55,7 @@ async def test_agents_run_on_without_their_database_and_change_when_it_is_back(t
                 assert "You say one." in (await ask(served.url("helper"), "hello")).text
 
                 server.start()
-                await eventually(lambda: not served.gateway.stored_agents_away, what="the database is back")
+                await eventually(lambda: not watch.is_away, what="the database is back")
                 assert await readiness(served, "?strict=1") == (200, READY)
                 await made.replace("helper", definition("two"), ME, expected=1)
                 await applied(served)

@@ -27,7 +27,7 @@ from pallas_gateway.shared.database.migrating import VERSION_TABLE
 from pallas_gateway.shared.database.tables import METADATA
 from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.gateway import Agent, running, write_project
-from tests.support.stored_threads import listed, services, task_of
+from tests.support.stored_threads import Stored, listed, services, task_of
 from tests.support.waiting import Gate, eventually
 
 if TYPE_CHECKING:
@@ -35,14 +35,13 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    from pallas_gateway.core.stored_services import StoredServices
     from pallas_gateway.shared.database.connections import Share
     from tests.support.postgresql import PostgreSql
 
 PASSWORD = "correct-horse-battery"
 
 
-def services_at(url: str, folder: Path = Path("/"), *, up: Gauge | None = None, **limits: Any) -> StoredServices:
+def services_at(url: str, folder: Path = Path("/"), *, up: Gauge | None = None, **limits: Any) -> Stored:
     return services(url, 30, folder=folder, up=up, **limits)
 
 
@@ -430,7 +429,7 @@ async def test_a_transaction_of_a_process_that_stands_still_is_ended_by_the_serv
             await holding
 
 
-def _is_open(stored: StoredServices) -> bool:
+def _is_open(stored: Stored) -> bool:
     try:
         return stored.threads.store is not None
     except DatabaseUnavailableError:

@@ -510,7 +510,7 @@ async def test_a_deleted_agent_is_looked_for_a_minute_longer(database_url: str) 
         for _ in range(2):
             await one.drop_threads()
             await one.database.connections.write(lambda sql: sql.execute(older.values(agent_id=agent.id)))
-            await one.remove_expired(0)
+            await one.drop_threads()
             found.append(len(await listed(one.threads, agent=agent.name, agent_id=agent.id)))
             await one.database.connections.write(lambda sql: sql.execute(long_ago))
     assert found == [0, 1]

@@ -14,7 +14,7 @@ from pallas_gateway.features.threads.records import NewThread, TurnOutcome
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.shared.database import migrating
 from pallas_gateway.shared.database.connections import Database
-from tests.support.stored_threads import SHORT, opened, task_of, turns_of
+from tests.support.stored_threads import SHORT, claim_turn, opened, task_of, turns_of
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ async def test_the_process_that_resumes_a_turn_is_that_of_its_call(database_url:
         async with a.turns.turn(thread.id, ASKED, "call", wait_seconds=0, task=task_of_lease) as turn:
             await turn.leave()
         assert await process_of(b, thread.id) is None
-        claimed = await b.store.claim_turn()
+        claimed = await claim_turn(b)
         assert claimed is not None
         async with b.turns.claimed_turn(claimed) as turn:
             assert await process_of(a, thread.id) == "b"

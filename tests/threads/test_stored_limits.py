@@ -165,7 +165,7 @@ async def test_a_gateway_that_starts_without_its_database_counts_alone_until_it_
         async with world_at(tmp_path, url) as world, world.gateways({"calls_per_minute": 2}, count=1) as (one,):
             assert [await outcome(one.url("echo")) for _ in range(3)] == ["fine", "fine", LIMITED]
             server.start()
-            await eventually(lambda: one.gateway.limits_away is None, what="the database")
+            await eventually(lambda: not one.gateway.troubles(), what="the database")
             assert [await outcome(one.url("echo")) for _ in range(3)] == ["fine", "fine", LIMITED]
             assert len(await world.begun()) == 2
     finally:
@@ -188,7 +188,7 @@ async def test_calls_are_refused_without_the_database_if_so_set_except_those_tha
         server.stop()
         try:
             refused = await ask(one.url("echo"))
-            assert one.gateway.limits_away == "refuse"
+            assert [trouble.value["calls"] for trouble in one.gateway.troubles()] == ["refuse"]
             one.project.edit(lambda document: document["gateway"]["limits"]["rules"].pop(0))
             await one.reload()
             admitted = await ask(one.url("echo"))

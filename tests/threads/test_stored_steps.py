@@ -319,9 +319,9 @@ async def test_threads_are_kept_unless_they_shall_expire(database_url: str) -> N
         cleaned: list[int] = []
         original = threads.long_calls.remove_expired
 
-        async def counted() -> None:
+        async def counted(_: float) -> None:
             cleaned.append(1)
-            await original()
+            await original(0)
 
         threads.long_calls.remove_expired = counted  # type: ignore[method-assign]
         await eventually(lambda: len(cleaned) > 2, what="further rounds of the cleaner")

@@ -21,7 +21,7 @@ from pallas_gateway.features.threads.records import QuestionNotOpenError, Thread
 from pallas_gateway.shared.database.errors import DatabaseBusyError
 from pallas_gateway.shared.database.tables import now, task_questions, task_steps, tasks
 from tests.support.leases import let_leases_end
-from tests.support.stored_threads import opened, task_of, turns_of
+from tests.support.stored_threads import claim_turn, opened, task_of, turns_of
 from tests.support.waiting import Gate, eventually, tick
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ async def test_of_many_processes_each_task_goes_to_one(database_url: str) -> Non
 
         async def claim_all(threads: Threads) -> list[ClaimedTurn]:
             found = []
-            while (claimed := await threads.store.claim_turn()) is not None:
+            while (claimed := await claim_turn(threads)) is not None:
                 found.append(claimed)
             return found
 
@@ -101,7 +101,7 @@ async def test_a_task_of_a_living_process_is_left_alone_and_its_course_goes_to_t
         lease = await begun(first)
         await append(first, lease, 0, TURN, BEGAN, tokens=12, cost=0.5)
         await append(first, lease, 1, BEGAN)  # a write that is repeated after its connection was lost
-        assert await second.store.claim_turn() is None
+        assert await claim_turn(second) is None
         with pytest.raises(ThreadBusyError):
             async with second.turns.turn(lease.thread_id, ASKED, "other", wait_seconds=0):
                 pass
@@ -110,7 +110,7 @@ async def test_a_task_of_a_living_process_is_left_alone_and_its_course_goes_to_t
             async with second.turns.turn(lease.thread_id, ASKED, "other", wait_seconds=0):
                 pass
         assert (await turns_of(second, lease.thread_id))[-1].can_be_resumed
-        claimed = await second.store.claim_turn()
+        claimed = await claim_turn(second)
         assert claimed is not None
         assert (claimed.task.rows, claimed.task.runs, claimed.task.why) == ([TURN, BEGAN], 1, "killed")
         assert (claimed.task.tokens, claimed.task.cost, claimed.task.call_id) == (12, 0.5, "call")
@@ -127,9 +127,9 @@ async def test_a_task_that_needs_its_owner_goes_on_by_a_request_of_it_alone(data
         await let_leases_end(database_url)
         assert (await turns_of(second, lease.thread_id))[-1].asks == (YEAR,)
         await second.give(lease.thread_id, 1, {YEAR.id: ACCEPTED})
-        assert await second.store.claim_turn() is None
-        assert await second.store.claim_turn(owner="you") is None
-        claimed = await second.store.claim_turn(owner="me")
+        assert await claim_turn(second) is None
+        assert await claim_turn(second, owner="you") is None
+        claimed = await claim_turn(second, owner="me")
         assert claimed is not None
         assert (claimed.task.answers, claimed.task.why) == ({YEAR.id: ACCEPTED}, "owner")
 
@@ -141,16 +141,16 @@ async def test_a_task_waits_until_each_question_has_an_answer_and_the_first_answ
         await ask(first, lease, YEAR, MONTH)
         await ask(first, lease, YEAR)  # the same write again
         await first.store.leave_turn(lease, 0)
-        assert await second.store.claim_turn() is None
+        assert await claim_turn(second) is None
         with pytest.raises(QuestionNotOpenError):
             await second.give(lease.thread_id, 1, {YEAR.id: ACCEPTED, "unknown": ACCEPTED})
         await second.give(lease.thread_id, 1, {YEAR.id: ACCEPTED})
         with pytest.raises(QuestionNotOpenError):
             await first.give(lease.thread_id, 1, {YEAR.id: Answer("declined")})
-        assert await second.store.claim_turn() is None
+        assert await claim_turn(second) is None
         assert await status_of(second, lease) == "input_required"
         await first.give(lease.thread_id, 1, {MONTH.id: Answer("declined")})
-        claimed = await second.store.claim_turn()
+        claimed = await claim_turn(second)
         assert claimed is not None
         assert claimed.task.answers == {YEAR.id: ACCEPTED, MONTH.id: Answer("declined")}
         assert claimed.task.why == "answered"
@@ -163,7 +163,7 @@ async def test_a_question_of_a_task_at_rest_expires_and_the_task_goes_on(databas
         await ask(second, running, YEAR, seconds=0)  # which its process ends itself
         await first.store.leave_turn(lease, 0)
         await second.database.write(rows.expire_questions)
-        claimed = await second.store.claim_turn()
+        claimed = await claim_turn(second)
         assert claimed is not None
         assert (claimed.lease.thread_id, claimed.task.answers) == (lease.thread_id, {YEAR.id: Answer("expired")})
         assert await status_of(second, running) == "input_required"
@@ -176,14 +176,14 @@ async def test_a_task_that_ends_its_processes_waits_longer_each_time_and_is_give
         for run in range(MOST_UNMOVED):
             await let_leases_end(database_url)
             if run:
-                assert await threads.store.claim_turn() is None  # its pause is not over
+                assert await claim_turn(threads) is None  # its pause is not over
                 await threads.database.write(lambda sql: sql.execute(update(tasks).values(not_before=0)))
-            assert await threads.store.claim_turn() is not None
+            assert await claim_turn(threads) is not None
             pauses.append(await threads.database.read(lambda sql: sql.scalar(pause)) or 0)
         assert pauses == sorted(pauses)
         await let_leases_end(database_url)
         await threads.database.write(lambda sql: sql.execute(update(tasks).values(not_before=0)))
-        assert await threads.store.claim_turn() is None
+        assert await claim_turn(threads) is None
 
         async def cleaned(sql: AsyncConnection) -> None:
             while (stuck := await rows.given_up(sql, "threads", 0)) is not None:
@@ -207,7 +207,7 @@ async def test_a_step_or_a_hand_over_is_no_run_in_vain(database_url: str) -> Non
             return row.unmoved, row.claims
 
         await threads.store.leave_turn(lease, 0)
-        claimed = await threads.store.claim_turn()
+        claimed = await claim_turn(threads)
         assert claimed is not None
         assert await counts() == (1, 1)
         await append(threads, claimed.lease, 0, TURN, BEGAN)
@@ -215,12 +215,12 @@ async def test_a_step_or_a_hand_over_is_no_run_in_vain(database_url: str) -> Non
         await append(threads, claimed.lease, 2, Row("result", 1, "call-1", {"result": {}}))
         assert await counts() == (0, 1)
         await threads.store.leave_turn(claimed.lease, 0)
-        again = await threads.store.claim_turn()
+        again = await claim_turn(threads)
         assert again is not None
         assert again.task.why == "drained"
         await threads.store.leave_turn(again.lease, 3600)
         assert await counts() == (0, 2)
-        assert await threads.store.claim_turn() is None  # for an hour
+        assert await claim_turn(threads) is None  # for an hour
 
 
 async def test_the_owner_ends_a_task_wherever_it_runs_and_a_deleted_thread_has_none(database_url: str) -> None:
@@ -231,7 +231,7 @@ async def test_the_owner_ends_a_task_wherever_it_runs_and_a_deleted_thread_has_n
         assert await status_of(first, lease) == "cancelled"
         with pytest.raises(TaskLostError):
             await append(first, lease, 1, BEGAN)
-        assert await second.store.claim_turn() is None
+        assert await claim_turn(second) is None
         await second.changes.remove(lease.thread_id)
         assert await status_of(first, lease) is None
 
@@ -274,25 +274,25 @@ async def test_a_task_that_its_living_process_does_not_run_is_left_after_a_lease
         lease, running = await begun(threads), await begun(threads)
         kept = [held(running).task_id]
         await threads.database.write(lambda sql: rows.free_others(sql, "a", kept, seconds=3600))
-        assert await threads.store.claim_turn() is None
+        assert await claim_turn(threads) is None
         await threads.database.write(lambda sql: sql.execute(update(tasks).values(updated_at=0)))
         await threads.database.write(lambda sql: rows.free_others(sql, "a", kept, seconds=3600))
-        claimed = await threads.store.claim_turn()
+        claimed = await claim_turn(threads)
         assert claimed is not None
         assert claimed.lease.thread_id == lease.thread_id
-        assert await threads.store.claim_turn() is None
+        assert await claim_turn(threads) is None
 
 
 async def test_a_claim_whose_request_is_cancelled_meanwhile_is_left_again(database_url: str) -> None:
     async with opened(database_url, process="a") as threads:
         lease = await begun(threads)
         await threads.store.leave_turn(lease, 0)
-        claiming = asyncio.create_task(threads.turns.claim(true()))
+        claiming = asyncio.create_task(threads.long_calls.claim(true()))
         await tick()
         claiming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await claiming
-        assert await threads.store.claim_turn() is not None
+        assert await claim_turn(threads) is not None
 
 
 async def test_calls_of_an_account_that_become_tasks_at_the_same_moment_are_counted_together(database_url: str) -> None:
@@ -334,11 +334,11 @@ async def test_of_a_course_that_is_too_long_nothing_more_is_stored_and_no_other_
             assert one.can_move is (lease is short)
         assert left == [short]
         await let_leases_end(database_url)
-        claimed = await second.store.claim_turn()
+        claimed = await claim_turn(second)
         assert claimed is not None
         assert claimed.lease.thread_id == short.thread_id
         assert [row.kind for row in claimed.task.rows] == ["turn", "began", "result"]
-        assert await second.store.claim_turn() is None
+        assert await claim_turn(second) is None
         [turn] = await turns_of(second, long.thread_id)
         assert (turn.status, turn.outcome.error_reason) == ("error", "abandoned")
 

@@ -34,6 +34,7 @@ from tests.support.crowds import crowd
 from tests.support.gateway import until_idle
 from tests.support.leases import let_leases_end, let_tasks_expire
 from tests.support.postgresql import postgresql
+from tests.support.stored_threads import threads_of
 from tests.support.task_worlds import (
     ACKNOWLEDGED,
     APPROVES,
@@ -338,9 +339,7 @@ async def all_of(sql: AsyncConnection, table: Table) -> Any:
 async def test_a_client_that_leaves_while_its_call_becomes_a_task_ends_it(tmp_path: Path) -> None:
     held = Gate()
     async with world(f"sqlite:///{tmp_path}/threads.db", tmp_path) as gateway:
-        threads = gateway.served.gateway.threads
-        assert threads is not None
-        writing = asyncio.create_task(threads.database.write(lambda _: held.enter()))
+        writing = asyncio.create_task(threads_of(gateway.served.gateway).database.write(lambda _: held.enter()))
         await held.wait_for_entered(1)
         params = tool_params("send_message", {"message": "go"})
         async with gateway.here.in_flight("tools/call", params, meta=DECLARED):

@@ -7,13 +7,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from pallas_gateway.calls.events.events import QuestionAsked, QuestionClosed
-from pallas_gateway.features.audit.trail import facts_of
+from pallas_gateway.calls.trail import facts_of
 
 if TYPE_CHECKING:
     from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.events.events import EventSink
     from pallas_gateway.calls.questions import Answer, Question
-    from pallas_gateway.features.audit.trail import Trail
+    from pallas_gateway.calls.trail import Trail
     from pallas_gateway.telemetry.metrics import Metrics
 
 type OpenQuestions = dict[str, float]

@@ -12,7 +12,6 @@ from pallas_gateway.core.call_books import note_end_of_task
 from pallas_gateway.core.call_request import requested
 from pallas_gateway.core.long_calls.long_call import TRY_AGAIN_SECONDS
 from pallas_gateway.errors import CallRefusedError
-from pallas_gateway.features.threads.records import ClaimedTurn
 from pallas_gateway.shared.database.tables import tasks
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.core.hosted_agent import HostedAgent
     from pallas_gateway.core.long_calls.records import ClaimedTask
-    from pallas_gateway.features.threads.service import Threads
+    from pallas_gateway.core.long_calls.service import LongCalls
     from pallas_gateway.shared.database.tables import AnyRow
 
 
@@ -32,10 +31,9 @@ class ContinuedTasks(ABC):
 
     api: Api
 
-    def __init__(self, gateway: Gateway, threads: Threads) -> None:
+    def __init__(self, gateway: Gateway, long_calls: LongCalls) -> None:
         self._gateway = gateway
-        self._threads = threads
-        self.long_calls = threads.long_calls
+        self.long_calls = long_calls
         self.long_calls.doors[self.api] = self
 
     async def claim(self) -> ClaimedTask | None:
@@ -44,8 +42,7 @@ class ContinuedTasks(ABC):
         if gateway.calls.draining or gateway.lacks_stored_agents:
             return None
         its = and_(tasks.c.api == self.api, tasks.c.agent.not_in(gateway.not_ready))
-        claimed = await self._threads.turns.claim(its)
-        return claimed.task if claimed is not None else None
+        return await self.long_calls.claim(its)
 
     def go_on(self, task: ClaimedTask) -> None:
         """Run a task to its end, or until this process ends; one that may not go on is ended."""
@@ -69,7 +66,7 @@ class ContinuedTasks(ABC):
             elif isinstance(refusal := request.outcome, CallRefusedError):
                 await self._end_at_rest(task, refusal.reason, str(refusal))
             else:  # the database did not answer in time
-                await self._threads.turns.leave(ClaimedTurn(task), TRY_AGAIN_SECONDS)
+                await self.long_calls.leave(task, TRY_AGAIN_SECONDS)
 
     async def _end_at_rest(self, task: ClaimedTask, reason: str, why: str) -> None:
         note_end_of_task(self._gateway.trail, task, reason)

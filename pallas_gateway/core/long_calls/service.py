@@ -9,6 +9,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from sqlalchemy import and_, true
+
 from pallas_gateway.core.long_calls import rows
 from pallas_gateway.shared.database.connections import tried_again
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
@@ -17,18 +19,21 @@ from pallas_gateway.shared.database.tables import tasks
 from pallas_gateway.tasks import TaskOwner
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from sqlalchemy import ColumnElement
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.call import Api
     from pallas_gateway.calls.questions import Answer
     from pallas_gateway.core.long_calls.recorder import TaskRecorder
-    from pallas_gateway.core.long_calls.records import ClaimedTask, Held
+    from pallas_gateway.core.long_calls.records import Cancelled, ClaimedTask, Held
     from pallas_gateway.limits import TaskLimits
     from pallas_gateway.shared.database.service import GatewayDatabase
     from pallas_gateway.shared.database.tables import AnyRow
 
+MOST_LISTED = 1000
+"""Open tasks of one list, the oldest."""
 _log = logging.getLogger("pallas.threads")
 
 
@@ -38,6 +43,14 @@ class Door(Protocol):
     async def claim(self) -> ClaimedTask | None: ...
     def go_on(self, task: ClaimedTask) -> None: ...
     async def give_up(self, sql: AsyncConnection, task: AnyRow) -> bool: ...
+
+
+class Turns(Protocol):
+    """What the tasks of turns do to their threads; see `features/threads/store.py`."""
+
+    async def lock(self, sql: AsyncConnection, task: AnyRow) -> bool: ...
+    async def take(self, sql: AsyncConnection, task: ClaimedTask) -> bool: ...
+    async def cancel(self, thread_id: str, turn: int) -> Cancelled | None: ...
 
 
 class LongCalls:
@@ -51,6 +64,7 @@ class LongCalls:
         process: as given.
         database: its connections.
         doors: these go on with tasks of ended processes.
+        turns: of threads, if there are any.
     """
 
     def __init__(self, database: GatewayDatabase, process: str, limits: TaskLimits) -> None:
@@ -59,6 +73,7 @@ class LongCalls:
         self._service = database
         self.database = database.connections
         self.doors: dict[Api, Door] = {}
+        self.turns: Turns | None = None
         self._running: dict[str, TaskRecorder] = {}
         self._is_alive = False
         self._tasks = TaskOwner(close_seconds=0)
@@ -72,7 +87,7 @@ class LongCalls:
         if self._is_alive:
             await self.note_end_of(self.process)
 
-    async def remove_expired(self) -> None:
+    async def remove_expired(self, _: float) -> None:
         await self.database.write(rows.remove_expired, share="services")
 
     async def note_end_of(self, process: str) -> None:
@@ -122,6 +137,31 @@ class LongCalls:
         # What was claimed, or has ended, while the database was away, and could not be left: this process lives on.
         await rows.free_others(sql, self.process, [*self._running], self._limits.lease_seconds)
 
+    # All open tasks
+
+    async def open_tasks(self, *, owner: str | None = None, call_id: str | None = None) -> Sequence[AnyRow]:
+        """Return the open tasks of an owner, and of a call, or all, as `rows.open_tasks`.
+
+        Raises:
+            DatabaseUnavailableError: the database cannot be used.
+        """
+        self._service.refuse_unless_open()
+        asked = ((tasks.c.owner, owner), (tasks.c.call_id, call_id))
+        which = and_(true(), *(column == value for column, value in asked if value is not None))
+        return await self.database.read(partial(rows.open_tasks, which=which, most=MOST_LISTED))
+
+    async def cancel_task(self, task: AnyRow) -> Cancelled | None:
+        """End a task as `rows.cancel` does, with its turn; raises as `open_tasks`."""
+        self._service.refuse_unless_open()
+        if task.thread_id is not None and self.turns is not None:
+            return await self.turns.cancel(task.thread_id, task.turn)
+        return await self.database.write(lambda sql: rows.cancel(sql, tasks.c.id == task.id))
+
+    async def end_task_of(self, call_id: str) -> None:
+        """End the task of a call that runs here, and that ends its turn itself; raises as `open_tasks`."""
+        self._service.refuse_unless_open()
+        await self.database.write(lambda sql: rows.end(sql, tasks.c.call_id == call_id, "cancelled"))
+
     # Answers and cancellations
 
     async def _look(self) -> None:
@@ -151,6 +191,34 @@ class LongCalls:
                 recorder.deliver(question_id, answer)
 
     # Tasks of ended processes
+
+    async def claim(self, which: ColumnElement[bool], *, owner: str | None = None) -> ClaimedTask | None:
+        """Take a task that nobody runs, with the lease of its thread; None if there is none.
+
+        With `owner`, a request of the owner continues it. If the caller is cancelled meanwhile, it is left again.
+        """
+        claiming = self.database.write(partial(self._claimed, which=which, owner=owner))
+        return await self._writes.unless_cancelled(claiming, self.leave, name="claim of a task")
+
+    async def _claimed(self, sql: AsyncConnection, which: ColumnElement[bool], owner: str | None) -> ClaimedTask | None:
+        if (found := await rows.next_free(sql, which, owner)) is None:
+            return None
+        turns = self.turns if found.thread_id is not None else None
+        if turns is not None and not await turns.lock(sql, found):  # the thread first, as all others do
+            return None
+        its = tasks.c.id == found.id
+        if (task := await rows.claim(sql, self.process, its, owner=owner)) is None:
+            return None
+        await self.keep_alive(sql)
+        if turns is not None and not await turns.take(sql, task):
+            await rows.end(sql, its, "failed")
+            return None
+        return task
+
+    async def leave(self, task: ClaimedTask, wait_seconds: float = 0) -> None:
+        """Leave a claimed task to any process, after a pause; if that fails, others find it when the leases end."""
+        with suppress(DatabaseUnavailableError):
+            await self.database.write(partial(rows.hand_over, held=task.held, wait_seconds=wait_seconds))
 
     def look_for_tasks(self) -> None:
         """Have the `doors` go on with tasks of ended processes from now on."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
+    from pallas_gateway.core.feature import Feature
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.doors.api.operations import Operation
 
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 class Api:
     """Base of the subjects, such as threads, whose endpoints are marked by `operation`."""
 
-    def __init__(self, gateway: Gateway) -> None:
+    def __init__(self, gateway: Gateway, feature: Feature | None = None) -> None:
+        del feature
         self._gateway = gateway
 
     def routes(self) -> list[Route]:

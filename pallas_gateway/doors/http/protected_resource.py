@@ -17,6 +17,8 @@ from pallas_gateway.identity.grants import RUN_AGENTS
 from pallas_gateway.urls import ALL_AGENTS
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.urls import Addresses
 
@@ -91,9 +93,14 @@ def respond(gateway: Gateway, own_agent: str | None, path: str) -> Response:
     return Response(document.model_dump_json(exclude_none=True), media_type="application/json", headers=_MAX_AGE)
 
 
-def preflight() -> Response:
-    """Return the response to a CORS preflight: pages of any origin may read metadata (RFC 9728)."""
-    return Response(status_code=204, headers=_PREFLIGHT)
+def with_preflight(metadata: ASGIApp) -> ASGIApp:
+    """Return an app that also answers CORS preflights: pages of any origin may read metadata (RFC 9728)."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        is_preflight = scope["method"] == "OPTIONS"
+        await (Response(status_code=204, headers=_PREFLIGHT) if is_preflight else metadata)(scope, receive, send)
+
+    return app
 
 
 def _agent_of(gateway: Gateway, own_agent: str | None, path: str) -> str | None:

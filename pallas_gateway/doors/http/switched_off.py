@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pallas_gateway.doors import openai
 from pallas_gateway.doors.http import agent_routes, refusals
 from pallas_gateway.doors.http.access import caller_of
 from pallas_gateway.identity.errors import TokenRejectedError, VerificationUnavailableError
-from pallas_gateway.urls import CONSOLE, SIGN_IN, is_console_api
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,24 +14,15 @@ if TYPE_CHECKING:
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from pallas_gateway.config.loading.configuration import Configuration
     from pallas_gateway.core.gateway import Gateway
 
-API = "/api/v1/"
 
-
-def reason_for(configuration: Configuration, path: str) -> str | None:
+def reason_for(gateway: Gateway, path: str) -> str | None:
     """Return a sentence about the setting that enables a path on the shared port; None without such a setting."""
-    gateway = configuration.deployment.gateway
-    if openai.is_path(path) and not gateway.openai_api:
-        return "the OpenAI API is off; `gateway.openai_api: true` in agents.yaml enables it"
-    if f"{path}/".startswith(API) and gateway.database is None:
-        setting = "`gateway.database` in agents.yaml, the URL of a database,"
-        return f"threads and agents of the database are off; {setting} enables them"
-    if (f"{path}/".startswith(CONSOLE) or is_console_api(path)) and configuration.only_agent is None:
-        return "the console is off; `gateway.console: true` in agents.yaml enables it"
-    if path == SIGN_IN:
-        return "people do not sign in here; `gateway.auth.console_client_id` in agents.yaml enables it"
+    configuration = gateway.configuration
+    for feature in gateway.feature_types:
+        if (why := feature.why_off(configuration, path)) is not None:
+            return why
     if agent_routes.is_own_port_path(path) and configuration.per_port:
         return "each agent is at /mcp on a port of its own; without `gateway.per_port` (--per-port) all are here"
     return None

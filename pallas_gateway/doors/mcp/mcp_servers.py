@@ -88,8 +88,8 @@ class McpServers:
 
 
 def _tasks(gateway: Gateway) -> McpTasks | None:
-    if gateway.threads is None:
+    if gateway.stored is None:
         return None
     from pallas_gateway.doors.mcp.tasks import McpTasks  # noqa: PLC0415  an extra of two hundred modules
 
-    return McpTasks(gateway, gateway.threads)
+    return McpTasks(gateway, gateway.stored.long_calls)

@@ -31,6 +31,7 @@ from pydantic import Field, ValidationError
 from sqlalchemy import and_, select
 
 from pallas_gateway.calls.questions import ORIGINS_META_KEY
+from pallas_gateway.calls.trail import facts_of
 from pallas_gateway.config.model.deployment import TasksSettings
 from pallas_gateway.core.call_books import note_cancelled_task, note_end_of_task
 from pallas_gateway.core.long_calls import rows
@@ -43,7 +44,6 @@ from pallas_gateway.doors.mcp.task_calls import TaskCall
 from pallas_gateway.doors.mcp.tool_requests import parsed
 from pallas_gateway.doors.mcp.tools import call_result
 from pallas_gateway.errors import GatewayError
-from pallas_gateway.features.audit.trail import facts_of
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.shared.database.errors import DatabaseUnavailableError
 from pallas_gateway.shared.database.tables import tasks

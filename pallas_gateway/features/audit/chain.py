@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
 from json.encoder import encode_basestring_ascii
 from math import isfinite
-from typing import NamedTuple, override
+from typing import TYPE_CHECKING, NamedTuple, override
 
-type Value = str | int | float | bool | None
-type Entry = Mapping[str, Value]
+if TYPE_CHECKING:
+    from pallas_gateway.calls.trail import Facts
+
+    type Value = str | int | float | bool | None
+    type Entry = Facts
 
 FIELDS = (
     "action",

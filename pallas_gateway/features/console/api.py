@@ -17,7 +17,6 @@ from starlette.responses import JSONResponse, Response
 from pallas_gateway.doors.http import refusals
 from pallas_gateway.doors.http.access import caller_of, refusal, refusal_without
 from pallas_gateway.features.console.names import agent_named
-from pallas_gateway.features.registry.registry import model_of
 from pallas_gateway.identity.caller import CALLER_KEY
 from pallas_gateway.identity.decision import Action, Decision, decide
 from pallas_gateway.identity.grants import VIEW_CALLS, VIEW_GATEWAY
@@ -91,7 +90,7 @@ def _has_definitions(gateway: Gateway) -> bool:
 def _details(gateway: Gateway, agent: HostedAgent, caller: Caller) -> dict[str, Any]:
     """Return the details of an agent that a caller may see; null for those that are unknown before its start."""
     runtime, may = agent.runtime, partial(_may, caller, agent.name)
-    details: dict[str, Any] = {"name": agent.name, "model": model_of(gateway, agent), "servers": None}
+    details: dict[str, Any] = {"name": agent.name, "model": gateway.model_of(agent), "servers": None}
     settings = gateway.configuration.deployment.gateway
     details |= {"may_run": may(Action.RUN), "may_run_tools": may(Action.RUN) and settings.console_run_tools}
     details |= {"examples": [*agent.settings.examples], "max_body_bytes": settings.max_body_bytes}

@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import math
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, override
 
+from pallas_gateway.core.offers import AgentSource
 from pallas_gateway.core.supervisor import retry_seconds
 from pallas_gateway.features.definitions.merging import Known, merged
 from pallas_gateway.telemetry.redaction import cleaned
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pallas.reload")
 
 
-class StoredAgents:
-    """The agents of the database in one gateway. The reloader calls one method after the other, never two at once."""
+class StoredAgents(AgentSource):
+    """The agents of the database in one gateway."""
 
     def __init__(self, gateway: Gateway, watch: AgentWatch) -> None:
         self._gateway = gateway
@@ -40,7 +41,6 @@ class StoredAgents:
         self._known = Known()
         self._claimed: frozenset[str] = frozenset()
         self.changed = watch.changed
-        """Set while there are changes to apply."""
 
     async def load(self, files: Configuration) -> None:
         """Host the agents before the first ones are started. Without the database they follow when it is back."""
@@ -49,14 +49,29 @@ class StoredAgents:
             await self.apply(files)
 
     @property
+    @override
+    def is_loaded(self) -> bool:
+        return self._watch.is_loaded
+
+    @property
+    @override
+    def is_away(self) -> bool:
+        return self._watch.is_away
+
+    @override
+    async def until_applied(self) -> bool:
+        return await self._watch.until_applied()
+
+    @property
+    @override
     def retry_pause(self) -> float | None:
-        """The seconds until `retry` may have something to do; None for never."""
         return self._gateway.limits.lives.watch_seconds if self._retries.failures else None
 
+    @override
     async def retry(self, files: Configuration) -> bool:
-        """Try versions again that did not start, if it is time for that; return True if one has started."""
         return self._retries.are_due and await self.apply(files, self._retries.failures.keys())
 
+    @override
     async def apply(self, files: Configuration, again: Collection[str] = ()) -> bool:
         """Host the agents of the database and those of `files`; return True if there were changes.
 
@@ -80,13 +95,13 @@ class StoredAgents:
             self._count("error" if changes.kept_back else "ok")
         return bool(extra)
 
+    @override
     def beside(self, files: Configuration) -> Configuration:
-        """Return a configuration of files with the agents as they were read last."""
         self._taken = self._watch.snapshot
         return merged(files, self._taken, self._known) if self._taken is not None else files
 
+    @override
     def applied(self, changes: Changes) -> None:
-        """Note what came of the configuration that `beside` returned last."""
         before, agents = self._retries.failures, self._gateway.agents
         kept_back = {name: error for name, error in changes.kept_back.items() if agents[name].id}
         still = {name: error for name, error in before.items() if name in agents and agents[name].kept_back is not None}

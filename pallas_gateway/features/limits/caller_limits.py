@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import count
 from math import ceil, inf
 from time import monotonic
-from typing import TYPE_CHECKING, Literal, NamedTuple, override
+from typing import TYPE_CHECKING, override
 
 from pallas_gateway.calls.permit import NO_PERMIT, Permit
 from pallas_gateway.config.model.limits import LimitsSettings
+from pallas_gateway.core.offers import CallLimits, UsedLimit
 from pallas_gateway.errors import RETRY_AFTER_SECONDS, AgentUnavailableError, CallLimitedError
 from pallas_gateway.features.limits.rules import Exceeded, Rules
 from pallas_gateway.shared.protocol import SharedAwayError
@@ -23,12 +23,10 @@ from pallas_gateway.shared.protocol import SharedAwayError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from pallas_gateway.calls.call import Call
     from pallas_gateway.calls.permit import CallEnd, Excess
+    from pallas_gateway.core.offers import CallEntry
     from pallas_gateway.features.limits.rules import Rule
     from pallas_gateway.shared.protocol import Answer, Shared, Used, Wanted
-
-type Action = Literal["call", "search", "copy"]
 
 MEASURE_EVERY_SECONDS = 10.0
 """Least pause between two measurements of counters in a database."""
@@ -36,56 +34,7 @@ _UNDECIDED = "The gateway cannot decide on this call now; try again in a moment.
 _log = logging.getLogger("pallas.limits")
 
 
-@dataclass(frozen=True, slots=True)
-class CallEntry:
-    """A call at its admission, or a search in threads or a copy of one, which count as a call.
-
-    Attributes:
-        call_id: its id.
-        agent: of the call; empty for all.
-        caller: `key:NAME`, `token:NAME` or `anonymous`.
-        account: the holder of counters; see `Caller.account`.
-        is_nested: another call makes it; such a call counts no call.
-        action: others than calls use no tokens.
-        is_continued: another process has begun the call, which counts once among those of a minute.
-    """
-
-    call_id: str
-    agent: str
-    caller: str
-    account: str
-    is_nested: bool = False
-    action: Action = "call"
-    is_continued: bool = False
-
-    @classmethod
-    def of(cls, call: Call) -> CallEntry:
-        """Return the entry of a call."""
-        caller = call.caller
-        of_caller = caller.principal, caller.account
-        return cls(call.call_id, call.agent, *of_caller, call.is_nested, is_continued=call.is_continued)
-
-
-class UsedLimit(NamedTuple):
-    """What an account has used of one limit of a rule.
-
-    Attributes:
-        rule: the name of the rule.
-        agent: for a rule per caller and agent; empty for one per caller.
-        kind: `calls_per_minute`, `calls_at_once` or `tokens_per_day`.
-        used: of the present minute, moment or day.
-        reset_seconds: until the oldest call leaves the window, or the day ends; None for calls at once, and for a
-            window without calls.
-    """
-
-    rule: str
-    agent: str
-    kind: str
-    used: int
-    reset_seconds: int | None
-
-
-class CallerLimits:
+class CallerLimits(CallLimits):
     """The limits of one process.
 
     Args:
@@ -112,6 +61,7 @@ class CallerLimits:
         """True if there is any rule."""
         return bool(self._rules.all)
 
+    @override
     async def begin(self, entry: CallEntry) -> Permit:
         """Admit a call.
 
@@ -165,6 +115,7 @@ class CallerLimits:
                 return exceeded.excess() if exceeded is not None else None
         return None
 
+    @override
     async def used(self, caller: str, account: str, agents: Sequence[str]) -> Sequence[UsedLimit]:
         """Return what an account has used of the limits for calls of these agents; nothing while counters are away.
 

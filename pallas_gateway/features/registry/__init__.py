@@ -1,1 +1,1 @@
-"""The registry from which clients discover the agents, and the front page, which shows the same."""
+"""The registry from which clients discover the agents."""

@@ -51,7 +51,7 @@ def _server(gateway: Gateway, agent: HostedAgent) -> dict[str, Any]:
     description = agent.settings.description or title
     capabilities = _capabilities(gateway, agent)
     published: dict[str, Any] = {"agent": agent.name, "title": title, "description": description}
-    if (model := model_of(gateway, agent)) is not None:
+    if (model := gateway.model_of(agent)) is not None:
         published["model"] = model
     if capabilities is not None:
         published["capabilities"] = capabilities
@@ -98,7 +98,7 @@ def _capabilities(gateway: Gateway, agent: HostedAgent) -> dict[str, Any] | None
     if declared is None:
         return None
     return {
-        **({"model": model} if (model := model_of(gateway, agent)) else {}),
+        **({"model": model} if (model := gateway.model_of(agent)) else {}),
         "vision": declared.vision,
         **({"documents": True} if _takes_documents(agent, declared) else {}),
         "context_window": declared.context_window,
@@ -108,14 +108,6 @@ def _capabilities(gateway: Gateway, agent: HostedAgent) -> dict[str, Any] | None
 
 def _takes_documents(agent: HostedAgent, declared: ModelCapabilities) -> bool:
     return agent.model.documents if agent.model is not None else bool(declared.documents)
-
-
-def model_of(gateway: Gateway, agent: HostedAgent) -> str | None:
-    """Return the agent's model without its provider; before the first start, the configured one."""
-    if agent.model is not None:
-        return agent.model.name
-    configured = agent.settings.model or gateway.configuration.fastagent.default_model or ""
-    return configured.partition(".")[2] or configured or None
 
 
 def clamped(text: str) -> str:

@@ -53,9 +53,9 @@ class Query(BaseModel):
         return self.updated_since is None or _updated_at(entry) > self.updated_since
 
 
-def route(path: str) -> str:
-    """Return `PATH` for every path of the API, and any other path unchanged."""
-    return PATH if any(f"{path}/".startswith(f"{known}/") for known in _PATHS) else path
+def is_path(path: str) -> bool:
+    """Return True for a path of the API."""
+    return any(f"{path}/".startswith(f"{known}/") for known in _PATHS)
 
 
 def respond(gateway: Gateway, request: Request, viewer: Grants) -> Response:

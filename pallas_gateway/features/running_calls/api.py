@@ -29,8 +29,8 @@ from pallas_gateway.telemetry.redaction import quoted
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from pallas_gateway.core.long_calls.service import LongCalls
     from pallas_gateway.core.running_call import RunningCall
-    from pallas_gateway.features.threads.service import Threads
     from pallas_gateway.identity.caller import Caller
     from pallas_gateway.telemetry.refusal_log import Reason
 
@@ -65,22 +65,22 @@ class CallsApi(Api):
         if FOR_ONE_KEY in request.scope:
             return answers.response({"worker": worker, "calls": calls})
         document = await self._with_others(request, calls, most)
-        if most is None and self._gateway.threads is not None:
-            await self._add_tasks(self._gateway.threads, document, caller)
+        if most is None and self._gateway.stored is not None:
+            await self._add_tasks(self._gateway.stored.long_calls, document, caller)
         return answers.response(document)
 
-    async def _add_tasks(self, threads: Threads, document: answers.Json, caller: Caller) -> None:
+    async def _add_tasks(self, long_calls: LongCalls, document: answers.Json, caller: Caller) -> None:
         """Add the open tasks that the caller may see, and that none of the listed calls runs."""
         if not caller.grants.has(VIEW_CALLS) and caller.owner is None:
             return
         owner = None if caller.grants.has(VIEW_CALLS) else caller.owner
         try:
-            tasks = await threads.open_tasks(owner=owner)
+            tasks = await long_calls.open_tasks(owner=owner)
         except GatewayError:  # the database cannot be used now
             document["tasksMissing"] = True
             return
         known = {one["id"] for one in document["calls"]}
-        others = (one for one in tasks if one.call_id not in known and not threads.long_calls.runs(one.id))
+        others = (one for one in tasks if one.call_id not in known and not long_calls.runs(one.id))
         document["calls"] += map(answers.task, others)
         document["calls"].sort(key=itemgetter("startedAt", "id"))
 
@@ -112,22 +112,25 @@ class CallsApi(Api):
         is_own = _owns(caller, call.listed().owner)
         if not (ends_all or is_own):
             return self._refused(request, caller, call.call.agent, call_id)
-        if call.is_task and (threads := self._gateway.threads) is not None:
-            await threads.end_task_of(call_id)  # first, or another process would go on with it
+        if call.is_task and (stored := self._gateway.stored) is not None:
+            await stored.long_calls.end_task_of(call_id)  # first, or another process would go on with it
         await self._cancel(call, caller, _deciding(caller, is_own=is_own))
         return Response(status_code=204)
 
     async def _end_task(self, request: Request, call_id: str) -> Response | None:
         """End an open task that no call of the workers runs; None if there is none."""
-        if (threads := self._gateway.threads) is None or not (found := await threads.open_tasks(call_id=call_id)):
+        if (stored := self._gateway.stored) is None:
+            return None
+        long_calls = stored.long_calls
+        if not (found := await long_calls.open_tasks(call_id=call_id)):
             return None
         caller, task = await access.caller_of(self._gateway, request.scope), found[0]
         is_own = _owns(caller, task.owner)
         if not (caller.grants.has(CANCEL_CALLS) or is_own):
             return self._refused(request, caller, task.agent, call_id)
-        if (ended := await threads.cancel_task(task)) is None:  # it has ended meanwhile
+        if (ended := await long_calls.cancel_task(task)) is None:  # it has ended meanwhile
             return None
-        threads.long_calls.cancel(task.id)
+        long_calls.cancel(task.id)
         note_cancelled_task(self._gateway.trail, ended, caller, _deciding(caller, is_own=is_own))
         return Response(status_code=204)
 

@@ -6,42 +6,37 @@ import asyncio
 import secrets
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
-
-from sqlalchemy import and_, true
+from typing import TYPE_CHECKING, override
 
 from pallas_gateway.calls.call import StepLog
 from pallas_gateway.core.long_calls import rows as task_rows
 from pallas_gateway.core.long_calls.service import LongCalls
+from pallas_gateway.core.offers import ThreadsOfAgents
 from pallas_gateway.features.threads import older_questions
 from pallas_gateway.features.threads.lines import Lines
 from pallas_gateway.features.threads.quota import Quota
-from pallas_gateway.features.threads.records import QuestionNotOpenError
+from pallas_gateway.features.threads.records import ClaimedTurn, QuestionNotOpenError
 from pallas_gateway.features.threads.sizes import Room
 from pallas_gateway.features.threads.store import Store
 from pallas_gateway.features.threads.thread_changes import ThreadChanges
 from pallas_gateway.features.threads.turns import Turns
 from pallas_gateway.limits import TaskLimits, ThreadLimits
 from pallas_gateway.shared.database.errors import DatabaseBusyError
-from pallas_gateway.shared.database.tables import tasks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping
 
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.calls.questions import Answer
-    from pallas_gateway.core.long_calls.records import Cancelled
+    from pallas_gateway.core.long_calls.records import Cancelled, ClaimedTask
     from pallas_gateway.features.threads.older_questions import MakeTask
     from pallas_gateway.shared.database.leases import LeaseTerms
     from pallas_gateway.shared.database.service import GatewayDatabase
     from pallas_gateway.shared.database.tables import AnyRow
 
-MOST_LISTED = 1000
-"""Open tasks of one list, the oldest."""
 
-
-class Threads:
+class Threads(ThreadsOfAgents):
     """The threads of a database: a part of it, opened and closed with it."""
 
     def __init__(
@@ -49,21 +44,21 @@ class Threads:
         database: GatewayDatabase,
         leases: LeaseTerms,
         limits: ThreadLimits | None = None,
-        of_tasks: TaskLimits | None = None,
+        long_calls: LongCalls | None = None,
     ) -> None:
         self._limits = limits = limits or ThreadLimits()
         self._service = database
         self.database = database.connections
         self.quota = Quota()
         self.expire_days: float | None = None
-        self.long_calls = LongCalls(database, leases.process or secrets.token_hex(4), of_tasks or TaskLimits())
+        self.long_calls = long_calls or LongCalls(database, leases.process or secrets.token_hex(4), TaskLimits())
+        self.long_calls.turns = self
         self._store = Store(self.database, leases, self.long_calls, limits, self.quota)
         self._changes = ThreadChanges(self.database, limits, self.quota)
         self._turns = Turns(self._store, leases.seconds)
         self._long_work = Lines()
 
     async def remove_expired(self, seconds: float) -> None:
-        await self.long_calls.remove_expired()
         await self.database.write(partial(older_questions.remove_expired, seconds=seconds), share="services")
         if self.expire_days is not None:
             await self._changes.remove_unchanged_for(self.expire_days)
@@ -71,7 +66,6 @@ class Threads:
     async def close(self) -> None:
         """Wait (bounded) for running writes. A turn whose end is not written by then ends with its lease."""
         await self._turns.close()
-        await self.long_calls.close()
 
     @property
     def store(self) -> Store:
@@ -112,22 +106,26 @@ class Threads:
                 raise DatabaseBusyError from None
             yield
 
-    async def open_tasks(self, *, owner: str | None = None, call_id: str | None = None) -> Sequence[AnyRow]:
-        """Return the open tasks of an owner, and of a call, or all, as `rows.open_tasks`; raises as `store`."""
-        self._service.refuse_unless_open()
-        asked = ((tasks.c.owner, owner), (tasks.c.call_id, call_id))
-        which = and_(true(), *(column == value for column, value in asked if value is not None))
-        return await self.database.read(partial(task_rows.open_tasks, which=which, most=MOST_LISTED))
+    async def claim(self, thread_id: str, number: int, owner: str) -> ClaimedTurn | None:
+        """Take the turn of an owner that nobody runs, as `LongCalls.claim`."""
+        task = await self.long_calls.claim(task_rows.is_of(thread_id, number), owner=owner)
+        return ClaimedTurn(task) if task is not None else None
 
-    async def cancel_task(self, task: AnyRow) -> Cancelled | None:
-        """End a task as `long_calls.rows.cancel` does, with its turn; raises as `store`."""
-        if task.thread_id is not None:
-            return await self.changes.cancel(task.thread_id, task.turn)
-        return await self.database.write(lambda sql: task_rows.cancel(sql, tasks.c.id == task.id))
+    async def lock(self, sql: AsyncConnection, task: AnyRow) -> bool:
+        """As `Store.lock`."""
+        return await self._store.lock(sql, task)
 
-    async def end_task_of(self, call_id: str) -> None:
-        """End the task of a call that runs here, and that ends its turn itself; raises as `store`."""
-        await self.database.write(lambda sql: task_rows.end(sql, tasks.c.call_id == call_id, "cancelled"))
+    async def take(self, sql: AsyncConnection, task: ClaimedTask) -> bool:
+        """As `Store.take`."""
+        return await self._store.take(sql, task)
+
+    async def cancel(self, thread_id: str, turn: int) -> Cancelled | None:
+        """Cancel a turn with its task; raises as `store`."""
+        return await self.changes.cancel(thread_id, turn)
+
+    @override
+    async def remove_of_agent(self, agent_id: str) -> None:
+        await self.changes.remove_of_agent(agent_id)
 
     @property
     def turns(self) -> Turns:

@@ -22,7 +22,6 @@ from pallas_gateway.features.threads.records import (
     GAVE_UP,
     GAVE_UP_SENTENCE,
     AgentDeletedError,
-    ClaimedTurn,
     History,
     Lease,
     NotLatestTurnError,
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.calls.call import Message, Step
     from pallas_gateway.calls.questions import Question
-    from pallas_gateway.core.long_calls.records import NewTask, TaskStatus
+    from pallas_gateway.core.long_calls.records import ClaimedTask, NewTask, TaskStatus
     from pallas_gateway.core.long_calls.service import LongCalls
     from pallas_gateway.features.threads.records import NewThread, ThreadRecord, TurnOutcome, WantedThreads
     from pallas_gateway.features.threads.sizes import Room
@@ -353,36 +352,16 @@ class Store:
             await task_rows.hand_over(connection, lease.task, wait_seconds)
         return is_held
 
-    @_writing
-    async def claim_turn(
-        self,
-        connection: AsyncConnection,
-        which: ColumnElement[bool] = tasks.c.api == "threads",
-        *,
-        owner: str | None = None,
-    ) -> ClaimedTurn | None:
-        """Take a task that nobody runs, of a turn with the lease of its thread; None if there is none.
+    async def lock(self, connection: AsyncConnection, task: AnyRow) -> bool:
+        """Lock the thread of a task; False if it is changed just now."""
+        which = select(threads.c.id).where(threads.c.id == task.thread_id).with_for_update(skip_locked=True)
+        return await connection.scalar(which) is not None
 
-        With `owner`, a request of the owner continues it.
-        """
-        found = await task_rows.next_free(connection, which, owner)
-        if found is None:
-            return None
-        # The thread first, as all others do; one that is locked is changed just now.
-        locked = select(threads.c.id).where(threads.c.id == found.thread_id).with_for_update(skip_locked=True)
-        if found.thread_id is not None and await connection.scalar(locked) is None:
-            return None
-        its, process = tasks.c.id == found.id, self._long_calls.process
-        if (task := await task_rows.claim(connection, process, its, owner=owner)) is None:
-            return None
-        await self._long_calls.keep_alive(connection)
-        if found.thread_id is not None:
-            its_thread = and_(threads.c.id == task.thread_id, threads.c.turns == task.turn)
-            taken = update(threads).where(its_thread).values(**self._held_by(task.held.holder), updated_at=now())
-            if (await connection.execute(taken)).rowcount != 1:  # release 0.1.0 has begun another turn
-                await task_rows.end(connection, its, "failed")
-                return None
-        return ClaimedTurn(task)
+    async def take(self, connection: AsyncConnection, task: ClaimedTask) -> bool:
+        """Lease the thread of a task to its run; False if release 0.1.0 has begun another turn."""
+        its_thread = and_(threads.c.id == task.thread_id, threads.c.turns == task.turn)
+        taken = update(threads).where(its_thread).values(**self._held_by(task.held.holder), updated_at=now())
+        return (await connection.execute(taken)).rowcount == 1
 
     async def give_up(self, connection: AsyncConnection, task: AnyRow) -> str | None:
         """End a task that cannot go on, with its turn; return the reason, None if it goes on."""

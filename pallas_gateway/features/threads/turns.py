@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pallas_gateway.core.long_calls import rows as task_rows
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.features.threads.lines import Lines
 from pallas_gateway.features.threads.records import (
@@ -26,11 +25,9 @@ from pallas_gateway.shared.database.leases import RENEWALS
 from pallas_gateway.tasks import TaskOwner, completed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from contextlib import AbstractAsyncContextManager
     from typing import Any
-
-    from sqlalchemy import ColumnElement
 
     from pallas_gateway.calls.call import Message, StepLog
     from pallas_gateway.features.threads.records import ClaimedTurn, Lease, NewThread
@@ -168,34 +165,6 @@ class Turns:
         """
         return self._turn(thread.id, partial(self._store.begin_thread, thread, question, call_id, task), is_first=True)
 
-    async def claim(self, which: ColumnElement[bool], *, owner: str | None = None) -> ClaimedTurn | None:
-        """Take a task, as `Store.claim_turn`; if the caller is cancelled meanwhile, leave it again."""
-        return await self._unless_cancelled(self._store.claim_turn(which, owner=owner), self.leave, name="claim")
-
-    async def leave(self, claimed: ClaimedTurn, wait_seconds: float = 0) -> None:
-        """Leave a claimed task that does not go on here to any process, after a pause; as `OpenTurn.leave`."""
-        with suppress(DatabaseUnavailableError):
-            leaving = partial(task_rows.hand_over, held=claimed.task.held, wait_seconds=wait_seconds)
-            await self._store.database.write(leaving)
-
-    async def _unless_cancelled[T](
-        self, work: Coroutine[Any, Any, T | None], undo: Callable[[T], Awaitable[None]], *, name: str
-    ) -> T | None:
-        """Return the result of work in the database; if the caller is cancelled meanwhile, undo what it has done."""
-        working = self._tasks.spawn(work, name=f"{name} of a turn")
-
-        async def undone() -> None:
-            await asyncio.wait({working})
-            if not working.cancelled() and working.exception() is None and (result := working.result()) is not None:
-                await undo(result)
-
-        try:
-            await asyncio.wait({working})
-        except asyncio.CancelledError:
-            await completed(self._tasks.spawn(undone(), name=f"end of a {name}"))
-            raise
-        return working.result()
-
     @asynccontextmanager
     async def claimed_turn(self, claimed: ClaimedTurn, *, room: Room | None = None) -> AsyncIterator[OpenTurn]:
         """A turn with which this process goes on; otherwise as `turn`. It does not stand in line: its lease is held."""
@@ -257,7 +226,8 @@ class Turns:
     async def _tried(self, begin: _Begin, *, is_first: bool) -> OpenTurn | None:
         """Begin the turn if the thread is free; if the caller is cancelled meanwhile, the turn is ended again."""
         open_turn = partial(OpenTurn, self._store, tasks=self._tasks, is_first=is_first)
-        lease = await self._unless_cancelled(begin(), lambda lease: open_turn(lease).fail(CANCELLED), name="beginning")
+        undo = lambda lease: open_turn(lease).fail(CANCELLED)  # noqa: E731
+        lease = await self._tasks.unless_cancelled(begin(), undo, name="beginning of a turn")
         return open_turn(lease) if lease is not None else None
 
     @asynccontextmanager

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
+from pallas_gateway.calls.used import Used
+from pallas_gateway.core.offers import CallLimits
 from pallas_gateway.doors.api.base import Api
 from pallas_gateway.doors.api.operations import operation
 from pallas_gateway.doors.http import access, refusals, times
-from pallas_gateway.features.running_calls import models
-from pallas_gateway.features.usage.usage_table import Used, in_parts
+from pallas_gateway.features.usage import models
+from pallas_gateway.features.usage.usage_table import in_parts
 from pallas_gateway.identity.grants import VIEW_CALLS
 
 if TYPE_CHECKING:
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from pallas_gateway.features.limits.caller_limits import UsedLimit
+    from pallas_gateway.core.gateway import Gateway
+    from pallas_gateway.core.offers import UsedLimit
+    from pallas_gateway.features.usage.feature import UsageFeature
     from pallas_gateway.features.usage.usage_table import Rows
     from pallas_gateway.identity.caller import Caller
 
@@ -37,6 +41,10 @@ type Json = dict[str, Any]
 
 class UsageApi(Api):
     """The route of usage."""
+
+    def __init__(self, gateway: Gateway, feature: UsageFeature) -> None:
+        super().__init__(gateway)
+        self._feature = feature
 
     @operation(
         "GET", PATH, "readUsage",
@@ -56,7 +64,7 @@ class UsageApi(Api):
         return Response(document, media_type="application/json")
 
     async def _own(self, caller: Caller) -> Json:
-        usage = await self._gateway.usage.read(caller.account)
+        usage = await self._feature.source.read(caller.account)
         return {
             "day": usage.day,
             "since": times.written(datetime.fromtimestamp(usage.since, UTC), "seconds"),
@@ -71,7 +79,7 @@ class UsageApi(Api):
 
     async def _all(self, by: tuple[str, ...]) -> str:
         """Return the JSON of all rows."""
-        usage = await self._gateway.usage.read()
+        usage = await self._feature.source.read()
         today, total = [
             ", ".join([json.dumps(row) async for row in self._rows(rows, by)]) for rows in (usage.today, usage.total)
         ]
@@ -94,7 +102,8 @@ class UsageApi(Api):
 
     async def _used(self, caller: Caller) -> dict[tuple[str, str, str], UsedLimit]:
         """Return what a caller has used of its limits, by rule, agent and kind."""
-        limits = self._gateway.caller_limits
+        if (limits := self._gateway.find(CallLimits)) is None:
+            return {}
         rows = await limits.used(caller.principal, caller.account, self._visible(caller))
         return {(one.rule, one.agent, one.kind): one for one in rows}
 

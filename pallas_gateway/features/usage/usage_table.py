@@ -6,7 +6,6 @@ usage of all. Nothing of it is stored.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import batched
@@ -14,6 +13,7 @@ from operator import attrgetter
 from time import perf_counter, time
 from typing import TYPE_CHECKING, Protocol
 
+from pallas_gateway.calls.used import UsageKey, Used
 from pallas_gateway.identity.caller import is_of_address
 from pallas_gateway.tasks import give_way
 
@@ -24,51 +24,10 @@ MOST_ACCOUNTS = 10_000
 """Keys and tokens of one table, and as many addresses; further ones share one row for each agent."""
 OTHERS = "(others)"
 _DAY_SECONDS = 86_400
-LONGEST_NAME = 200
-"""Characters of a caller's name or account."""
 _ROWS_AT_ONCE = 100
 
 
-@dataclass(slots=True)
-class Used:
-    """What calls have used. `calls` are those of clients that were admitted, `nested` those of other agents.
-
-    `estimated` are the tokens of turns without usage of the provider; they are in the other numbers, too.
-    """
-
-    calls: int = 0
-    refused: int = 0
-    nested: int = 0
-    input: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-    output: int = 0
-    estimated: int = 0
-    cost: float = 0.0
-
-    def __iadd__(self, other: Used) -> Used:
-        for name in Used.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        return self
-
-
 _numbers_of = attrgetter(*Used.__slots__)
-
-
-@dataclass(frozen=True, slots=True)
-class UsageKey:
-    """Whose usage of which agent: `caller` is a `Caller.principal`, `account` its `Caller.account`."""
-
-    caller: str
-    account: str
-    agent: str
-
-    @classmethod
-    def of(cls, caller: str, account: str, agent: str) -> UsageKey:
-        """Return the key with texts of limited length; long accounts stay different."""
-        if len(account) > LONGEST_NAME:
-            account = hashlib.sha256(account.encode("utf-8", "surrogatepass")).hexdigest()
-        return cls(caller[:LONGEST_NAME], account, agent)
 
 
 type Rows = Mapping[UsageKey, Used]

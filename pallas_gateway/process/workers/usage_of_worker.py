@@ -11,7 +11,8 @@ from itertools import batched
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from pallas_gateway.features.usage.usage_table import UnsentUsage, Usage, UsageKey, UsageTable, Used, in_parts
+from pallas_gateway.calls.used import UsageKey, Used
+from pallas_gateway.features.usage.usage_table import UnsentUsage, Usage, UsageTable, in_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

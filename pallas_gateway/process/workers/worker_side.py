@@ -69,8 +69,8 @@ class WorkerSide:
         reader, self._writer = await asyncio.open_connection(sock=socket.socket(fileno=self._descriptor))
         self._channel = channel = Channel(reader, self._writer, {"worker": self})
         self._usage, parent = UsageOfWorker(channel), AskedParent(channel)
-        of_parent = Remote(parent), RemoteTrail(parent), self._usage
-        self._parts = ProcessParts(self._forwarding, *of_parent, self._state_key)
+        carriers = {"audit": RemoteTrail(parent), "usage": self._usage}
+        self._parts = ProcessParts(self._forwarding, Remote(parent), carriers, self._state_key)
         self._sessions = sessions = self._parts.sessions
         sessions.cancellations.hand_on = lambda key: self._tell_others("cancel", *astuple(key))
         sessions.log_levels.hand_on = lambda session, shows_info: self._tell_others("set_level", session, shows_info)
@@ -130,8 +130,8 @@ class WorkerSide:
 
     def note_end_of(self, process: str) -> None:
         """Let the tasks of another worker, which has ended, go on at once, not after their lease."""
-        if self._gateway is not None and (threads := self._gateway.threads) is not None:
-            self._tasks.spawn(threads.long_calls.note_end_of(process), name="end of a worker", report=True)
+        if self._gateway is not None and (stored := self._gateway.stored) is not None:
+            self._tasks.spawn(stored.long_calls.note_end_of(process), name="end of a worker", report=True)
 
     def set_level(self, session: str, shows_info: bool) -> None:
         """Keep the log level that the client of a session has set at another worker."""

@@ -2,22 +2,17 @@
 
 import asyncio
 import logging
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from pallas_gateway.calls.call import Call, Message, Reply, Spent, TurnUsage, Usage
-from pallas_gateway.calls.permit import CallEnd
-from pallas_gateway.core.call_books import OTHERS, books, log_reply, log_unanswered, tools_used
+from pallas_gateway.core.call_books import OTHERS, log_reply, log_unanswered, tools_used
 from pallas_gateway.core.running_call import LONGEST_TOOL, MOST_TOOLS
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
-from pallas_gateway.features.usage.usage_table import UsageTable
 from pallas_gateway.identity.caller import Caller
 from pallas_gateway.identity.secret import Secret
 from pallas_gateway.telemetry.logs import fields_of
-from pallas_gateway.telemetry.metrics import Metrics
 from tests.support.hosted import pending, ready
 from tests.support.memory_runtime import TURN, MemoryAgent, a_call, fail, say
 from tests.support.waiting import Gate
@@ -121,13 +116,3 @@ async def test_a_cancelled_call_says_who_ended_it_and_what_it_had_used(
     assert (said["outcome"], said["reason"]) == ("error", reason)
     assert (said["iterations"], said["tools"]) == (2, {"a/x": 2})
     assert (said["tokens"]["input"], said["tokens"]["output"]) == (6, 4)
-
-
-def test_a_call_without_a_line_because_the_audit_log_is_away_is_no_refusal_in_it() -> None:
-    noted: list[str] = []
-    trail: Any = SimpleNamespace(record=lambda _action, _outcome, facts: noted.append(facts["reason"]))
-    refused: Any = SimpleNamespace(call=CALL, is_audited=False, refused_by=None)
-    for reason in ("busy", "audit_unavailable"):
-        _, note_refusal, *_ = books(Metrics(CollectorRegistry()), trail, UsageTable())
-        note_refusal(refused, CallEnd("refused", reason, 0.0))
-    assert noted == ["busy"]

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.core.hosted_agent import HostedAgent
-    from pallas_gateway.core.stored_services import StoredServices
+    from pallas_gateway.features.definitions.feature import DefinitionsFeature
     from pallas_gateway.features.definitions.http.answers import Json
     from pallas_gateway.features.definitions.http.models import Options
     from pallas_gateway.features.definitions.records import Definition, StoredAgent
@@ -88,10 +88,10 @@ class InUseError(ApiError):
 class AgentsApi(Api):
     """The routes of agents."""
 
-    def __init__(self, gateway: Gateway, services: StoredServices) -> None:
+    def __init__(self, gateway: Gateway, feature: DefinitionsFeature) -> None:
         super().__init__(gateway)
-        self._definitions = services.definitions
-        self._drop_threads = services.drop_threads
+        self._definitions = feature.definitions
+        self._drop_threads = feature.drop_threads
 
     @override
     def failed(self, error: GatewayError) -> Response:

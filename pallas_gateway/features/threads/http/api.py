@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from starlette.responses import JSONResponse, Response
 
 from pallas_gateway.calls.asking.elsewhere import NOT_THERE_KEY
-from pallas_gateway.calls.permit import CallEnd
+from pallas_gateway.calls.permit import NO_PERMIT, CallEnd
 from pallas_gateway.core.call_books import note_end_of_task
 from pallas_gateway.core.call_request import requested
+from pallas_gateway.core.offers import CallEntry, CallLimits
 from pallas_gateway.doors.api import requests as api_requests
 from pallas_gateway.doors.api.base import Api
 from pallas_gateway.doors.api.errors import ApiError
@@ -23,7 +24,6 @@ from pallas_gateway.doors.api.requests import owner_of
 from pallas_gateway.doors.http import access, refusals
 from pallas_gateway.doors.http.json_pieces import JsonInPieces
 from pallas_gateway.errors import STOPPING, CallLimitedError
-from pallas_gateway.features.limits.caller_limits import CallEntry
 from pallas_gateway.features.threads.http import answers, models, requests
 from pallas_gateway.features.threads.http.chat import Chat
 from pallas_gateway.features.threads.http.continued_turns import ContinuedTurns
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from pallas_gateway.calls.asking.elsewhere import NotThere
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.core.hosted_agent import HostedAgent
-    from pallas_gateway.features.limits.caller_limits import Action as ActionOfLimits
+    from pallas_gateway.core.offers import Action as ActionOfLimits
+    from pallas_gateway.features.threads.feature import ThreadsFeature
     from pallas_gateway.features.threads.records import ThreadRecord
-    from pallas_gateway.features.threads.service import Threads
     from pallas_gateway.identity.caller import Caller
 
 _OWNER, _RUN = "the owner of the thread, with `run` of the agent", "`run` of the agent"
@@ -56,10 +56,10 @@ _OWNER, _RUN = "the owner of the thread, with `run` of the agent", "`run` of the
 class ThreadsApi(Api):
     """The routes of threads."""
 
-    def __init__(self, gateway: Gateway, threads: Threads) -> None:
+    def __init__(self, gateway: Gateway, feature: ThreadsFeature) -> None:
         super().__init__(gateway)
-        self._threads = threads
-        ContinuedTurns(gateway, threads, self._services)
+        self._threads, self._live = feature.threads, feature.live
+        ContinuedTurns(gateway, self._threads, self._services)
 
     @operation(
         "GET", "/api/v1/agents/{name}/threads", "listThreads",
@@ -103,7 +103,7 @@ class ThreadsApi(Api):
             return
         entry = CallEntry(secrets.token_hex(8), agent, caller.principal, caller.account, action=action)
         try:
-            permit = await self._gateway.caller_limits.begin(entry)
+            permit = await limits.begin(entry) if (limits := self._gateway.find(CallLimits)) is not None else NO_PERMIT
         except CallLimitedError as refused:
             facts = {"caller": caller.principal, "address": caller.address, "agent": agent, "api": "threads"}
             why = {"call_id": entry.call_id, "rule": refused.rule, "reason": refused.reason}
@@ -172,7 +172,7 @@ class ThreadsApi(Api):
         api_requests.json_object(body)  # a page of another site can send an empty one only with a preflight
 
         async def cancel(scope: Scope, receive: Receive, send: Send) -> None:
-            if (live := self._gateway.live_turns.find(thread.id, thread.turns)) is not None:
+            if (live := self._live.find(thread.id, thread.turns)) is not None:
                 await live.cancel()
             ended = await self._threads.changes.cancel(thread.id)
             if ended is not None and ended.was_at_rest:
@@ -266,7 +266,7 @@ class ThreadsApi(Api):
 
         async def respond(scope: Scope, receive: Receive, send: Send) -> None:
             process = None
-            if number and self._gateway.live_turns.find(thread.id, number) is None:
+            if number and self._live.find(thread.id, number) is None:
                 process = (await turn_in(self._threads.store, thread.id, number)).process
             if_cut = partial(last_events_of_abandoned, thread.id, number)
             if not await elsewhere.answered_by(process, request, body, send, if_cut=if_cut):
@@ -277,7 +277,7 @@ class ThreadsApi(Api):
     def _services(self) -> Services:
         settings = self._gateway.configuration.deployment.gateway
         limits = settings.queue_seconds, settings.ask_seconds, settings.keep_tool_results, settings.max_message_bytes
-        return Services(self._threads, self._gateway.live_turns, *limits)
+        return Services(self._threads, self._live, *limits)
 
     async def _caller(self, request: Request) -> Caller:
         caller = await access.caller_of(self._gateway, request.scope)

@@ -33,7 +33,8 @@ class ContinuedTurns(ContinuedTasks):
     api = "threads"
 
     def __init__(self, gateway: Gateway, threads: Threads, services: Callable[[], Services]) -> None:
-        super().__init__(gateway, threads)
+        super().__init__(gateway, threads.long_calls)
+        self._threads = threads
         self._services = services
 
     @override

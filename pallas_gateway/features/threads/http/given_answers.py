@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pallas_gateway.core.long_calls.long_call import task_of
-from pallas_gateway.core.long_calls.rows import is_of
 from pallas_gateway.doors.api.errors import ApiError
 from pallas_gateway.doors.api.requests import owner_of
 from pallas_gateway.features.threads.http.live_turn import LiveTurn, ShownTurn
@@ -80,7 +79,7 @@ class GivenAnswers:
             await threads.give(thread_id, turn.number, self.given, older)
             self._turn.answered(self.given)
             if live is None:  # else a client that leaves meanwhile would be no client of the turn
-                self._claimed = await threads.turns.claim(is_of(thread_id, turn.number), owner=owner)
+                self._claimed = await threads.claim(thread_id, turn.number, owner)
         return call
 
     async def _reply(self, call: Call) -> Reply:

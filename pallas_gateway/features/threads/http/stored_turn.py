@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from mcp_types import ImageContent, TextContent
 
 from pallas_gateway.calls.call import Reply, TurnUsage, Usage
-from pallas_gateway.core.long_calls.rows import is_of
 from pallas_gateway.errors import CallFailedError
 from pallas_gateway.features.threads.http import answers
 from pallas_gateway.features.threads.http.live_turn import INPUT_NEEDED, ShownTurn
@@ -70,7 +69,7 @@ class StoredTurn(ShownTurn):
             self.questions = {one.id: one for one in turn.asks}
             is_left = turn.can_be_resumed or turn.outcome.error_reason == ABANDONED  # for want of its owner's token
             if is_left and not turn.asks:
-                claimed = await self._threads.turns.claim(is_of(thread_id, number), owner=self._owner)
+                claimed = await self._threads.claim(thread_id, number, self._owner)
                 if claimed is not None:  # else another process has it
                     raise TurnLeftError(claimed)
             if turn.status != "pending" or any(id_ not in shown for id_ in self.questions):

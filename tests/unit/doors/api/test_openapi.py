@@ -8,6 +8,7 @@ from typing import get_args
 from jsonschema import Draft202012Validator
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
+from pallas_gateway.composition import FEATURES
 from pallas_gateway.doors.api import openapi
 from pallas_gateway.doors.api.app import operations
 from pallas_gateway.doors.api.operations import template
@@ -16,7 +17,7 @@ from pallas_gateway.features.definitions.http import requests as agents_requests
 from pallas_gateway.features.threads.records import Rating
 from pallas_gateway.telemetry.metrics import STATES
 
-OPERATIONS = operations()
+OPERATIONS = operations(FEATURES)
 DOCUMENT = openapi.document(OPERATIONS, [])
 SCHEMAS = DOCUMENT["components"]["schemas"]
 
@@ -30,7 +31,7 @@ def test_the_document_is_valid_openapi_and_its_schemas_are_valid_json_schema() -
 
 
 def test_without_a_database_it_has_calls_and_usage_alone() -> None:
-    found = openapi.document(operations(has_database=False), [])
+    found = openapi.document(operations(one for one in FEATURES if not one.needs_database), [])
     assert found["paths"].keys() == {"/api/v1/openapi.json", "/api/v1/calls", "/api/v1/calls/{call}", "/api/v1/usage"}
     assert "Thread" not in found["components"]["schemas"]
 

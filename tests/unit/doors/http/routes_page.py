@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pallas_gateway.composition import FEATURES
 from pallas_gateway.doors.http import open_endpoints
-from pallas_gateway.doors.http.routes import OTHERS, of_api
+from pallas_gateway.doors.http.routes import of_api, others
 from pallas_gateway.doors.openai import api as openai_api
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pallas_gateway.doors.http.routes import ListedRoute
+    from pallas_gateway.core.feature import ListedRoute
 
 INTRODUCTION = """\
 # Routes
@@ -38,11 +39,11 @@ HEADER = "| request | does | requires | setting |\n|---|---|---|---|\n"
 
 def markdown() -> str:
     """Return the page `docs/use/routes.md`."""
-    known = {f"GET {path}" for path in (*open_endpoints._ON_EVERY_PORT, *open_endpoints._WITH_REGISTRY)}
+    known = {f"GET {path}" for path in open_endpoints._ON_EVERY_PORT}
     known |= {f"{method} {path}" for path, method in openai_api._METHODS.items()}
-    others = {f"{one.method} {one.path}" for one in OTHERS}
-    assert known <= others, known - others
-    return "".join([INTRODUCTION, HEADER, *_rows(of_api()), OF_OTHERS, HEADER, *_rows(OTHERS)])
+    listed = {f"{one.method} {one.path}" for one in others(FEATURES)}
+    assert known <= listed, known - listed
+    return "".join([INTRODUCTION, HEADER, *_rows(of_api(FEATURES)), OF_OTHERS, HEADER, *_rows(others(FEATURES))])
 
 
 def _rows(routes: Iterable[ListedRoute]) -> list[str]:

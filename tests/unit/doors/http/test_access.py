@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from starlette.requests import ClientDisconnect, Request
 
+from pallas_gateway.composition import FEATURES
 from pallas_gateway.config.loading.configuration import Configuration, StoredIdentity
 from pallas_gateway.config.loading.fastagent_file import FastAgentFile
 from pallas_gateway.config.model.deployment import Deployment
+from pallas_gateway.core.feature import PortRoutes
 from pallas_gateway.core.gateway import Gateway
 from pallas_gateway.doors.http import protected_resource
 from pallas_gateway.doors.http.access import RequestedEndpoint, admitted
 from pallas_gateway.doors.http.agent_routes import named_by_path
-from pallas_gateway.doors.http.app import PortRoutes, create_app
+from pallas_gateway.doors.http.app import create_app
 from pallas_gateway.doors.mcp.envelope import McpRequest
 from pallas_gateway.doors.mcp.mcp_servers import McpServers
 from pallas_gateway.identity.caller import CALLER_KEY, Caller
@@ -55,7 +57,7 @@ def gateway_of(auth: Mapping[str, Any] | None, agents: Mapping[str, Any] = AGENT
     }
     deployment = Deployment.model_validate(document)
     configuration = Configuration(deployment, Path("agents.yaml"), {}, FastAgentFile())
-    return Gateway(configuration, Addresses(configuration), MemoryRuntime({}))
+    return Gateway(configuration, Addresses(configuration), MemoryRuntime({}), features=FEATURES)
 
 
 def app_of(gateway: Gateway, ports: Mapping[int, PortRoutes]) -> ASGIApp:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import pallas_gateway
+from pallas_gateway.calls.trail import MOST_OF_ALL, MOST_OF_CLIENT
+from pallas_gateway.core.offers import Action
 from pallas_gateway.features.audit.audit_log import HASHED_FIELDS, with_hashed_names
 from pallas_gateway.features.audit.chain import FIELDS, LONGEST_LINE, LONGEST_VALUE, SHORTEST_HASH
-from pallas_gateway.features.audit.trail import MOST_OF_ALL, MOST_OF_CLIENT
 from pallas_gateway.features.definitions.http.api import GRANT_OF
-from pallas_gateway.features.limits.caller_limits import Action
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

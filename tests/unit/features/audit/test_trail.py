@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pallas_gateway.calls.permit import CallEnd
+from pallas_gateway.calls.trail import Trail
 from pallas_gateway.config.model.deployment import GatewaySettings
-from pallas_gateway.core.call_books import AuditGate
 from pallas_gateway.features.audit.audit_log import AuditLog
+from pallas_gateway.features.audit.feature import AuditFeature, AuditGate
 from pallas_gateway.features.audit.trail import AuditTrail
 from tests.support.memory_runtime import a_call
 
@@ -116,3 +117,14 @@ async def test_calls_that_are_refused_to_strangers_have_few_lines(tmp_path: Path
     assert of_limits == {"anonymous": 21, "key:ci": 50}
     assert Counter(one["caller"] for one in refused if one["action"] == "approve") == {"anonymous": 50, "key:ci": 25}
     assert [one["left_out"] for one in refused if "left_out" in one] == [80]
+
+
+def test_a_call_without_a_line_because_the_audit_log_is_away_is_no_refusal_in_it() -> None:
+    noted: list[str] = []
+    writer: Any = SimpleNamespace(record=lambda _action, _outcome, facts: noted.append(facts["reason"]))
+    gateway: Any = SimpleNamespace(parts=SimpleNamespace(carriers={"audit": writer}), trail=Trail())
+    (note_refusal,) = AuditFeature(gateway).listeners
+    refused: Any = SimpleNamespace(call=a_call(), is_audited=False, refused_by=None)
+    for reason in ("busy", "audit_unavailable"):
+        note_refusal(refused, CallEnd("refused", reason, 0.0))
+    assert noted == ["busy"]

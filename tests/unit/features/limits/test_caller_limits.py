@@ -10,9 +10,10 @@ import pytest
 
 from pallas_gateway.calls.permit import NO_PERMIT, CallEnd
 from pallas_gateway.config.model.limits import LimitsSettings
+from pallas_gateway.core.offers import CallEntry, UsedLimit
 from pallas_gateway.errors import AgentUnavailableError, CallLimitedError
 from pallas_gateway.features.limits import caller_limits
-from pallas_gateway.features.limits.caller_limits import MEASURE_EVERY_SECONDS, CallEntry, CallerLimits, UsedLimit
+from pallas_gateway.features.limits.caller_limits import MEASURE_EVERY_SECONDS, CallerLimits
 from pallas_gateway.shared.counters import Counters
 from pallas_gateway.shared.memory import State
 from pallas_gateway.shared.protocol import SharedAwayError

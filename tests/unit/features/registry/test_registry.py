@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pallas_gateway.composition import FEATURES
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.core.gateway import Gateway
 from pallas_gateway.features.registry import registry
@@ -35,7 +36,7 @@ def gateway_of(
     Path("agents.yaml").write_text(yaml.safe_dump({"name": "demo", **document, "agents": modules}, sort_keys=False))
     Path("fastagent.config.yaml").write_text(yaml.safe_dump(dict(fastagent or {})))
     configuration = load_deployment(Path("agents.yaml"), environ={}, overrides=overrides or Overrides())
-    return Gateway(configuration, Addresses(configuration), MemoryRuntime({}))
+    return Gateway(configuration, Addresses(configuration), MemoryRuntime({}), features=FEATURES)
 
 
 def server_of(agent: Mapping[str, Any] | None = None, **project: Any) -> dict[str, Any]:

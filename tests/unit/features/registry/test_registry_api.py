@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from pallas_gateway.features.registry.registry_api import PATH, Query, named, page, route
+from pallas_gateway.features.registry.registry_api import Query, is_path, named, page
 
 OFFICIAL = "io.modelcontextprotocol.registry/official"
 PUBLISHER = "io.modelcontextprotocol.registry/publisher-provided"
@@ -87,7 +87,7 @@ def test_other_names_and_versions_are_not_found(below: str) -> None:
     assert named(FOUR, below) is None
 
 
-def test_both_versions_of_the_api_have_one_route() -> None:
+def test_both_versions_of_the_api_have_one_is_path() -> None:
     below = ("", "/", "/com.example/a", "/com.example/a/versions/latest")
-    assert {route(f"/{version}/servers{path}") for version in ("v0", "v0.1") for path in below} == {PATH}
-    assert [route(path) for path in ("/v0.1/serversx", "/v1/servers", "/")] == ["/v0.1/serversx", "/v1/servers", "/"]
+    assert {is_path(f"/{version}/servers{path}") for version in ("v0", "v0.1") for path in below} == {True}
+    assert [is_path(path) for path in ("/v0.1/serversx", "/v1/servers", "/")] == [False, False, False]

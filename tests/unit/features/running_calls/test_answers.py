@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+from pallas_gateway.composition import FEATURES
 from pallas_gateway.core.running_call import CallOutcome, ListedCall, ToolTime
 from pallas_gateway.doors.api import openapi
 from pallas_gateway.doors.api.app import operations
@@ -14,7 +15,7 @@ ENDED = ListedCall(
     "b2", "a1", "echo", HALF, None, "openai", 1_795_000_000.0, 2.0, 1, 5,
     end=CallOutcome("error", "cancelled", (ToolTime(HALF, 0.5, 1.00049, None),), 3),
 )  # fmt: skip
-SCHEMAS = openapi.document(operations(has_database=False), [])["components"]["schemas"]
+SCHEMAS = openapi.document(operations(one for one in FEATURES if not one.needs_database), [])["components"]["schemas"]
 
 
 def test_a_running_call_has_the_keys_of_the_openapi_document() -> None:

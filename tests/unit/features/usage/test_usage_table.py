@@ -1,6 +1,7 @@
 """The table of usage: days, totals, a limited number of accounts, and changes for another process."""
 
-from pallas_gateway.features.usage.usage_table import OTHERS, UnsentUsage, UsageKey, UsageTable, Used
+from pallas_gateway.calls.used import UsageKey, Used
+from pallas_gateway.features.usage.usage_table import OTHERS, UnsentUsage, UsageTable
 
 NOON = 1_790_000_000 // 86_400 * 86_400 + 43_200.0
 

@@ -11,10 +11,11 @@ import pytest
 
 from pallas_gateway.calls.permit import CallEnd
 from pallas_gateway.config.model.deployment import GatewaySettings
+from pallas_gateway.core.offers import CallEntry
 from pallas_gateway.errors import AgentUnavailableError, CallRefusedError
 from pallas_gateway.features.audit.audit_log import AuditState
 from pallas_gateway.features.audit.trail import AuditTrail
-from pallas_gateway.features.limits.caller_limits import CallEntry, CallerLimits
+from pallas_gateway.features.limits.caller_limits import CallerLimits
 from pallas_gateway.process.workers.parent import AskedParent, AuditOfWorker, RemoteTrail, digest_of
 from pallas_gateway.shared.memory import State
 from pallas_gateway.shared.protocol import SharedAwayError

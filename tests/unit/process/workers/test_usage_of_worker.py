@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from pallas_gateway.calls.used import UsageKey, Used
 from pallas_gateway.errors import AgentUnavailableError
-from pallas_gateway.features.usage.usage_table import UsageKey, Used
 from pallas_gateway.process.workers.usage_of_worker import MOST_ROWS, UsageOfWorker, UsageOfWorkers
 from tests.support.channels import channel
 from tests.support.waiting import eventually

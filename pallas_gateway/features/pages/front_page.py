@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 
 from pallas_gateway.doors.http import accept
 from pallas_gateway.doors.http.page_headers import page_headers, this_style
-from pallas_gateway.features.console.documentation import contents
+from pallas_gateway.features.pages.documentation import contents
 from pallas_gateway.urls import WELL_KNOWN
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from pallas_gateway.core.feature import PortRoutes
     from pallas_gateway.core.gateway import Gateway
-    from pallas_gateway.doors.http.app import PortRoutes
     from pallas_gateway.identity.grants import Grants
 
 _STYLE = (
@@ -59,7 +59,7 @@ def document(gateway: Gateway, routes: PortRoutes, viewer: Grants, informed: Gra
         "registry": None if alone else f"{configuration.public_base_url}{WELL_KNOWN}",
         "all_agents": gateway.addresses.all_agents if agents else None,
         "openai_api": f"{base}/v1" if agents and configuration.deployment.gateway.openai_api else None,
-        "threads_api": f"{base}/api/v1" if agents and gateway.threads is not None else None,
+        "threads_api": f"{base}/api/v1" if agents and gateway.stored is not None else None,
         "agents": agents,
     }
 

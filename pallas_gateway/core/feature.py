@@ -1,0 +1,140 @@
+"""What a feature of the gateway is: a folder of features/ with one lifecycle. The core knows features by nothing else.
+
+`composition.py` lists them. Their order is that in which they open, admit calls and hear of their ends; they close in
+reverse. A feature imports no other: it asks `Gateway.find` for an interface of `core/offers.py`.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.types import ASGIApp
+
+    from pallas_gateway.config.loading.configuration import Configuration
+    from pallas_gateway.core.calls import Gate, Listener
+    from pallas_gateway.core.gateway import Gateway
+
+    type Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class PortRoutes:
+    """The routes of a listener: every agent by path, one agent at `/mcp`, or the registry."""
+
+    agents_by_path: bool = False
+    agent: str | None = None
+    registry: bool = False
+
+    def is_main(self, configuration: Configuration) -> bool:
+        """Return True for the port of the registry, which has all agents, and for the port of a single agent."""
+        return self.registry or (self.agent is not None and configuration.only_agent is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRoute:
+    """A route of the gateway's port, as `pallas-gateway routes` lists it.
+
+    Attributes:
+        method: in capitals.
+        path: with `{name}` for what a client puts in.
+        does: a sentence in Markdown.
+        requires: who may use it where `gateway.auth` asks for tokens; empty for everybody.
+        setting: the setting of agents.yaml that switches it on, in Markdown; empty for those that are always there.
+    """
+
+    method: str
+    path: str
+    does: str
+    requires: str = ""
+    setting: str = ""
+
+
+class Route(NamedTuple):
+    """An app with its guards, and the paths that it answers."""
+
+    answers: Callable[[str], bool]
+    app: ASGIApp
+
+
+class Trouble(NamedTuple):
+    """Something that works only in part now.
+
+    Attributes:
+        key: of the document of `/readyz`, with `value`.
+        summary: the same in words.
+        is_severe: `/readyz?strict=1` is 503.
+    """
+
+    key: str
+    value: Mapping[str, str]
+    summary: str
+    is_severe: bool = False
+
+
+class Feature:
+    """A feature of one gateway. It defines what it needs of these parts.
+
+    Attributes:
+        settings: the keys of `gateway` in agents.yaml that are of it; without the feature they are a problem.
+        listed: its routes, but for those of `api`.
+        needs_database: it is only there with `gateway.database`.
+        listeners: called at the end of each call.
+        offers: what others find by `Gateway.find`.
+    """
+
+    settings: ClassVar[Sequence[str]] = ()
+    listed: ClassVar[Sequence[ListedRoute]] = ()
+    needs_database: ClassVar[bool] = False
+    offers: Sequence[object] = ()
+    listeners: Sequence[Listener] = ()
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    @classmethod
+    def api(cls) -> Any:
+        """Return the `Api` of its routes below `/api/v1/`, which is made with the gateway and the feature; or None."""
+        return None
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Work during the block: it begins before the first request, and ends after the last call."""
+        yield
+
+    def apply(self, configuration: Configuration) -> None:
+        """Use a configuration, at the start and after each reload. It cannot fail: `check` has seen it before."""
+
+    @property
+    def gates(self) -> Sequence[Gate]:
+        """What may refuse new calls, by the present configuration."""
+        return ()
+
+    async def measure(self) -> None:
+        """Set the gauges, before each scrape."""
+
+    def troubles(self) -> Iterable[Trouble]:
+        """Return what works only in part now."""
+        return ()
+
+    @classmethod
+    def why_off(cls, configuration: Configuration, path: str) -> str | None:
+        """Return a sentence about the setting that switches a path of it on; None for other paths, and if it is on."""
+        del configuration, path
+        return None
+
+    def open_endpoints(self, port: PortRoutes) -> Mapping[str, Endpoint]:
+        """Return the endpoints of a port for GET outside the Host guard, by path."""
+        del port
+        return {}
+
+    def routes(self, port: PortRoutes) -> Iterable[Route]:
+        """Return the other routes of a port, but for those of `api`."""
+        del port
+        return ()

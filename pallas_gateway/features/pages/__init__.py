@@ -1,0 +1,1 @@
+"""What the gateway says of itself to people: the front page and the installed documentation."""
