@@ -122,7 +122,7 @@ _INTRODUCTION = """\
 
 <!-- Made by `make docs` from features/console/static/clients.json. -->
 
-Texts that connect a program to an agent. The [console](console.md#connect) and the command `pallas-gateway connect`
+Texts that connect a program to an agent. The [console](console.md) and the command `pallas-gateway connect`
 show them with the URLs of a running gateway. Without an argument, the command lists the programs; `pallas-gateway
 connect cursor research` prints one text. Without an agent, where all agents are on one port, the text is for the server
 of [all agents](clients.md#all-agents-behind-one-url).
