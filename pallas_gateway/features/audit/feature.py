@@ -66,14 +66,9 @@ class AuditFeature(Feature):
         if self._writer is not self._own:
             yield
             return
-        configuration = self._gateway.configuration
-        self._own.log = AuditLog.open(
-            configuration.deployment.gateway, configuration.folder, self._gateway.parts.stdout
-        )
-        try:
+        with audited(self._gateway.configuration, self._gateway.parts.stdout) as opened:
+            self._own.log = opened.log
             yield
-        finally:
-            self._own.log.close()
 
     @override
     def apply(self, configuration: Configuration) -> None:
