@@ -96,7 +96,7 @@ class Fault:
 
     Attributes:
         title: a sentence without its full stop.
-        text: paragraphs that begin with `Symptom:`, `Reproduction:` and `Repair:`.
+        text: paragraphs that begin with `Symptom:` and `Repair:`.
         library: the distribution.
         gone_when: a clause; when the code that mends it can go.
         script: a program that shows the fault without the gateway, a file of tests/upstream/.

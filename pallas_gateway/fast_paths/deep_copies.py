@@ -1,9 +1,7 @@
 """Deep copies of the messages of a conversation, which fast-agent makes when it loads them and twice in each turn.
 
-The history of a call is loaded uncopied. Its messages are passed to the model uncopied, but for the last, because no
-provider of fast-agent changes one before it. A turn copies all others once. `copy.deepcopy` asks of each value how it
-wants to be copied; here a few types are known. What occurs twice in the original occurs twice in the copy, but in
-tools, which consist of JSON.
+The history is loaded uncopied and passed to the model uncopied, but for its last message: no provider of fast-agent
+changes an earlier one. A turn copies all others once, with a copy for the few types that occur.
 """
 
 from __future__ import annotations

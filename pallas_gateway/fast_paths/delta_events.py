@@ -1,8 +1,7 @@
 """Events of Anthropic's API and of OpenAI's Responses API that continue a text, joined before they are parsed.
 
-Both libraries pass an event through four generators and make several objects of it. Of
-events that were read together, those that follow each other and differ only in their text become one event. So do
-those of the Responses API that also differ in their number or in random letters.
+Both libraries pass an event through four generators. Consecutive events that were read together and differ only in
+their text (of the Responses API also in their number or in random letters) become one event.
 """
 
 from __future__ import annotations

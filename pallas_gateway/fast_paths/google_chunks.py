@@ -1,12 +1,7 @@
 """Chunks of text in a streamed answer of Gemini, made with less work.
 
-Symptom: Google's library copies each chunk field by field into another dict, looks through that for fields that it
-does not know, and has every object of it look for wrong types in Python: 130 µs for a word.
-
-Reproduction: profile `google.genai.models.AsyncModels.generate_content_stream`.
-
-Repair: a chunk that holds one text, names and counts is made here, from copies of empty objects and without the two
-searches. All others go to the library.
+Google's library copies each chunk field by field, looks for unknown fields, and checks types in Python: 130 µs for a
+word. A chunk that holds one text, names and counts is made here, from copies of empty objects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The clients of Anthropic, and those of its models at Vertex AI and GitHub Copilot, kept between turns and calls.
 
-fast-agent makes a client for every turn, and closes none. Anthropic's library's client on aiohttp takes half the CPU
-of the one on httpcore for streams.
+fast-agent makes a client for every turn, and closes none. Anthropic's client on aiohttp takes half the CPU of the one
+on httpcore for streams.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """The clients of OpenAI, of APIs like it, of Azure and of Google, kept between turns and calls.
 
-Symptom: for every turn fast-agent makes a client and discards it, so each turn opens a connection (with TLS: several
-round trips) and makes one or two TLS contexts, which block the event loop for about 20 ms each.
-
-Reproduction: three turns open three connections to a server that keeps its connections.
-
-Repair: one client is kept for each class and its arguments, and closed with the gateway. Pooled sockets that received
-unsolicited data are discarded.
+fast-agent makes a client for every turn, so each turn opens a connection and makes TLS contexts, which block the event
+loop for about 20 ms each. One client is kept for each class and its arguments, and closed with the gateway. Pooled
+sockets that received unsolicited data are discarded.
 """
 
 from __future__ import annotations

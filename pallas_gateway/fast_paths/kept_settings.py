@@ -1,8 +1,7 @@
 """Settings that were read before, copied instead of read again.
 
-The start of an agent reads and validates the settings three times: once for its module, and twice without a file, for
-the default folders of skills. Settings are copied if all that they are made of is the same: the values of the files,
-the environment, and `.env`.
+The start of an agent reads and validates the settings three times. They are copied if the files, the environment and
+`.env` have the same values.
 """
 
 from __future__ import annotations

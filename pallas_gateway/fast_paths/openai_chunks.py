@@ -1,7 +1,7 @@
 """Chunks of a streamed chat completion, made by pydantic's compiled validator and known by their class.
 
-The OpenAI library makes objects of each chunk field by field, in Python. What is no chunk as specified is left to it.
-fast-agent looks for `usage` and `choices` of each chunk by protocols, which look up every attribute.
+The OpenAI library makes objects of each chunk field by field, and fast-agent looks for `usage` and `choices` by
+protocols, which look up every attribute. A chunk that is not as specified is left to the library.
 """
 
 from __future__ import annotations

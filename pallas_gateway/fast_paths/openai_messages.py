@@ -1,8 +1,7 @@
 """Messages of a request to an OpenAI API, looked through faster and printed for no log.
 
-The OpenAI library looks through a request, message by message and type by type, for values that need another form, and
-a long history has none. Whatever does not fit exactly is left to the library. fast-agent's
-`_run_openai_completion_request` formats all messages for `logger.debug`, also where no log takes them.
+The OpenAI library looks through a request, message by message, for values that need another form, and fast-agent
+formats all messages for a log that does not take them. A message that does not fit exactly is left to the library.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Requests to an OpenAI API, built from a template of their client.
 
-The OpenAI library builds address and headers of each request from the settings of the client. Only the body differs.
-Large images in it are sent piece by piece.
+Only the body of a request differs from those before it. Large images in it are sent piece by piece.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Events of a streamed chat completion that only continue its text, joined before they are parsed.
 
-Events that were read together differ in a few letters. Those that have the bytes of an earlier event around another
-text become one event, so that the library and fast-agent handle one chunk for all of them. The first event of each form
-is parsed here, which shows that it is nothing but text. fast-agent takes a longer text that begins with all text before
-it for the whole. A text that may be that is left alone: it has the same first letter, and may be the longer one.
+Of events that were read together, those that have the bytes of an earlier event around another text become one event.
+A text that fast-agent may take for the whole answer (it has the same first letter, and may be the longer one) is left
+alone.
 """
 
 from __future__ import annotations

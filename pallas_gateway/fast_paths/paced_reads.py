@@ -1,9 +1,8 @@
 """Reads of streamed answers, with a pause between them.
 
-A piece of an answer is about a token. Read by itself it wakes the turn's task, and passes ten generators and timers on
-its way. What arrives during a pause is read at once. The end of an answer ends the pause, and the running turn allows
-none before its first live text. A body that brings `LARGE_BYTES` in one pause holds images, or
-arrives at once. The rest of it is read without pauses: while nothing is read, no more than 128 KB of it arrives.
+A piece of an answer is about a token, and each read wakes the turn's task. What arrives during a pause is read at
+once. There is no pause before the first live text, after the end of an answer, or once a pause has brought
+`LARGE_BYTES`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Answers of chat completions that no caller reads live, requested as a whole by a setting of their provider.
 
-fast-agent streams every answer: each event passes the HTTP client, OpenAI's library and fast-agent. With
-`stream_live_only`, it processes an answer that is returned as a whole as a stream of one chunk, so text, tool calls,
-reasoning and usage are those of a streamed answer.
+With `stream_live_only`, fast-agent processes an answer that is returned as a whole as a stream of one chunk, so text,
+tool calls, reasoning and usage are those of a streamed answer.
 """
 
 from __future__ import annotations

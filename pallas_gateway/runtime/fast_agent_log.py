@@ -41,18 +41,14 @@ FAULTS = (
     Fault(
         title="Warnings about settings are written in every call",
         text="""\
-Symptom: "Task budget ignored for model without Anthropic task budget support.", "Anthropic model ignores unsupported
-sampling parameters; removed top_k." and "Ignoring fixed or unsupported Kimi K3 sampling parameters." are in the log
-once for each call.
-
-Reproduction: call an agent with `anthropic.claude-haiku-4-5` or with `moonshot.kimi-k3` and `temperature` three times.
-`AnthropicLLM.__init__` (`anthropic/llm_anthropic.py`) and the parameter handling of `llm_moonshot.py` warn for each LLM
-object, of which the gateway makes one for each call.
+Symptom: warnings of fast-agent about ignored settings (a task budget, sampling parameters) are in the log once for
+each call, because the gateway makes an LLM object for each call.
 
 Repair: a warning that begins like one of `_ABOUT_SETTINGS` is written once for each start of an agent.
 """,
         library="fast_agent",
         gone_when="fast-agent warns where settings are read, not where an LLM object is made",
+        test="tests/e2e/test_provider_messages.py",
     ),
 )
 _warned: set[tuple[str | None, str]] = set()

@@ -64,12 +64,9 @@ FAULTS = (
     Fault(
         title="The MCP SDK runs a session for each stateless request",
         text="""\
-Symptom: without sessions (`stateless=True`), each request of a client that uses `initialize` still gets a session: a
-server loop with its memory streams and tasks. For a call of an agent without tools this cost more than half of the
-gateway's CPU. For 2026-07-28 there is no loop, but a task group, and a second parse of the body, which blocks the event
-loop for 5 ms if it has an image of 4 MB.
-
-Reproduction: a call makes 10 tasks with protocol version 2025-11-25, and 2 with 2026-07-28.
+Symptom: without sessions (`stateless=True`), each request of a client that uses `initialize` still gets a server loop
+with its streams and tasks, more than half of a plain call's CPU. For 2026-07-28 there is a task group, and a second
+parse of the body.
 
 Repair: calls of all versions are answered by `serve_one` in the task of their request. All other requests are left to
 the SDK's transports.

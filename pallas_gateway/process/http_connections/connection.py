@@ -37,12 +37,8 @@ FAULTS = (
     Fault(
         title="Connections whose clients have left are kept",
         text="""\
-Symptom: a client sends a request and closes its side of the connection. If the answer ends after that, the connection,
-its task and its memory stay until the idle time-out is over (120 s here). Clients that hang up during long calls do
-this all the time.
-
-Reproduction: the connection is closed `keep_alive_timeout` after its last answer, although no other request can come.
-`TCPServer._read_data` has ended by then; the end of the answer starts the idle timer once more.
+Symptom: if a client closes its side of the connection before the answer ends, the connection, its task and its memory
+stay until the idle time-out (120 s here).
 
 Repair: after the end of the client's data the idle timer is not started again (`Connection._read_data`).
 """,
@@ -55,13 +51,9 @@ Repair: after the end of the client's data the idle timer is not started again (
         title="A connection that ends early is an error with a traceback",
         text="""\
 Symptom: a client that leaves during its TLS handshake, before its first request, or while it is being closed, writes a
-traceback of asyncio to the log, which clients can repeat without end.
+traceback of asyncio to the log.
 
-Reproduction: connect, complete the handshake and reset the connection, many times. `TCPServer.run` asks a closed socket
-for its addresses inside its task group, and asyncio's TLS transport breaks when it is closed twice.
-
-Repair: an `OSError` ends the connection (`Connection.run`), the addresses are read before the task group, the transport
-is closed once (`_closed`), and other errors are logged once a minute.
+Repair: an `OSError` ends the connection, the transport is closed once, and other errors are logged once a minute.
 """,
         library="hypercorn",
         gone_when="`TCPServer.run` and `_close` end over a connection that was reset",
@@ -70,10 +62,8 @@ is closed once (`_closed`), and other errors are logged once a minute.
     Fault(
         title="A request with two lengths is accepted",
         text="""\
-Symptom: a request with `Content-Length` and `Transfer-Encoding`, which proxies may read in two ways, is answered: what
-a proxy takes for a body may be a second request that passes its rules (RFC 9112, section 6.1).
-
-Reproduction: send `POST / HTTP/1.1` with both headers.
+Symptom: a request with `Content-Length` and `Transfer-Encoding` is answered. What a proxy takes for a body may be a
+second request that passes its rules (RFC 9112, section 6.1).
 
 Repair: the answer is 400, and the connection is closed (`Http1._create_stream`).
 """,

@@ -19,11 +19,8 @@ FAULTS = (
     Fault(
         title="Connections with an unread body are never closed",
         text="""\
-Symptom: an app that answers without reading the whole body of a request (401, 413) blocks its connection: the queue of
-the app is full (10 messages), and `TCPServer` waits for space in it. No time-out applies, and the end of the connection
-is not noticed. A client can hold any number of such connections.
-
-Reproduction: send more of a body than the app reads; the connection is open long after its answer.
+Symptom: an app that answers without reading the whole body of a request (401, 413) blocks its connection: `TCPServer`
+waits for space in the app's queue, no time-out applies, and a client can hold any number of such connections.
 
 Repair: once an app has ended, what arrives for it is dropped (`Inbox.close`).
 """,

@@ -2,8 +2,6 @@
 
 Symptom: from Opus 4.1, Sonnet 4.5 and Haiku 4.5 on the API answers 400 to a request with both; fast-agent sends both.
 
-Reproduction: `anthropic.claude-haiku-4-5` with `RequestParams(temperature=0.2, top_p=0.5)`.
-
 Repair: `top_p` is left out.
 """
 

@@ -1,9 +1,6 @@
 """Claude is sent null for the stop sequences.
 
-Symptom: a request to Anthropic's API without stop sequences has `"stop_sequences": null`, which is no value of the
-API's types. Servers that check them refuse it.
-
-Reproduction: call an agent with `anthropic.claude-haiku-4-5`, and read the request.
+Symptom: a request to Anthropic's API without stop sequences has `"stop_sequences": null`, which strict servers refuse.
 
 Repair: null is left out.
 """

@@ -1,9 +1,7 @@
 """A task budget that is not set causes a warning.
 
-Symptom: "Task budget ignored for model without Anthropic task budget support." is logged for each LLM object, here for
-each call, also where the section `anthropic` sets no `task_budget`.
-
-Reproduction: call an agent with `anthropic.claude-haiku-4-5`, with a section `anthropic` that has a key only.
+Symptom: "Task budget ignored for model without Anthropic task budget support." is logged in each call, although no
+`task_budget` is set.
 
 Repair: a section without a `task_budget` is not read for one.
 """

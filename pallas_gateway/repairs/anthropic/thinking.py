@@ -1,16 +1,11 @@
 """Claude refuses parameters while it thinks.
 
-Symptom: fast-agent turns thinking on for most models of Anthropic and sends `temperature`, `top_k`, `top_p` and a
-forced tool with it. With thinking, the API refuses a `temperature` other than 1, `top_k`, a `top_p` below 0.95, and
-forced tools, so each such call fails with 400. For Opus 5.5, Sonnet 5.5 and Fable 5.1 fast-agent raises a `ValueError`
-over a forced tool.
+Symptom: fast-agent turns thinking on for most models of Anthropic. With thinking, the API answers 400 to a
+`temperature` other than 1, `top_k`, a `top_p` below 0.95 and a forced tool; for Opus 5.5, Sonnet 5.5 and Fable 5.1
+fast-agent raises a `ValueError` over a forced tool.
 
-Reproduction: `anthropic.claude-sonnet-4-6` with `RequestParams(temperature=0.2)`: the request holds `thinking` and
-`temperature`.
-
-Repair: such a request has no thinking, nor have the later ones of its call, because the API refuses thinking after tool
-calls without it. For models that always think, the choice of the tool is left out. Both are in
-`_meta["pallas/params"]` ([parameters](use/parameters.md#what-had-no-effect)).
+Repair: such a request has no thinking, nor have the later ones of its call. For models that always think, the choice
+of the tool is left out. Both are in `_meta["pallas/params"]` ([parameters](use/parameters.md#what-had-no-effect)).
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Each call of a model of Claude that fast-agent does not know fails.
 
-Symptom: on the day of a new model, each call of it fails: "missing 1 required keyword-only argument: 'max_tokens'".
-fast-agent sends the limit for answers that it knows of the model, but Anthropic's API requires one.
+Symptom: each call of a new model fails with "missing 1 required keyword-only argument: 'max_tokens'", because
+fast-agent knows no limit for it.
 
-Reproduction: call an agent with `anthropic.claude-new-9`.
-
-Repair: the limit of a model without one is the default of `max_output_tokens`.
+Repair: the limit of such a model is the default of `max_output_tokens`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 Symptom: `anthropic-vertex` loads Google's credentials twice in each turn, on the event loop, and fetches a token.
 
-Reproduction: an agent with `anthropic-vertex.claude-haiku-4-5`, and a service account whose `token_uri` is on
-loopback: three calls fetch three tokens.
-
 Repair: the credentials of the process (`cloud_logins.py`) are used, and their token is fetched in a thread, once for
 all turns that wait.
 """

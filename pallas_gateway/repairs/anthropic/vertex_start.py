@@ -3,8 +3,6 @@
 Symptom: `anthropic-vertex` fails at the start of every agent: `validate_provider_credentials` reads `api_key` of a
 client that has none.
 
-Reproduction: an agent with `anthropic-vertex.claude-haiku-4-5`, and a service account.
-
 Repair: the credentials are checked by making a client.
 """
 

@@ -2,8 +2,6 @@
 
 Symptom: `cache_read` and `cache_write` are 0 for Bedrock models.
 
-Reproduction: answer with `"usage": {"inputTokens": 20, "cacheReadInputTokens": 4, …}` in the stream's `metadata`.
-
 Repair: the usage keeps both counts.
 """
 

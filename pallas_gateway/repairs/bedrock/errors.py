@@ -1,15 +1,11 @@
 """Bedrock's errors are answers.
 
-Symptom: a refused key, a quota or a stopped server gives a *successful* answer, `Error during generation: …`. In
-addition, the model gets no tools in any later call of this process, because the failure is remembered as "this model
-takes no tools". An answer that a filter has cut off ends like any other.
+Symptom: a refused key, a quota or a stopped server gives a *successful* answer, `Error during generation: …`, and the
+model gets no tools in later calls of the process. An answer that a filter has cut off ends like any other.
 
-Reproduction: have the server answer 429: the agent's reply has `stop_reason` `endTurn`.
-
-Repair: `_bedrock_error_response` raises. Only `ValidationException` starts fast-agent's search for another form of the
-request; all other errors end the turn, or repeat the request
-([retries](operate/providers-at-work.md#requests-that-are-repeated)). Its stop reasons `content_filtered` and
-`guardrail_intervened` are `safety`, not `endTurn`.
+Repair: such errors end the turn, or repeat the request
+([retries](operate/providers-at-work.md#requests-that-are-repeated)); only `ValidationException` starts fast-agent's
+search for another form. The stop reasons `content_filtered` and `guardrail_intervened` are `safety`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Half an answer of Bedrock is a whole one.
 
-Symptom: a proxy whose server dies ends the body as if that were all. fast-agent returns the beginning as the answer.
+Symptom: a proxy whose server dies ends the body as if it were complete. fast-agent returns the beginning as the
+answer.
 
-Reproduction: stream one piece of text and end the body, without `messageStop`.
-
-Repair: the turn fails with `llm_error`, "the provider's answer ended early". Text that was streamed until then has
+Repair: the turn fails with `llm_error`, "the provider's answer ended early"; text that was streamed until then has
 reached the client. A server that does not end the body after the last event is read for at most 5 s.
 """
 

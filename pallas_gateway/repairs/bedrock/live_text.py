@@ -2,8 +2,6 @@
 
 Symptom: no `assistant_delta` for Bedrock models.
 
-Reproduction: call an agent with `bedrock.amazon.nova-lite-v1:0` and ask for live text.
-
 Repair: text deltas are handed to the stream listeners on the event loop.
 """
 

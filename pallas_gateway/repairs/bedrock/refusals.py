@@ -1,13 +1,11 @@
 """Bedrock refusals multiply requests.
 
-Symptom: one call whose request Bedrock refuses with `ValidationException` sends up to six requests and logs none of
-them; with a schema, the requests double, also after a refused key.
+Symptom: a call whose request Bedrock refuses with `ValidationException` sends up to six requests and logs none of
+them; with a schema, twice as many.
 
-Reproduction: answer every request with 400 and `ValidationException`, and call an agent with a tool.
-
-Repair: the requests of a turn are counted: three in all, with those of the gateway's own repeats. Each repeat is logged
-with the refusal, no request is sent twice in the same form, and a form without streams is tried only if the refusal
-mentions streams. With a schema, only an answer that does not fit is asked for again.
+Repair: a turn sends three requests at most, those of the gateway's own repeats included. Each repeat is logged and has
+another form; a form without streams is tried only if the refusal mentions streams. With a schema, only an answer that
+does not fit is asked for again.
 """
 
 from __future__ import annotations

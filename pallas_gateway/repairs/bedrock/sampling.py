@@ -1,13 +1,10 @@
 """Bedrock samples otherwise than asked.
 
 Symptom: a request with a schema has `temperature` 0, `top_p` is never sent, and Nova models get `topK` 1, which makes
-`temperature` useless. Claude's newer models refuse `temperature` with `top_p`, as at Anthropic.
+`temperature` useless. Claude's newer models refuse `temperature` with `top_p`.
 
-Reproduction: `bedrock.amazon.nova-lite-v1:0` with `RequestParams(temperature=0.2, structured_schema=...)`.
-
-Repair: sampling parameters are sent as set; of Claude's newer models `top_p` is left out if both are set. (Models that
-fast-agent tells of their tools in the prompt fail with a `ValueError` over `sampling_tool_choice`:
-`runtime/call/provider_parameters.py` sends a choice of tools only if the call asks for one.)
+Repair: sampling parameters are sent as set; of Claude's newer models `top_p` is left out if both are set. A choice of
+tools is sent only if the call asks for one (`runtime/call/provider_parameters.py`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Bedrock blocks the event loop.
 
-Symptom: one slow answer of Amazon Bedrock stops every agent: `/livez`, heartbeats, deadlines, cancellation and SIGTERM
-wait for it.
+Symptom: fast-agent calls boto3 without a thread: one slow answer of Bedrock stops every agent, `/livez`, deadlines and
+SIGTERM.
 
-Reproduction: point `AWS_ENDPOINT_URL_BEDROCK_RUNTIME` at a server that does not answer, call an agent with
-`bedrock.amazon.nova-lite-v1:0`, and ask another agent. `BedrockLLM._bedrock_completion` calls boto3 without a thread.
-
-Repair: the turn runs in a thread of its own with a copy of the context. When the call ends, the sockets that this
-thread reads are shut down, so it ends too. `streaming_timeout` bounds each read, and bodies are bounded as those of
-other providers are. One client of boto3 for each profile and region is kept for all calls.
+Repair: the turn runs in a thread of its own, whose sockets are shut down when the call ends. `streaming_timeout`
+bounds each read. One client of boto3 for each profile and region is kept for all calls.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """AWS is asked about every unknown model.
 
-Symptom: with `boto3` installed, every call of an agent whose model fast-agent does not know (`openrouter.vendor/model`)
-blocks the event loop: 40 ms and more, and with a region and credentials until AWS has answered.
+Symptom: with `boto3` installed, each call of an agent whose model fast-agent does not know lists Bedrock's models on
+the event loop, for 40 ms or until AWS has answered.
 
-Reproduction: point `AWS_ENDPOINT_URL_BEDROCK` at a server that does not answer, set `BEDROCK_REGION` and credentials,
-and start an agent with such a model. `ModelFactory._bedrock_pattern_matches` lists the models of Bedrock with boto3,
-again after each failure.
-
-Repair: a name without a provider is Bedrock's if it has the form of its ids, `amazon.nova-lite-v1:0`; nothing is asked.
+Repair: a name without a provider is Bedrock's if it has the form of its ids, `amazon.nova-lite-v1:0`; no request is
+sent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """`${NAME:-default}` in a configuration file is read as `-default`.
 
-Symptom: a value such as `${MODEL:-passthrough}`, the form of shells, Docker Compose and `agents.yaml`, becomes
-`-passthrough` in fastagent.config.yaml if the variable is unset, and the empty text if it is empty.
-
-Reproduction: write `default_model: ${MODEL:-passthrough}` without the variable: the agent has the model `-passthrough`.
+Symptom: `${MODEL:-passthrough}`, the form of shells, Docker Compose and `agents.yaml`, becomes `-passthrough` in
+fastagent.config.yaml if the variable is unset, and the empty text if it is empty.
 
 Repair: the form is replaced before fast-agent reads its own, `${NAME:default}`.
 """

@@ -1,12 +1,9 @@
 """Agents of fast-agent's home join every agent.
 
-Symptom: agent cards in `.fast-agent/agent-cards`, made for fast-agent's terminal, are added as agents to
-each hosted one: they are started, connect to their servers, and a wrong card fails the start of all agents.
+Symptom: agent cards in `.fast-agent/agent-cards`, made for fast-agent's terminal, are started with each hosted agent,
+and a wrong card fails the start of all agents.
 
-Reproduction: put a card `name: other` into `.fast-agent/agent-cards` of the working directory and serve an agent:
-`other` is among its registered agents.
-
-Repair: a harness loads no cards but those that its module names. Programs that fast-agent runs itself do the same.
+Repair: a harness loads only the cards that its module names, also in programs that fast-agent runs itself.
 """
 
 from __future__ import annotations

@@ -1,20 +1,11 @@
 """Reasons hold addresses, Python and statistics.
 
-Symptom: a failed call is reported as `Error code: 429 - {'error': {'message': …}}`, `Request timed out.` (for a refused
-connection), `peer closed connection without sending complete message body (incomplete chunked read)`, `Didn't receive a
-`response.completed` event.`, `AssertionError` (Anthropic, for an empty body), `The configured OpenAI API key was
-rejected` (for xAI, DeepSeek and others as well), or with `(received_close_code=1011; …; frames=[response.created | …])`
-of a WebSocket.
+Symptom: a failed call is reported with Python's representation of an error, a wrong cause ("Request timed out." for a
+refused connection), another provider's name, or statistics of a WebSocket.
 
-Reproduction: each of these with a server that answers 429 or 401, refuses the connection, cuts it off, or closes the
-WebSocket. `build_stream_failure_response` (`llm/provider/error_utils.py`) prints the exception of the provider's
-library, `ResponsesLLM._responses_completion_sse` (`openai/responses.py`) raises a `ProviderKeyError` of its own, and
-`WebSocketResponsesStream._close_diagnostics` (`openai/responses_websocket.py`) makes the statistics.
-
-Repair: `calls/provider_failures.py` finds the status, the message in the body, or the cause of a failed connection in
-the chain of exceptions, and writes one sentence. `runtime/llm/attempts.py` raises it for what fast-agent raises; here
-it replaces what fast-agent returns, also as the text of the turn. Of the statistics only `received_close_reason` is
-kept, which is the provider's own text.
+Repair: `calls/provider_failures.py` finds the status, the provider's message or the cause of a failed connection in
+the chain of exceptions, and writes one sentence. It replaces what fast-agent raises and what it returns as the text of
+the turn.
 """
 
 from __future__ import annotations

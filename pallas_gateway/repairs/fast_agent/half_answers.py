@@ -1,17 +1,12 @@
 """Half an answer is a whole one.
 
-Symptom: a proxy whose server dies ends the body as if that were all. fast-agent returns the beginning as the answer
-(chat completions, Anthropic, Gemini; of Bedrock, see `bedrock`).
+Symptom: a proxy whose server dies ends the body as if it were complete, and fast-agent returns the beginning as the
+answer (chat completions, Anthropic, Gemini).
 
-Reproduction: stream one piece of text and end the body, without `finish_reason` and `[DONE]`. The same happens without
-`message_stop` (Anthropic) and `finishReason` (Gemini). Of the Responses API it is an error, in the words of the
-library.
-
-Repair: the turn fails with `llm_error`, "the provider's answer ended early". Text that was streamed until then has
-reached the client. Of chat completions, a `finish_reason` or `[DONE]` is enough: some servers send only one of them. A
-body without any event is "not a complete answer"; of chat completions it is first asked for again without a stream, by
-fast-agent itself. A server that sends only pings is silent, one that does not end the body after the last event is
-waited for 5 s, and one that sends faster than its events are processed leaves time to other calls.
+Repair: the turn fails with `llm_error`, "the provider's answer ended early"; text that was streamed until then has
+reached the client. A chat completion is complete with a `finish_reason` or `[DONE]`. Without any event it is "not a
+complete answer", after fast-agent has repeated the request without a stream. A server that sends only pings counts as
+silent; one that does not end the body after the last event is read for 5 s more.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 Symptom: a tool of an HTTP server that returns a large image fails: the SDK's client refuses events above 1 MiB, and
 fast-agent passes no other limit.
 
-Reproduction: connect an `MCPAggregator` to a tool over HTTP that returns an image of 2 MB.
-
 Repair: fast-agent's connections accept events as large as any answer of a downstream.
 """
 

@@ -1,9 +1,7 @@
 """A message can write a file.
 
-Symptom: a user message that begins with `***SAVE_HISTORY PATH` has fast-agent write the conversation to any file that
-the process may write. Every caller of an agent can send one.
-
-Reproduction: call an agent with the message `***SAVE_HISTORY /tmp/x.json`; the file is there afterwards.
+Symptom: a user message that begins with `***SAVE_HISTORY PATH` makes fast-agent write the conversation to any file
+that the process may write. Every caller of an agent can send one.
 
 Repair: the marker is never found, so the text goes to the model.
 """

@@ -1,16 +1,12 @@
 """A schema takes the tools away.
 
 Symptom: models with the policy `no_tools` (Gemini 2.5, gpt-oss, Kimi K3, GLM 5.1, MiniMax, Claude with
-`structured_output_mode: tool_use`) are shown no tools with a JSON schema or any `response_format`, even `text`, and no
-error is reported. Models that fast-agent asks for the schema afterwards lose their tools after the first results, and
-get a `response_format` together with the tools. Gemini 2.0 is sent both, which its API refuses.
+`structured_output_mode: tool_use`) get no tools with any `response_format`. Models that fast-agent asks for the schema
+afterwards lose their tools after the first results. Gemini 2.0 is sent both, which its API refuses.
 
-Reproduction: `google.gemini-2.5-flash` or `groq.openai/gpt-oss-120b`, an agent with a tool, and `response_format` with
-a schema: the request holds no `tools`.
-
-Repair: the loop runs with its tools and without the format until the model answers. Then one more turn, without tools,
-has it; its text is the answer. An answer that was cut off is not followed by that turn. The last turn of
-`max_iterations` has the format and no tools (`runtime/call/hooks.py`).
+Repair: the loop runs with its tools and without the format until the model answers; one more turn, without tools,
+returns the format. A cut answer is not followed by that turn. The last turn of `max_iterations` has the format and no
+tools (`runtime/call/hooks.py`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The end of a session waits for its server.
 
-Symptom: a server of the initialize era that hangs when its session is deleted keeps the call that ends it, and the
-memory of the call, for as long as the HTTP client waits; also after a connection that took too long to open.
-
-Reproduction: let a server of the initialize era never answer `DELETE`, and end the connections of an `MCPAggregator`.
+Symptom: a server of the initialize era that hangs when its session is deleted keeps the ending call and its memory for
+as long as the HTTP client waits.
 
 Repair: a connection that has not ended within 2 s (all of an agent: 10 s) is cut off.
 """

@@ -1,9 +1,7 @@
 """Reading settings takes away those of the process.
 
-Symptom: a call fails, or runs with defaults, if it looks for the process-wide settings while a module of an agent is
-imported or a configuration file is read in another thread, which a reload does while calls run.
-
-Reproduction: read `fast_agent.config._settings` in another thread while `FastAgent("name")` is made: it is None.
+Symptom: while another thread imports an agent's module or reads a configuration file, as a reload does, the
+process-wide settings are None, and calls fail or run with defaults.
 
 Repair: `FastAgent._load_config` runs `get_settings` on a copy of its module's globals.
 """

@@ -1,11 +1,9 @@
 """An agent that stops takes logging and context away from all others.
 
-Symptom: when one harness is left, by a reload or a failed start, fast-agent's context and its logging, which are those
-of the process, are cleared while calls of other agents use them.
+Symptom: when one harness ends, by a reload or a failed start, fast-agent clears its process-wide context and logging
+while calls of other agents use them.
 
-Reproduction: enter two harnesses and leave one: `fast_agent.context.get_current_context()` of the other is a new one.
-
-Repair: leaving a harness clears nothing; what belongs to the process is cleared once, when the gateway ends.
+Repair: both are cleared once, when the gateway ends.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """A hosted agent uses the terminal and the options of the process.
 
 Symptom: chat, progress and warnings of all calls are printed to the gateway's terminal, and a module with
-`parse_cli_args=True`, fast-agent's default, reads the gateway's options as its own and ends the process at the first
-that it does not know.
-
-Reproduction: import a module with `FastAgent("name")` while `sys.argv` is `["pallas-gateway", "serve", "--per-port"]`.
+`parse_cli_args=True`, fast-agent's default, reads the gateway's options and ends the process at the first unknown one.
 
 Repair: fast-agent's consoles are quiet, and `sys.argv` has no options once the gateway has read them.
 """

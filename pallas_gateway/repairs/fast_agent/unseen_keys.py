@@ -1,13 +1,9 @@
 """Keys of logins are in logs.
 
-Symptom: a provider's key that is in no setting and no variable (it comes from a login, a keyring, a caller, or a file
-of another library) is not known to the gateway. A provider or a library that repeats it in an error writes it into the
-log and into the reason of the failure.
+Symptom: a provider's key that comes from a login, a keyring, a caller or another library's file is not known to the
+gateway. A provider that repeats it in an error writes it into the log and the reason of the failure.
 
-Reproduction: log in to `codexresponses`, and answer 401 with a message that holds the token.
-
-Repair: what the methods of fast-agent return that read the credentials of a turn is hidden in the call that uses it.
-Most of these credentials expire, so they are not hidden for longer.
+Repair: what fast-agent's methods return as the credentials of a turn is hidden during the call that uses it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Prompts and resources are listed with the tools.
 
-Symptom: a connection to a server requests its prompts, and the resources of its tools' apps, although a model sees
-neither. Each call of an agent pays for the requests, and waits for a server that is slow to answer them.
+Symptom: a connection to a server lists its prompts and the resources of its tools' apps, which no model sees; each
+call waits for these requests.
 
-Reproduction: attach a server with prompts to an `MCPAggregator`; it receives `prompts/list` after `tools/list`.
-
-Repair: prompts are listed when an agent's code asks for prompts, resources if a tool refers to one (MCP Apps).
+Repair: prompts are listed when an agent's code asks for them, resources if a tool refers to one (MCP Apps).
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Google's client sleeps when a connection is refused.
 
 Symptom: a refused connection makes Google's library sleep for 1 to 10 s and try once more, before fast-agent repeats
-all of it without a stream. Each client also reads the trust store for two HTTP clients, on the event loop.
-
-Reproduction: time a call to a closed port.
+all of it. Each client reads the trust store twice, on the event loop.
 
 Repair: the library gets an HTTP client like those of other providers, and one TLS context for all clients.
 """

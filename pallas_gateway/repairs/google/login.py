@@ -2,11 +2,8 @@
 
 Symptom: each turn loads Google's credentials and fetches a token, although those of the turn before are valid.
 
-Reproduction: `google.gemini-2.5-flash` with `google.vertex_ai.enabled`, and a service account whose `token_uri` is on
-loopback: three calls fetch three tokens.
-
-Repair: the credentials of the process (`cloud_logins.py`) are passed to Google's library, and their token is fetched in
-a thread, once for all turns that wait.
+Repair: the credentials of the process (`cloud_logins.py`) are used, and their token is fetched in a thread, once for
+all turns that wait.
 """
 
 from __future__ import annotations

@@ -2,11 +2,8 @@
 
 Symptom: of `search("one")` and `echo("x")` in one answer, fast-agent runs `search("x")`, without an error.
 
-Reproduction: stream two parts with a `functionCall` each, in one event or in two, with ids or without.
-`GoogleNativeLLM._handle_google_function_call_part` writes into the call that is still open.
-
-Repair: the open call is closed first: each part holds a whole call. If fast-agent begins to ask for
-`streamFunctionCallArguments` (several parts for one call), the repair has to go at the same time.
+Repair: the open call is closed before the next one. If fast-agent begins to ask for `streamFunctionCallArguments`
+(several parts for one call), the repair has to go at the same time.
 """
 
 from __future__ import annotations

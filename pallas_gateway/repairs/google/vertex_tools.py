@@ -3,9 +3,6 @@
 Symptom: each call of an agent with tools fails: "include_server_side_tool_invocations parameter is only supported in
 Gemini Developer API mode".
 
-Reproduction: `google.gemini-2.5-flash` with `google.vertex_ai.enabled`, an agent with a tool, and a service account
-whose `token_uri` is on loopback.
-
 Repair: the flag, which fast-agent always sets, is not sent to Vertex AI.
 """
 

@@ -1,17 +1,12 @@
 """A provider's server can stop the gateway.
 
-Symptom: the libraries trust the servers of providers. They read an error body as long as it is, decompressed (500 KB of
-gzip fill 500 MB of memory), and process a fast answer without a pause: no other call runs until the server is slower
-than that. Redirects take Anthropic's `x-api-key` and Gemini's `x-goog-api-key` to any host. fast-agent makes a client
-for every turn, and closes none of Anthropic's, so its sockets stay open.
+Symptom: the libraries read an error body of any length, decompressed (500 KB of gzip fill 500 MB of memory), process a
+fast answer without a pause for other calls, and send the provider's key along redirects to any host. fast-agent closes
+none of Anthropic's clients.
 
-Reproduction: answer 400 with a body that does not end; answer 307 with a `Location` on another port; stream pieces as
-fast as possible and ask `/livez` meanwhile.
-
-Repair: a hook of every HTTP client of a provider allows at most 128 MB of an answer and 256 KB of an error, and gzip
-alone, decompressed in pieces. The event loop is left to others for a moment after each 5 ms, and redirects are followed
-within a server only. A client closes its sockets after each response. Clients of Google Cloud's Vertex AI with the
-machine's certificate have no such limits: Google's library makes its own HTTP client for them.
+Repair: a hook of every HTTP client of a provider allows 128 MB of an answer, 256 KB of an error, and gzip alone. The
+event loop serves other calls after each 5 ms, and redirects stay within a server. Google Cloud's clients with the
+machine's certificate have no such limits.
 """
 
 from __future__ import annotations

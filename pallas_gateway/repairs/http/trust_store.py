@@ -1,12 +1,9 @@
 """Each HTTP client reads the trust store.
 
-Symptom: a client that is made blocks the event loop for 20 to 40 ms while it reads the certificates of authorities.
-fast-agent makes one for each connection, and providers' libraries one for each turn: all other calls wait.
+Symptom: each new HTTP client blocks the event loop for 20 to 40 ms while it reads the certificates of authorities;
+fast-agent makes one for each connection.
 
-Reproduction: time `httpx.AsyncClient()`.
-
-Repair: clients of the same settings share one context. Those with other settings or a client certificate get one of
-their own.
+Repair: clients of the same settings share one context.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """A socket with unread data answers the next request.
 
-Symptom: a server that sends more than the answer to a request has the rest read as the answer to the next request on
+Symptom: the rest of a server's answer that is longer than it should be is read as the answer to the next request on
 that socket, which may be another caller's.
 
-Reproduction: let a server send two answers to one request, then send a second request with the same client.
-
-Repair: a socket that has received more than the answer is closed. Data that arrives later makes an idle socket
-readable; the library discards it by itself.
+Repair: a socket that has received more than the answer is closed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Azure's login blocks the event loop, and is made for every turn.
 
-Symptom: Azure with `use_default_azure_credential` asks for a token on the event loop: a slow login stops every agent.
-Credentials are made for each call, so each call logs in.
-
-Reproduction: `azure.deployment` with `use_default_azure_credential`, and a package `azure.identity` that waits.
+Symptom: Azure with `use_default_azure_credential` logs in for each call, on the event loop: a slow login stops every
+agent.
 
 Repair: the credential of the process (`cloud_logins.py`) is used, and its token is fetched in a thread, once for all
 turns that wait.

@@ -2,8 +2,6 @@
 
 Symptom: its libraries do not repeat requests (`max_retries=0`), so that one answer 429 fails the call.
 
-Reproduction: `copilot.claude-sonnet-5`, and a server that answers 429: one request is sent.
-
 Repair: `max_retries` is set to the libraries' usual number.
 """
 

@@ -3,8 +3,6 @@
 Symptom: without a token in its variable, agents of `copilot` start, and open the system's keyring in each call; on
 desktops this prompts.
 
-Reproduction: an agent with `copilot.gpt-6-astra`, without `COPILOT_GITHUB_TOKEN`.
-
 Repair: `validate_provider_credentials` requires `COPILOT_GITHUB_TOKEN`, or the file that `FAST_AGENT_AUTH_FILE` names.
 """
 

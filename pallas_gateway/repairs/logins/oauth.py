@@ -1,18 +1,11 @@
 """Logins block the event loop, and may prompt.
 
-Symptom: without a key, agents of `codexresponses` and `xai` open the system's keyring at the start and in each call (on
-desktops this prompts), `codexresponses` reads `~/.codex/auth.json` of another program, and an expired token is renewed
-by a synchronous request of up to 30 s on the event loop. A WebSocket that is refused with 401 renews the token as well,
-for `codexresponses` even where a key is configured.
+Symptom: without a key, agents of `codexresponses` and `xai` open the system's keyring in each call, `codexresponses`
+reads `~/.codex/auth.json` of another program, and an expired token is renewed by a synchronous request of up to 30 s.
+A WebSocket that is refused with 401 renews it as well, for `codexresponses` even where a key is configured.
 
-Reproduction: `codexresponses.gpt-5.5` without a key, `FAST_AGENT_AUTH_FILE` with an expired token, and a token server
-that answers late: no other call is answered. `ProviderKeyManager._provider_specific_fallback_key`
-(`llm/provider_key_manager.py`) calls `get_codex_access_token` (`openai/codex_oauth.py`) and `get_xai_access_token`
-(`openai/xai_oauth.py`), as do both `_create_websocket_connection`.
-
-Repair: both functions read the token from the file that `FAST_AGENT_AUTH_FILE` names, and raise without one, so the
-agent fails at its start. `_prepare_responses_client` renews an expired token in a thread before the request.
-`_create_websocket_connection` is that of `ResponsesLLM`.
+Repair: the token is read from the file that `FAST_AGENT_AUTH_FILE` names; without one the agent fails at its start. An
+expired token is renewed in a thread before the request.
 """
 
 from __future__ import annotations

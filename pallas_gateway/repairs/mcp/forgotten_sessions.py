@@ -1,11 +1,8 @@
 """A session that its server has forgotten is an error of each further request.
 
-Symptom: a server of the initialize era that has been restarted refuses the sessions of its life before, in the words of
-its SDK: 404 or 400 with a JSON-RPC error, 410, 500, or an error in an answer of 200. Only after a 404 without such an
-error does the SDK's client report the end of the session, which is what fast-agent makes a new one for. After all
+Symptom: a restarted server of the initialize era refuses its earlier sessions by 404, 400, 410, 500 or an error in an
+answer of 200. The SDK's client reports the end of the session only after a 404 without a JSON-RPC error; after all
 others every tool of that server fails until the end of the call.
-
-Reproduction: call a tool of a server of the TypeScript SDK, start it again, and call the tool again.
 
 Repair: an error in the words of an SDK, as the first answer to a request that carried a session, is the end of the
 session. Such a request was not run. Other errors stay: their tool may have run.

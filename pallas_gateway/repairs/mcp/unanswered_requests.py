@@ -1,9 +1,7 @@
 """A request whose answer is to another one waits until its deadline.
 
-Symptom: a server answers a request by JSON that is no answer to it: with another id, or by a notification. No other
-answer can come, but the SDK's client goes on waiting for one.
-
-Reproduction: call a tool of a server that answers each request with the id 77.
+Symptom: a server answers a request by JSON that is no answer to it (another id, or a notification), and the SDK's
+client goes on waiting.
 
 Repair: after such an answer, the request fails at once.
 """

@@ -1,13 +1,10 @@
 """A result that the SDK cannot read is a failure of its tool.
 
-Symptom: a tool has run, and one part of its result is not as the protocol has it: a kind of content that is unknown, a
-text that is null, an image without `mimeType`, `structuredContent` without `content` or as a list, `toolResult` of old
-servers, no `resultType`. The SDK's client raises pydantic's errors about every kind of content, everything in the
-result is lost, and a model that reads them runs the tool again.
+Symptom: if one part of a tool's result is not as the protocol has it (an unknown kind of content, a null text, an
+image without `mimeType`, old or missing keys), the whole result is lost, and a model that reads pydantic's errors runs
+the tool again.
 
-Reproduction: call a tool that answers `{"content": [{"type": "text", "text": "booked"}, {"type": "video"}]}`.
-
-Repair: the parts of such a result that can be read are read, and a line says what cannot.
+Repair: the parts of such a result that can be read are read, and a line names those that cannot.
 """
 
 from __future__ import annotations

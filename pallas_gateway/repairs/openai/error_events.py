@@ -1,13 +1,9 @@
 """An error within an answer is lost.
 
 Symptom: an `error` or `response.failed` event of an `openresponses` server fails the call with "Streaming completed
-without a final response payload.", whatever the provider has written into the event.
+without a final response payload.", whatever the event says.
 
-Reproduction: stream `{"type": "error", "message": "too many"}` to an agent with `openresponses.test-model`.
-`OpenResponsesStreamingMixin._handle_openresponses_stream_event` (`openai/openresponses_streaming.py`) does not handle
-such events.
-
-Repair: it raises the provider's message.
+Repair: the provider's message is raised.
 """
 
 from __future__ import annotations

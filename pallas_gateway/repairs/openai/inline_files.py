@@ -1,12 +1,8 @@
 """Documents for the Responses API stay at the provider.
 
-Symptom: a PDF in a message for a model of the Responses API is uploaded to the provider's Files API first, with a
-request of its own in each call, and is never deleted: what callers send stays in the project's storage there.
+Symptom: a PDF for a model of the Responses API is uploaded to the provider's Files API in each call and never deleted.
 
-Reproduction: call an agent with `responses.gpt-4.1` and a PDF: `POST /v1/files` with the purpose `user_data`, and no
-`DELETE`.
-
-Repair: the request itself has the file, as `file_data`, which the API takes as well.
+Repair: the request itself has the file, as `file_data`.
 """
 
 from __future__ import annotations

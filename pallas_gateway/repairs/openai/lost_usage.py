@@ -1,11 +1,7 @@
 """The tokens of a streamed answer are lost.
 
-Symptom: servers of chat completions send the usage before the last chunk, or without `total_tokens`; the tokens of the
-turn are then those of an estimate. A last chunk with null for `choices` fails the turn: "'NoneType' object is not
-iterable".
-
-Reproduction: stream the usage with the finish reason and then a chunk without usage to `openai.test-model`. The OpenAI
-library keeps the usage of the last chunk, also none.
+Symptom: the tokens of a turn are estimated where a server of chat completions sends the usage before the last chunk,
+or without `total_tokens`. A last chunk with null for `choices` fails the turn.
 
 Repair: a chunk without usage gets that of the chunks before it, null for `choices` is an empty list, and a missing
 total is the sum of its parts.

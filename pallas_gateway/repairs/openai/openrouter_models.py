@@ -1,13 +1,10 @@
 """OpenRouter's model list blocks the event loop.
 
-Symptom: with an OpenRouter model that fast-agent does not know, each call waits for the list of models, and every other
-call with it. While the list fails, this takes up to 10 s per call, because failures are not remembered.
+Symptom: with an OpenRouter model that fast-agent does not know, each call reads the list of models on the event loop.
+A failure takes up to 10 s and is not remembered.
 
-Reproduction: answer `GET /models/user` late or with 500, and call an agent with `openrouter.vendor/unheard-of` twice.
-
-Repair: the list is read in a task, once in 300 s for each address and key, whether it fails or not. An agent's start
-waits for it, so the limits of its model are known to its first call. A failure is in the log ("OpenRouter model list
-not read"); the model has fast-agent's defaults then. The list is not read with a caller's own token.
+Repair: the list is read in a task, once in 300 s for each address and key, also after a failure ("OpenRouter model
+list not read"). An agent's start waits for it. The list is not read with a caller's own token.
 """
 
 from __future__ import annotations

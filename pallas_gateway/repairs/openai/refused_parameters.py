@@ -1,14 +1,11 @@
 """OpenAI's models refuse parameters that fast-agent sends.
 
-Symptom: while a model reasons, the API answers 400 to `temperature`, `top_p`, `presence_penalty` and
-`frequency_penalty`, and most such models refuse `stop` at any effort. fast-agent leaves out `stop_sequences` alone.
-From GPT-5.1 up to GPT-6 the effort `none` allows the others. An agent without tools sends `tools` as an empty list or
-null; the API requires at least one tool, and its types allow no null.
+Symptom: while a model reasons, OpenAI's API answers 400 to `temperature`, `top_p`, `presence_penalty`,
+`frequency_penalty` and mostly `stop`, which fast-agent sends. (From GPT-5.1 up to GPT-6 the effort `none` allows all
+but `stop`.) An agent without tools sends `tools` as an empty list or null, which the API refuses.
 
-Reproduction: `responses.gpt-5.4` with `RequestParams(temperature=0.2)`: the request holds `temperature`.
-
-Repair: they are left out where fast-agent's model database has a reasoning model and the provider is OpenAI or Azure;
-others, such as OpenRouter, drop parameters that a model does not accept. `tools` is left out where there is none.
+Repair: they are left out where fast-agent's model database has a reasoning model and the provider is OpenAI or Azure.
+`tools` is left out where there are none.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """A text that is repeated at once is dropped.
 
 Symptom: servers that stream one token at a time lose text at the beginning of an answer: of the tokens "1", "1", "2"
-fast-agent makes "12", of " on", " on", " on" one " on". With `generic`, `openrouter` and `googleoai` the answer is
-wrong, with other providers of chat completions what is streamed.
+fast-agent makes "12", because it drops a text that begins with all text before it.
 
-Reproduction: stream the texts "1", "1" and "2" to `generic.test-model`. `OpenAILLM._extract_incremental_delta` supports
-servers that send the whole text each time, so it drops a text that begins with all text before it.
-
-Repair: a chunk whose text equals all text before it, and that has no tool call and no finish reason, is a piece of the
-answer. A longer text is still taken for the whole: the pieces "1" and "12" become "12".
+Repair: a chunk whose text equals all text before it, without tool call and finish reason, is a piece of the answer. A
+longer text is still taken for the whole: the pieces "1" and "12" become "12".
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Libraries repeat requests without a log.
 
-Symptom: OpenAI's and Anthropic's libraries repeat a request that fails, up to two times, and say so at the level DEBUG
-alone. A call takes seconds longer, and neither the log nor the caller learns why.
-
-Reproduction: answer 429 to the first request of a call: there is no record of it.
+Symptom: OpenAI's and Anthropic's libraries repeat a failed request up to two times and log it at DEBUG only, so
+neither the log nor the caller shows why a call takes longer.
 
 Repair: each repeat is logged ("LLM request repeated") and reported as progress.
 """

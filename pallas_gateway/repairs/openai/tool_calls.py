@@ -1,11 +1,7 @@
 """Tool calls of servers that are nearly OpenAI's are merged or lost.
 
-Symptom: Gemini's address for OpenAI clients, and other servers of chat completions, stream tool calls with the index 0
-for every call, with none, without an id, or with another id in each piece, and may end with the reason `stop`. Of
-`echo("Ann")` and `add(1, 2)` fast-agent then runs one, or none: the text before the calls is the answer, without an
-error.
-
-Reproduction: stream two tool calls without `index` to `generic.test-model`.
+Symptom: Gemini's address for OpenAI clients and other servers stream tool calls without an index, all with index 0,
+without an id, or with another id in each piece. fast-agent then runs one of several calls, or none, without an error.
 
 Repair: the calls are numbered by their names and ids before fast-agent reads the chunks.
 """

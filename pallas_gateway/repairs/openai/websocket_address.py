@@ -1,10 +1,7 @@
 """WebSockets of the Responses API go to another address.
 
-Symptom: with the variable `OPENAI_BASE_URL`, requests go to its address, and the WebSocket of the same model goes to
-OpenAI, with the key for that address.
-
-Reproduction: set `OPENAI_BASE_URL` to a server on loopback and call an agent with `responses.gpt-5` and
-`responses.transport: websocket`: the handshake goes to api.openai.com.
+Symptom: with the variable `OPENAI_BASE_URL`, the WebSocket of a model goes to OpenAI, with the key for the other
+address.
 
 Repair: the WebSocket's address is that of the requests.
 """

@@ -1,12 +1,10 @@
 """A server can fill memory through a WebSocket.
 
-Symptom: the library of WebSockets sends the key along redirects to any host, and answers each ping at once, also if the
-server does not read the answers, which stay in memory. fast-agent limits messages to 4 MB, but not their number.
+Symptom: the library of WebSockets sends the key along redirects to any host, and keeps its answers to pings in memory
+while the server does not read them. fast-agent limits the size of messages, not their number.
 
-Reproduction: accept a WebSocket of `responses.gpt-4.1?transport=websocket`, send pings and read nothing.
-
-Repair: connections end that bring more than an answer (128 MB) or 10,000 control frames, or whose server leaves 16 MB
-unread. No redirect is followed.
+Repair: a connection ends that brings more than an answer (128 MB) or 10,000 control frames, or whose server leaves 16
+MB unread. No redirect is followed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """The Responses API opens a WebSocket for each call.
 
-Symptom: models of `responses` (all GPT-5), `codexresponses` and `xai` open a WebSocket, with TLS, in each call: about
-four times the CPU of a turn by server-sent events. fast-agent keeps WebSockets between the turns of one LLM object,
-which here lives for one call.
+Symptom: models of `responses` (all GPT-5), `codexresponses` and `xai` open a WebSocket, with TLS, in each call, at
+about four times the CPU of a turn by server-sent events.
 
-Reproduction: count the connections of two calls to `responses.gpt-4.1`.
-
-Repair: where neither `transport` in fastagent.config.yaml nor `?transport=` of the model says otherwise, server-sent
-events are used, over kept connections.
+Repair: server-sent events over kept connections are used unless `transport` in fastagent.config.yaml or `?transport=`
+of the model says otherwise.
 """
 
 from __future__ import annotations

@@ -34,10 +34,8 @@ FAULTS = (
     Fault(
         title="A silent model is a `CancelledError`",
         text="""\
-Symptom: a provider that sends nothing for `streaming_timeout` fails the call with `CancelledError`: the deepest cause
+Symptom: a provider that sends nothing for `streaming_timeout` fails the call with `CancelledError`, the deepest cause
 of `asyncio.wait_for`'s `TimeoutError`.
-
-Reproduction: a server that does not answer, and `request_params=RequestParams(streaming_timeout=0.5)`.
 
 Repair: the call fails with `llm_timeout` and the time waited.
 """,
@@ -46,15 +44,13 @@ Repair: the call fails with `llm_timeout` and the time waited.
             "fast-agent raises one error of its own for both time-outs (`TimeoutError`, and `APITimeoutError` of the"
             " libraries)"
         ),
+        test="tests/e2e/test_provider_faults.py",
     ),
     Fault(
         title="Some providers are asked only once",
         text="""\
-Symptom: a 429 or a refused connection of Google, Bedrock or a WebSocket of the Responses API fails the call at once,
-while OpenAI's and Anthropic's libraries repeat the request. fast-agent's own `llm_retries` waits for 10 s and more,
-silently, and ignores `Retry-After`.
-
-Reproduction: answer 429 with `Retry-After: 1` to the first request.
+Symptom: a 429 or a refused connection of Google, Bedrock or a WebSocket of the Responses API fails the call at once.
+fast-agent's own `llm_retries` waits for 10 s and more, silently, and ignores `Retry-After`.
 
 Repair: a turn sends up to three requests ([retries](operate/providers-at-work.md#requests-that-are-repeated)).
 """,
@@ -63,6 +59,7 @@ Repair: a turn sends up to three requests ([retries](operate/providers-at-work.m
             "fast-agent's retries honour `Retry-After`, leave out what libraries have repeated, and stop after the"
             " first piece of an answer"
         ),
+        test="tests/unit/runtime/llm/test_attempts.py",
     ),
 )
 _PASSING = frozenset({408, 409, 429})

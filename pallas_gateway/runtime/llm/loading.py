@@ -34,18 +34,16 @@ FAULTS = (
         title="Libraries of providers are imported on the event loop",
         text="""\
 Symptom: all agents stand still for up to 0.5 s when the first agent of a provider starts, and for up to 0.3 s in its
-first call: the library is imported, and it makes its schemas at the first answer.
+first call: the provider's library is imported, and makes its schemas at the first answer.
 
-Reproduction: `python -m tests.e2e.loop_lag FOLDER` prints the longest pieces of work.
-
-Repair: the providers of an agent's models are loaded in a thread before it starts, and each library reads one answer
-from memory there.
+Repair: the libraries are loaded in a thread before the agent starts, and read one answer from memory there.
 """,
         library="fast_agent",
         gone_when=(
             "fast-agent imports providers outside the event loop, and the libraries build their schemas when they are"
             " imported"
         ),
+        test="tests/e2e/test_provider_lag.py",
     ),
 )
 _loading = Lock()

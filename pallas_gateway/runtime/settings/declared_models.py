@@ -33,15 +33,14 @@ FAULTS = (
     Fault(
         title="Bedrock is sent no images and no documents",
         text="""\
-Symptom: a picture or a PDF for a model of Bedrock is left out without an error, also where `model_capabilities` says
-`vision: true`, and the model answers about nothing.
-
-Reproduction: call an agent with `bedrock.amazon.nova-pro-v1:0` and an image: the request holds the text alone.
+Symptom: an image or a PDF for a model of Bedrock is left out without an error, also where `model_capabilities` says
+`vision: true`.
 
 Repair: such a call is refused with `images_unsupported`.
 """,
         library="bedrock",
         gone_when="`BedrockConverter.convert_to_bedrock` converts `ImageContent` and `EmbeddedResource`",
+        test="tests/e2e/test_providers.py",
     ),
 )
 

@@ -45,14 +45,13 @@ FAULTS = (
         title="Images for xAI get a public address",
         text="""\
 Symptom: with a section `xai` in fastagent.config.yaml, each call uploads its images to xAI, which serves them to
-anybody who has the URL for 24 h. fast-agent remembers uploads for one LLM object, which here lives for one call.
-
-Reproduction: call an agent with `xai.grok-4.7` and an image: `POST /v1/files`, then `POST /v1/files/{id}/public-url`.
+everyone who has the URL for 24 h.
 
 Repair: `xai.image_upload_mode` is `inline` unless the project sets it.
 """,
         library="fast_agent",
         gone_when="`inline` is fast-agent's default",
+        test="tests/e2e/test_provider_messages.py",
     ),
 )
 _UNSET = re.compile(r"^\$\{[^}]*\}$")

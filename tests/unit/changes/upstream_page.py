@@ -1,6 +1,6 @@
-"""Writes docs/upstream.md from the files of `repairs/` and `fast_paths/` and from `FAULTS` of adapters, by `make docs`.
+"""Writes docs/upstream.md from the files of `repairs/` and `fast_paths/`, and from `FAULTS` of adapters: `make docs`.
 
-The first line of a file is the title of its section, its paragraphs `Symptom:`, `Reproduction:` and `Repair:` the text.
+The first line of a file is the title of its section, its paragraphs `Symptom:` and `Repair:` the text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PACKAGE = Path(pallas_gateway.__file__).parent
 ROOT = PACKAGE.parent
 SCRIPTS = "tests/upstream"
 CHANGES = Registry([repairs, fast_paths]).changes
-PARAGRAPHS = ("Symptom", "Reproduction", "Repair")
+PARAGRAPHS = ("Symptom", "Repair")
 LIBRARIES = {
     "fast_agent": "fast-agent",
     "openai": "OpenAI's APIs",
@@ -41,37 +41,38 @@ INTRODUCTION = """\
 
 <!-- Made by `make docs` from the files that mend them; to change a section, change the file that it names. -->
 
-The gateway mends faults of fast-agent, Hypercorn, the MCP SDK and the libraries of providers that would make an answer
-wrong, or harm another call. A repair has one file, a name, and a test that fails without it; `PALLAS_CHANGES=-NAME`
-switches it off. Sections without a name are mended by the gateway's own code, which cannot be switched off. Every name
-of a library that a repair needs is checked before it is used: an upgrade that removes one stops the start, and
-`make drift` names it ([upgrading](operate/upgrading.md)).
+Faults of fast-agent, Hypercorn, the MCP SDK and the libraries of providers that would make an answer wrong or harm
+another call, and what the gateway does about each; for operators who look for the cause of a fault, and for those who
+upgrade a library. Slow parts are [at the end](#slow-parts-of-libraries).
 
-Some faults have a script that shows them without the gateway, on loopback: `python tests/upstream/NAME.py` prints
-`fault` or `no fault`. `make test` runs these with the locked versions and `make drift` with the newest.
-
-What is only slow is listed [at the end](#slow-parts-of-libraries).
+Each section ends with the file that mends the fault, the setting that switches it off, and the version in which the
+fault was seen last. Sections without such a setting are mended by the gateway's own code. The test of
+`repairs/http/unread_data.py` is `tests/repairs/http/test_unread_data.py`, and so on; it reproduces the fault, and fails
+without the repair. Scripts reproduce it without the gateway: `python tests/upstream/NAME.py` prints `fault` or `no
+fault`. `make drift` runs all with the newest versions. A start stops if a library lacks a name that a repair needs.
 """
 
 SLOW_PARTS = """\
 ## Slow parts of libraries
 
-These files change no answer, only its cost: their tests compare the result with that of the library, and what does not
-have the usual form is left to the library. With versions that were not tested they are off. What each of them
-saved when it was made is in [benchmarks/decisions.md](../benchmarks/decisions.md#fast-paths).
+[Fast paths](operate/reloading.md#fast-paths) change no answer, only its cost. The file in `fast_paths/` has details,
+[benchmarks/decisions.md](../benchmarks/decisions.md#fast-paths) what each saved.
+
+| name | what is made faster |
+|---|---|
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One fault, or one slow part.
+    """One fault.
 
     Attributes:
         library: a key of `LIBRARIES`, or the name of another distribution.
         title: of the section.
         text: paragraphs.
         gone_when: a clause; empty if it is not known.
-        where: lines that say where the fault is mended and tested.
+        where: the file that mends the fault, and what belongs to it.
     """
 
     library: str
@@ -83,7 +84,7 @@ class Section:
     def markdown(self) -> str:
         """The section, with its paragraphs in bold."""
         begins = re.compile(rf"^({'|'.join(PARAGRAPHS)}): (.)", re.MULTILINE)
-        text = begins.sub(lambda found: f"**{found[1]}.** {found[2].upper()}", self.text)
+        text = begins.sub(lambda found: f"**{found[1]}.** {found[2].upper()}", self.text).replace("**Symptom.** ", "")
         gone = f"**Can go** when {self.gone_when}.\n\n" if self.gone_when else ""
         return f"### {self.title}\n\n{text}\n\n{gone}{self.where}\n"
 
@@ -96,31 +97,33 @@ def markdown() -> str:
     parts = [INTRODUCTION]
     for library, those in groupby(sections, key=lambda one: one.library):
         parts += [f"## {LIBRARIES.get(library, library)}\n", *(one.markdown() for one in those)]
-    return "\n".join([*parts, SLOW_PARTS, *(one.markdown() for one in made_faster())])
+    return "\n".join([*parts, SLOW_PARTS]) + "".join(made_faster())
 
 
 def repaired() -> list[Section]:
     """The section of each file in `repairs/`."""
-    mended = [_section(one, "Mended") for one in CHANGES.values() if one.change.kind is REPAIR]
+    mended = [_section(one) for one in CHANGES.values() if one.change.kind is REPAIR]
     return sorted(mended, key=lambda one: one.title)
 
 
-def made_faster() -> list[Section]:
-    """The section of each file in `fast_paths/`."""
-    faster = [_section(one, "Made faster") for one in CHANGES.values() if one.change.kind is FAST_PATH]
-    return sorted(faster, key=lambda one: one.title)
+def made_faster() -> list[str]:
+    """The row of each file in `fast_paths/`: its name, the first line of its docstring, and its script."""
+
+    def row(one: Registered) -> str:
+        script = f" `{SCRIPTS}/{one.change.script}`" if one.change.script else ""
+        return f"| `{one.change.name}` | {(getdoc(one.module) or '').partition('\n')[0]}{script} |\n"
+
+    return sorted(row(one) for one in CHANGES.values() if one.change.kind is FAST_PATH)
 
 
-def _section(one: Registered, done: str) -> Section:
+def _section(one: Registered) -> Section:
     change = one.change
     title, _, text = (getdoc(one.module) or "").partition("\n")
     path = one.module.__name__.split(".")[1:]
-    lines = [f"- {done} in `{'/'.join(path)}.py`, switched off by `PALLAS_CHANGES=-{change.name}`."]
-    lines += [f"- Test: `{mirrored(path)}`."]
-    lines += [f"- Last seen in {change.libraries[0]} {change.seen_in}."] if change.seen_in else []
-    lines += [f"- Libraries: {', '.join(change.libraries)}."] if change.kind is FAST_PATH else []
-    lines += [f"- Script: `{SCRIPTS}/{change.script}`."] if change.script else []
-    return Section(path[1], title.removesuffix("."), text.strip(), change.gone_when, "\n".join(lines))
+    where = [f"`{'/'.join(path)}.py`", f"`PALLAS_CHANGES=-{change.name}`"]
+    where += [f"{change.libraries[0]} {change.seen_in}"]
+    where += [f"`{SCRIPTS}/{change.script}`"] if change.script else []
+    return Section(path[1], title.removesuffix("."), text.strip(), change.gone_when, ", ".join(where))
 
 
 def adapted() -> list[Section]:
@@ -129,9 +132,9 @@ def adapted() -> list[Section]:
     for path in modules_with_faults():
         faults: tuple[Fault, ...] = import_module(".".join(path.with_suffix("").parts)).FAULTS
         for one in faults:
-            where = f"- Mended in `{path.relative_to(PACKAGE.name)}`."
-            where += f"\n- Test: `{one.test}`." if one.test else ""
-            where += f"\n- Script: `{SCRIPTS}/{one.script}`." if one.script else ""
+            shown = [one.test] if one.test else []
+            shown += [f"{SCRIPTS}/{one.script}"] if one.script else []
+            where = ", ".join(f"`{name}`" for name in (path.relative_to(PACKAGE.name), *shown))
             found.append(Section(one.library, one.title, one.text.strip(), one.gone_when, where))
     return found
 

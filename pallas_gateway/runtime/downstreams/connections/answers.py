@@ -48,14 +48,11 @@ FAULTS = (
     Fault(
         title="Refusals of HTTP servers have no status, and answers no limit",
         text="""\
-Symptom: for each refusal the SDK's client reports "Server returned an error response", so that neither the log nor a
-model shows a 401, a 429 or a reason. It reads JSON answers of any length into memory.
+Symptom: for each refusal the SDK's client reports "Server returned an error response", without status and reason. It
+reads JSON answers of any length into memory.
 
-Reproduction: call a tool of a server that answers 429 with a text; then of one that answers 200 MB of JSON.
-
-Repair: response hooks of the HTTP clients limit the answers, and replace a refusal by a JSON-RPC error with its status
-and reason. 404 stays: for the SDK it is an unknown method, or, in answer to a request of a session, its end; then a
-JSON-RPC error in it is dropped, which the SDK would report instead.
+Repair: response hooks limit the answers, and replace a refusal by a JSON-RPC error with its status and reason. A 404
+is left as it is: for the SDK it is an unknown method or the end of a session.
 """,
         library="mcp",
         gone_when="the SDK's error has the status and the reason of a refusal, and its client a limit for answers",

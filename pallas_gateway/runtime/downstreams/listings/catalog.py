@@ -40,13 +40,10 @@ FAULTS = (
         title="fast-agent connects each session to every server",
         text="""\
 Symptom: each new session (here: each call) connects to every MCP server of its agent and lists its tools, one server
-after the other, although most calls use few of them or none: with three servers at a distance, 0.7 s before the first
-turn.
+after the other, although most calls use few of them.
 
-Reproduction: three sessions that use no tool send 12 requests to the server.
-
-Repair: the tools of each server are listed ahead of the calls. A call's aggregator gets that listing
-(`runtime/downstreams/connections/connection_manager.py`), and connects when a tool is used for the first time.
+Repair: the tools of each server are listed ahead of the calls. A call connects when it uses a tool for the first time
+(`runtime/downstreams/connections/connection_manager.py`).
 """,
         library="fast_agent",
         gone_when="`MCPAggregator` takes a listing that is known and connects on the first use",

@@ -39,8 +39,6 @@ FAULTS = (
 Symptom: of a server with 120 tools in pages of 50, the model has 50. Of a server with one tool whose schema does not
 fit, it has none, and the error does not name the tool.
 
-Reproduction: list the tools of such servers with `MCPAggregator`.
-
 Repair: `ClientSession.list_tools` returns all pages as one, and leaves out single tools.
 """,
         library="fast_agent",
@@ -53,10 +51,8 @@ Repair: `ClientSession.list_tools` returns all pages as one, and leaves out sing
 Symptom: of two tools with a long name, a call of the first runs the second; a provider refuses every turn of an agent
 that has a tool with a letter such as `ß` in its name.
 
-Reproduction: an agent with a server of 40 letters and two tools whose names begin with the same 30 letters.
-
-Repair: `seams/tool_calls.py` replaces `create_namespaced_name` by `name_at_model` of `calls/tool_names.py`. Filters go
-by the real name.
+Repair: `seams/tool_calls.py` replaces `create_namespaced_name` by `name_at_model` of `calls/tool_names.py`. Filters
+use the real name.
 """,
         library="fast_agent",
         gone_when="`create_namespaced_name` gives each tool a name of its own that providers accept",
