@@ -67,8 +67,8 @@ def section(results: Mapping[str, Any]) -> str:
 
 {tables.rows(("", "functions", "tasks"), [*calls, *pieces])}
 
-Functions of Python that the gateway's process enters and asyncio tasks that it begins, libraries included. Unlike CPU,
-they do not depend on the machine."""
+Functions of Python that the gateway's process enters and asyncio tasks that it begins, libraries included. They do not
+depend on the machine."""
 
 
 async def of_a_call(folder: Path, endpoint: Endpoint) -> dict[str, float]:

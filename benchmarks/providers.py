@@ -86,11 +86,10 @@ def section(results: Mapping[str, Any]) -> str:
 
 {tables.rows(header, cells)}
 
-The gateway with agents without tools, each on a scripted LLM in its provider's wire format, which its own library reads.
-fast-agent knows all these models but that of `{GENERIC}`, which the rest of this page and [Sizing](#sizing) are measured
-with. CPU is that of the gateway's process per call: with {CLIENTS} clients and an answer at once in eight pieces, and with
-{STREAM_CLIENTS} clients and an answer of {PIECES} pieces, one by one over {STREAM_SECONDS:g} s. Ratios are taken within a round, as above. Connections
-are those of {_OVERLAPPING_CLIENTS} clients at once after {_WARM_UP_CALLS} calls each."""  # noqa: E501  the figures are shorter than their names
+Agents without tools, each on a scripted LLM in its provider's wire format; the rest of this page is measured with
+`{GENERIC}`. CPU is of the gateway, per call: with {CLIENTS} clients and an answer at once, in eight pieces,
+and with {STREAM_CLIENTS} clients and {PIECES} pieces, one by one over {STREAM_SECONDS:g} s. Connections are those of
+{_OVERLAPPING_CLIENTS} clients after {_WARM_UP_CALLS} calls each."""
 
 
 def _cpu_cells(scenario: Mapping[str, Any], checks: Mapping[str, Any], name: str, what: str) -> tuple[str, str]:

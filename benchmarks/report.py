@@ -105,31 +105,27 @@ def _checks(results: Results) -> list[Results]:
 
 
 def _opening(results: Results) -> str:
-    missed = [
-        f"\n- {one['title']}: {tables.measured(one)}" for one in _checks(results) if one["verdict"] == Verdict.MISSED
-    ]
+    missed = sum(one["verdict"] == Verdict.MISSED for one in _checks(results))
     rough = [name for name, part in results.items() if part["plan"] != "full"]
     warning = f"\n\nFrom a **short run** ({', '.join(rough)}): the figures are rough." if rough else ""
     return f"""# Performance
 
-The cost of a call in the gateway, compared with other servers of agents on one machine; [the last table](#the-machine)
-has the dates of the measurements. The model's own time is not included. For operators: [Sizing](#sizing). `python -m
-benchmarks.report` writes this page from `benchmarks/results/`. What single decisions were based on is in
-[benchmarks/decisions.md](../benchmarks/decisions.md).{warning}
+The cost of a call in the gateway, beside other servers of agents on one machine, without the model's time. Operators
+find replicas and memory in [Sizing](#sizing), developers the measurements behind single decisions in
+[benchmarks/decisions.md](../benchmarks/decisions.md). `python -m benchmarks.report` writes this page.{warning}
 
-Targets that were missed:{"".join(missed) or " none."}"""
+Targets that were missed: {f"{missed}, in bold." if missed else "none."}"""
 
 
 def _table(results: Results) -> str:
-    below = " Other\nproviders of models have [limits of their own](#providers)." if "providers" in results else ""
+    below = " [Providers](#providers)\nhave limits of their own." if "providers" in results else ""
     return f"""## Targets and results
 
 {table({name: part for name, part in results.items() if name not in _WITH_OWN_TABLES})}
 
 `must` is the limit, `reach` the target; `met` is between the two. The floor is a FastMCP server on Hypercorn that
-repeats the message. Ratios are medians of rounds that alternate between the servers, with their least and most in
-brackets. Every call of the gateway and of fast-agent's server has a new instance; agno shares its agents and
-connections between calls.{below}"""
+repeats the message. Ratios are medians of rounds that alternate between the servers (least-most). The gateway and
+fast-agent's server have a new instance for each call; agno shares agents and connections.{below}"""
 
 
 def _beside(results: Results) -> str:
@@ -146,16 +142,13 @@ def _beside(results: Results) -> str:
 
 {tables.rows(header, rows)}
 
-`passthrough` has no LLM; `bare` asks one, once; `tooled` asks it twice and calls one tool of one downstream; `far`
-holds three downstreams, each 50 ms away, and uses none; `nested` is `tooled` with another agent in place of the
-downstream, in agno and fast-agent an agent that is a tool; `asking` is `tooled` with a question to the client; `stdio,
-unused` is `bare` with a stdio server. In `forwarded` the downstream receives the caller's token, or one exchanged for
-it; agno cannot forward one, so all its callers share a session. 16 clients, one process per server; `one client` and
-`stdio` have one, and `workers` 64 over one process and two. Answers come at once, in eight pieces. `trust store
-shared`: with nothing in it. Medians of rounds. CPU is that of the server's processes.
-{at_once.CALLS} calls at once are measured in the second of two waves at a gateway of their own; their
-memory is what this gateway has more than before the first wave. `calibration` is the load
-generator on a stand-in alone{_cost_of_load(scenarios)}."""
+`passthrough` has no LLM; `bare` has one turn; `tooled` has two turns and one tool call; `far` is `bare` with three
+downstreams, 50 ms away; `nested` is `tooled` with another agent as the tool; `asking` is `tooled` with a question to
+the client; `stdio, unused` is `bare` with a stdio server. In `forwarded` the downstream receives the caller's token, or
+one exchanged for it; agno's callers share a session instead. 16 clients and one process per server; `one client` and
+`stdio` have one client, `workers` 64. Answers come at once, in eight pieces. `trust store shared`: with nothing in it.
+CPU is that of the server's processes. The memory of {at_once.CALLS} calls at once is that of a second wave.
+`calibration` is the load generator on a stand-in{_cost_of_load(scenarios)}."""
 
 
 def _cost_of_load(scenarios: Mapping[str, Any]) -> str:
@@ -172,9 +165,8 @@ def _cost_of_load(scenarios: Mapping[str, Any]) -> str:
         for taken in contenders.values()
     )
     return (
-        f", which takes\n{own:.3f} ms of CPU per call in the generator and {stand_in:.3f} ms in the stand-in: "
-        "together they do\n"
-        f"{rate:,.0f} calls/s, {rate / fastest:.0f} times what the fastest server measured here does"
+        f" ({own:.3f} ms of CPU per call, {stand_in:.3f} ms in the stand-in):\n"
+        f"{rate:,.0f} calls/s, {rate / fastest:.0f} times those of the fastest server here"
     )
 
 
@@ -208,9 +200,9 @@ def _mixed(results: Results) -> str:
 {tables.rows(("kind of call", "calls", "p50 ms", "p95 ms"), rows)}
 
 {mixed["calls"]:,} calls in {mixed["seconds"]:g} s, {len(mixed["errors"])} errors,
-{mixed["cpu_ms"]:.1f} ms of CPU per call. 60 % are short turns, 20 % tool calls with the caller's token, 10 % calls of
-two agents at once; 8 % have a history of 1,000 entries, 2 % an image of 1 MB. Models take a second for an answer, in
-30 pieces. Calls begin at 70 % of {mixed["capacity"]:.0f} calls/s, which 200 clients reach that call without a pause."""
+{mixed["cpu_ms"]:.1f} ms of CPU per call: short turns, tool calls with the caller's token, calls of two agents at once,
+histories of 1,000 entries, images of 1 MB. Models take a second for 30 pieces. Calls begin at 70 % of
+{mixed["capacity"]:.0f} calls/s, the most that 200 clients reach."""
 
 
 def _growth(results: Results) -> str:
@@ -280,9 +272,9 @@ def _machine(results: Results) -> str:
         what = f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB, {machine['system']}"
         load_before = f"{machine['load_before']:.1f}"
         python = f"Python {machine['python']}"
-        rows.append((name, part["plan"], _when(part), what, python, load_before, machine["commit"]))
+        rows.append((name, _when(part), f"{what}, {python}", load_before, machine["commit"]))
     last = list(results.values())[-1]["machine"] if results else {"versions": {}, "agno_versions": {}}
-    header = ("part", "run", "when", "machine", "", "load before", "commit")
+    header = ("part", "when", "machine", "load before", "commit")
     return f"""## The machine
 
 {tables.rows(header, rows)}
@@ -309,12 +301,9 @@ make bench-soak             # 20,000 calls, 30 % of whose clients hang up
 make bench-profile          # flame graphs; py-spy must be allowed to look at processes
 ```
 
-The plots of these tables and the flame graphs are written to `benchmarks/results/` as SVG and PNG, and not kept in
-git.
-
-Linux only. Each sets up what it needs: agno and the plotting tools get environments of their own below `benchmarks/`,
-from locks with hashes. Close other programs: the load, the stand-ins and the servers share the machine, so trust
-ratios before figures. fast-agent's server runs with its displays and its session files off, as the gateway sets it."""
+Linux only. Each command sets up what it needs, and writes plots and flame graphs to `benchmarks/results/`. Close other
+programs: load, stand-ins and servers share the machine, so ratios mean more than figures. fast-agent's server runs with
+its displays and session files off."""
 
 
 if __name__ == "__main__":

@@ -103,36 +103,30 @@ def section(results: Mapping[str, Any]) -> str:
     used_up = "\n".join(f"| {what} | {rate:,.1f} | {rate * CALL_SECONDS:,.0f} |" for what, rate in limits)
     return f"""## Sizing
 
-Reckoned with calls of {TURNS} turns of the LLM and a tool call between, {PIECES} streamed pieces (about as many tokens) each turn,
-{CALL_SECONDS} s in all, because the model takes that. **What saturates first is {first}**:
+For calls of {TURNS} turns of the LLM with a tool call between, {PIECES} streamed pieces (tokens, roughly) each turn, {CALL_SECONDS} s
+in all. **What saturates first is {first}**:
 
 | used up | at calls/s | running at once |
 | --- | --- | --- |
 {used_up}
 
-All but the core is a setting ([configuration.md](operate/configuration.md): `max_in_flight` is of each worker, and calls above it
-wait `queue_seconds` and are refused as `busy` then); the memory is an example. The core is not, as a process has one event loop.
-Without much to stream a call without tools takes {one.bare_ms:.1f} ms of it, one with a tool call and two turns
-{one.tooled_ms:.1f} ms; every streamed piece takes {one.piece_ms:.3f} ms more, so such a call takes **{one.call_ms:.0f} ms**. Long histories and
-images cost more: [see above](#how-the-cost-grows). At {one.busy:.0%} of a core it did {one.tooled_per_second:.0f} calls/s of the
-short kind with 16 clients; more clients then only wait longer.
+All but the core are [settings](operate/configuration.md#gateway), the memory is an example. Of the core, a call without
+tools takes {one.bare_ms:.1f} ms, one with a tool call and two turns {one.tooled_ms:.1f} ms, and each streamed piece
+{one.piece_ms:.3f} ms more, so such a call takes **{one.call_ms:.0f} ms**; histories and images
+[cost more](#how-the-cost-grows). At {one.busy:.0%} of a core, 16 clients had {one.tooled_per_second:.0f} calls/s without long streams.
 
 At {UTILISATION:.0%} of a core, which leaves room for bursts, a replica does **{one.per_second:.1f} calls/s** of that kind, and
-{one.running:,.0f} of them run at once in it: set `gateway.max_in_flight` to no less, and allow {one.files:,.0f} open files. A running
-call holds {one.kb_per_call:.0f} KB, {one.agents} idle agents {one.idle_mb:.0f} MB after 500 calls: ask for **one core and
-{one.memory_mb:,.0f} MB** per replica, a quarter of it to spare. Models that take longer for as many tokens need more memory and more
-places, but no more cores.
+{one.running:,.0f} of them run at once: set `gateway.max_in_flight` to no less, and allow {one.files:,.0f} open files. A running
+call holds {one.kb_per_call:.0f} KB, {one.agents} idle agents {one.idle_mb:.0f} MB after 500 calls: request **one core and
+{one.memory_mb:,.0f} MB** per replica, a quarter of it to spare. Slower models need more memory and places, but no more cores.
 
 | calls/s | replicas of one core | memory of all | running at once, at {CALL_SECONDS} s each |
 | --- | --- | --- | --- |
 {_cluster(one)}
 
-One replica more than that lets one fail or restart. A machine with several cores takes one worker (`--workers`) for
-each instead of a replica for each. Calls share nothing, so any balancer that spreads requests will do, with
-one exception: where agents [ask their callers](use/asking.md), all replicas need the same `gateway.state_keys`, because two without them
-refuse each other's answers (400), and clients of the initialize era need the same replica for their answers
-([A second replica](operate/deploy.md#a-second-replica)). Count calls of peers as calls. How full a replica is, `pallas_calls_in_flight` and
-`pallas_calls_refused_total` say ([observability.md](operate/observability.md)); [deploy.md](operate/deploy.md) has a Kubernetes autoscaler."""  # noqa: E501  the figures are shorter than their names
+Add one replica, so that one may fail or restart. On one machine, take a worker (`--workers`) for each core instead. Count
+calls of peers as calls. `pallas_calls_in_flight` and `pallas_calls_refused_total` show how full a replica is. Any balancer
+will do; [From one machine to many](operate/from-one-machine-to-many.md) has the settings that replicas share."""  # noqa: E501  the figures are shorter than their names
 
 
 def replica(full: Mapping[str, Any], pieces: Sequence[Mapping[str, float]]) -> Replica:

@@ -144,9 +144,9 @@ def test_document_is_made_of_the_results() -> None:
     assert "| throughput | 0.90x (0.80-1.00) | ≥ 0.8 | ≥ 1.2 | met |" in text
     assert "missed: none." in text
     assert "| workers | - | ≥ 0.8 | ≥ 1.2 | not measured |" in text
-    assert "they do\n8,000 calls/s, 200 times what the fastest server" in text
+    assert "\n8,000 calls/s, 200 times those of the fastest server" in text
     assert "such a call takes **54 ms**" in text  # 25 ms, and 2 x 292 pieces of 0.05 ms
-    assert "a replica does **11.1 calls/s** of that kind, and\n332 of them run at once" in text  # 60 % of a core
+    assert "a replica does **11.1 calls/s** of that kind, and\n332 of them run at once:" in text  # 60 % of a core
     assert "allow 1,352 open files" in text
     assert "**one core and\n354 MB**" in text  # (200 MB + 332 calls of 256 KB) and a quarter
     assert "| 200 | 19 | 6.6 GB | 6,000 |" in text
