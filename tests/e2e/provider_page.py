@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 _INTRODUCTION = """\
 # Providers of models
 
-How to use the models of each of fast-agent's providers, and the tested features of each. See also the
-[parameters](../use/parameters.md) of a call that each provider accepts, the
-[checks](providers-at-work.md#llm-providers) of keys and models before agents start, and the
-[repairs](../upstream.md) of fast-agent.
+For operators: how to use the models of each of fast-agent's providers, and what is tested with each.
+[providers-at-work.md](providers-at-work.md) describes checks of keys, retries and reasons of failures,
+[parameters.md](../use/parameters.md) the parameters of a call that each provider accepts.
 
 ## Set up a provider
 
@@ -71,25 +70,20 @@ XAI_API_KEY=…
 AZURE_API_KEY=…
 ```
 
-- `openai.gpt-5` uses OpenAI's chat completions API, `responses.gpt-5` the Responses API. Many models can be named
-  without a provider, because fast-agent knows it: `gpt-5` is `responses.gpt-5`.
-- `generic` requires no key. Set `GENERIC_API_KEY` if your server requires one.
-- Declare `max_output_tokens` for a model of `generic`: without it, requests have no `max_tokens`, and an answer ends
-  only where the server ends it. vLLM refuses a request whose prompt and `max_tokens` exceed the context together.
-- llama.cpp's server answers under any model name. `n_ctx` in its list of models (`GET /v1/models`) is the
-  `context_window` to declare. It takes images only if it was started with `--mmproj`; declare `vision` then.
-- Bedrock requires `pip install boto3` in the gateway's environment. boto3 also reads credentials from
-  `bedrock.profile`, and from its other default sources.
+- `openai.gpt-5` uses OpenAI's chat completions API, `responses.gpt-5` the Responses API. Without a provider, fast-agent
+  chooses one for the models that it knows: `gpt-5` is `responses.gpt-5`.
 - fast-agent does not know Azure's deployments, the models of your own server, and many others. Such a model receives
   text only, and has default limits, unless `model_capabilities` declares them. `check` prints a warning for each.
+- Declare `max_output_tokens` for a model of `generic`: without it, an answer ends only where the server ends it. vLLM
+  refuses a request whose prompt and `max_tokens` exceed the context together.
+- llama.cpp's server answers under any model name. `n_ctx` in its `GET /v1/models` is the `context_window` to declare.
+  It takes images only if it was started with `--mmproj`; declare `vision` then.
+- Bedrock requires `pip install boto3`, and also uses boto3's other sources of credentials.
 - A `base_url` does not include `/chat/completions` or `/responses`; it usually ends with `/v1`. Those of `anthropic`,
   `google`, `azure` and `tensorzero` have no path.
 
-`pallas-gateway check` reports missing keys, packages and logins, and models that fast-agent does not know.
-`pallas-gateway check --online` also tests the key and the model at
-[most providers](providers-at-work.md#llm-providers), without a completion. The health of every agent includes the
-provider of `default_model`, even if the agent has another model.
-If a call fails, its message has [the reason](providers-at-work.md#why-a-model-could-not-answer).
+`pallas-gateway check` reports missing keys, packages and logins; with `--online` it also tests the key and the model
+at [most providers](providers-at-work.md#llm-providers).
 
 ### Logins instead of keys
 
@@ -102,12 +96,12 @@ $ fast-agent auth provider login codex      # or xai, or copilot
 $ pallas-gateway serve
 ```
 
-The gateway renews the token in this file, and requires permission to write it.
+The gateway renews the token in this file, which it must be able to write.
 """
 _EVIDENCE = """\
-`make docs` writes this page from the tables in `tests/support/provider_matrix.py`. A check mark is a test of a gateway
-with a local server that implements the provider's wire format. A **no** is a test that is expected to fail. No test
-uses a provider's own server, except llama.cpp's with `generic` (`tests/e2e/test_own_model_server.py`).
+Each feature is tested with each provider but [these](#features-that-do-not-work), by a local server that implements the
+provider's wire format, and llama.cpp's own server with `generic`. `make docs` writes this page from
+`tests/support/provider_matrix.py`.
 """
 _FORMATS = {
     "NoneType": "chat completions",
@@ -129,22 +123,17 @@ _SPECIAL_ADDRESSES = {
     "anthropic-vertex": "`anthropic.vertex_ai`, `ANTHROPIC_VERTEX_BASE_URL`",
     "bedrock": "`bedrock.region`, `AWS_ENDPOINT_URL_BEDROCK_RUNTIME`",
 }
-_PACKAGES = {"bedrock": "boto3"}
 _REMARKS = """\
 - A key or an address in `fastagent.secrets.yaml` or `fastagent.config.yaml` overrides its variable. Without a section
   `responses`, the section `openai` applies to `responses`.
-- Without an address, requests go to the provider's default address. For `generic`, `openresponses` and `tensorzero`
-  this is a server on the same machine, at port 11434, 8080 or 3000. `azure` requires an address or
-  `azure.resource_name`.
-- A call with images is refused (`images_unsupported`) if its model does not support images. A model that fast-agent
-  does not know supports them only if `model_capabilities` declares `vision`. The same applies to PDFs and `documents`.
-- Tokens: Gemini reports no tokens written to the cache, Bedrock reports no reasoning tokens. A server that reports no
-  usage counts as 0 tokens.
-- The Responses API uses server-sent events. With `transport: websocket` or `?transport=websocket`, each call opens a
-  WebSocket; answers, tool calls, retries, timeouts and cancellation are tested with it as well.
-- Variants of the chat completions format are tested as well: reasoning in `reasoning_content` or `reasoning`; usage in
-  the last chunk, in each chunk, in Groq's field, or absent; tool calls in one or several pieces, all in one chunk,
-  without an index, all with index 0, with empty ids; comments; the finish reason `stop` after tool calls.
+- `generic` requires a key only if its server does. The default addresses of `generic`, `openresponses` and `tensorzero`
+  are on this machine, at port 11434, 8080 or 3000. `azure` requires an address or `azure.resource_name`.
+- A call with images or PDFs is refused (`images_unsupported`) if its model does not support them.
+- Gemini reports no tokens written to the cache, Bedrock no reasoning tokens.
+- The Responses API uses server-sent events; with `transport: websocket` or `?transport=websocket`, each call opens a
+  WebSocket.
+- Variants of the chat completions format are tested as well: fields of reasoning, places of the usage, tool calls in
+  pieces, without an index or ids, comments, the finish reason `stop` after tool calls.
 """
 
 
@@ -155,7 +144,7 @@ def page() -> str:
 
 def _settings() -> Iterator[str]:
     yield "## Keys and addresses\n"
-    heads = ("provider", "model of the tests", "wire format", "key", "address", "package")
+    heads = ("provider", "model of the tests", "wire format", "key", "address")
     yield from _table(heads, (_needs(one) for one in PROVIDERS))
     yield ""
     yield _REMARKS
@@ -166,14 +155,14 @@ def _capabilities() -> Iterator[str]:
     yield _EVIDENCE
     yield from (f"- **{name}**: {meaning}." for name, meaning in CAPABILITIES.items())
     yield ""
-    rows = ((f"`{one.name}`", *(_mark(one, name) for name in CAPABILITIES)) for one in PROVIDERS)
-    yield from _table(("provider", *CAPABILITIES), rows)
-    yield ""
 
 
 def _gaps() -> Iterator[str]:
     yield "## Features that do not work\n"
-    yield from (f"- `{provider}`, {capability}: {reason}." for (provider, capability), reason in GAPS.items())
+    without: dict[tuple[str, str], list[str]] = {}
+    for (provider, capability), reason in GAPS.items():
+        without.setdefault((capability, reason), []).append(f"`{provider}`")
+    yield from (f"- **{name}** of {', '.join(those)}: {reason}." for (name, reason), those in without.items())
     yield ""
 
 
@@ -186,12 +175,7 @@ def _untried() -> Iterator[str]:
 
 def _needs(provider: Provider) -> tuple[str, ...]:
     wire_format = _FORMATS[type(provider.dialect).__name__]
-    package = f"`{name}`" if (name := _PACKAGES.get(provider.name)) else ""
-    return f"`{provider.name}`", f"`{provider.model}`", wire_format, _key(provider), _address(provider), package
-
-
-def _mark(provider: Provider, capability: str) -> str:
-    return "**no**" if (provider.name, capability) in GAPS else "✓"
+    return f"`{provider.name}`", f"`{provider.model}`", wire_format, _key(provider), _address(provider)
 
 
 def _key(provider: Provider) -> str:

@@ -102,8 +102,8 @@ CAPABILITIES: Mapping[str, str] = {
     "answer": "the model's answer is the result of the call",
     "history": "earlier messages of the caller are sent, in order",
     "images": "images of the call and of its history are sent, to a model that takes them",
-    "documents": "PDFs of the call and of its history are sent, to a model that takes documents",
-    "usage": "tokens are counted as input, cache reads, cache writes, output, and reasoning within the output",
+    "documents": "the same for PDFs, to a model that takes documents",
+    "usage": "tokens are counted by kind",
     "schema": "with a JSON schema for the answer, the agent still uses its tools",
     "parameters": "each parameter of a call is sent or listed in `ignored`",
     "connections": "calls share a connection",
@@ -111,7 +111,7 @@ CAPABILITIES: Mapping[str, str] = {
     "deltas": "live text (`assistant_delta`) is sent while the model writes",
     "cancellation": "a client that disconnects or cancels ends the provider's request, before the answer and within it",
     "caller's token": "Hugging Face gets the caller's own token as the key, other providers never get it",
-    "later turns": "a thread's later turns have the tool calls, results, signatures and reasoning of the earlier ones",
+    "later turns": "a thread's later turns have the tool calls, results and reasoning of the earlier ones",
     "log": "no key and no token is in the log, and above DEBUG no word of a conversation",
     "early end": "an answer without its end is a failure",
     "cut": "a connection cut within an answer is a failure",
@@ -125,23 +125,20 @@ CAPABILITIES: Mapping[str, str] = {
 }
 """Key: the name in tests, in `GAPS` and as the document's column; value: what the tests found where it is checked."""
 
-_KNOWN_WITHOUT = "fast-agent knows the model of the tests as one without documents, so they are refused"
+_KNOWN_WITHOUT = "fast-agent knows the model of the tests as one without them"
 GAPS: Mapping[tuple[str, str], str] = {
     **{(name, "documents"): _KNOWN_WITHOUT for name in ("groq", "hf", "aliyun", "moonshot", "deepseek", "xai")},
-    ("zai", "documents"): "fast-agent sends it no documents of a message, so they are refused",
-    ("bedrock", "documents"): "fast-agent sends only the text of a message, so documents are refused",
-    ("bedrock", "images"): "fast-agent sends only the text of a message, so images are refused",
-    ("responses by WebSocket", "connections"): "a WebSocket belongs to one call, because it keeps its conversation",
+    ("zai", "documents"): "fast-agent sends only the text and images of a message",
+    ("bedrock", "documents"): "fast-agent sends only the text of a message",
+    ("bedrock", "images"): "fast-agent sends only the text of a message",
+    ("responses by WebSocket", "connections"): "a WebSocket belongs to one call",
 }
 """(provider, capability): why it does not work."""
 
 UNTRIED: Mapping[str, str] = {
-    "azure with `use_default_azure_credential`": "requires the package `azure-identity` and an identity of Azure; "
-    "tested with a substitute for that package",
-    "copilot": "requires `COPILOT_GITHUB_TOKEN` or the file of a login (`FAST_AGENT_AUTH_FILE`); without both, its "
-    "agents fail to start; answers and retries are tested, the rest is not, because its address must be https",
-    "xai and codexresponses without a key": "require the file of a login (`FAST_AGENT_AUTH_FILE`); without it, their "
-    "agents fail to start; tested with such a file and a local login server",
+    "azure with `use_default_azure_credential`": "tested with a substitute for the package `azure-identity`",
+    "copilot": "answers and retries are tested; it requires `COPILOT_GITHUB_TOKEN` or the file of a login",
+    "xai and codexresponses without a key": "tested with the file of a login and a local login server",
 }
 """Providers of fast-agent that the tests cannot try: what they require, and what is known of them."""
 
