@@ -34,7 +34,7 @@ class ModelCapabilities(Section):
     """The model accepts images."""
 
     documents: Flag | None = None
-    """The model accepts documents (PDF). `null`: as fast-agent knows the model, and not if it does not know it."""
+    """The model accepts documents (PDF). Default: as fast-agent knows the model."""
 
     context_window: Count = 131072
     """Context window in tokens."""
@@ -47,10 +47,10 @@ class IconSettings(Section):
     """One icon of an agent in the registry."""
 
     src: IconSource
-    """URL of the image; a relative one is resolved against `gateway.public_url`."""
+    """URL of the image; relative to `gateway.public_url`."""
 
     sizes: IconSizes = ()
-    """Its sizes, such as `48x48` or `any`: a list, or one text with spaces between them."""
+    """Its sizes, such as `48x48` or `any`."""
 
 
 class AgentSettings(Section):
@@ -59,8 +59,8 @@ class AgentSettings(Section):
     model_config = ConfigDict(json_schema_extra={"oneOf": [{"required": [key]} for key in MAKINGS]})
 
     module: Text | None = None
-    """Importable Python module with the agent's `FastAgent`, under any name; several agents may share a module. \
-Each agent has this key or one of the next three."""
+    """Importable Python module with the agent's `FastAgent`, under any name. Each agent has this key or one of the \
+next three."""
 
     instruction: Text | None = None
     """The system prompt of an agent without Python; it may contain fast-agent's own placeholders."""
@@ -69,37 +69,35 @@ Each agent has this key or one of the next three."""
     """The same in a text file, relative to this one; `${ENV}` in it is not expanded."""
 
     card: Text | None = None
-    """fast-agent's agent card (Markdown with front matter, or YAML), or a folder of cards that belong together, \
-relative to this file."""
+    """fast-agent's agent card (Markdown with front matter, or YAML), or a folder of cards that belong together."""
 
     agent: Text | None = None
-    """With a module or card that defines several agents: the name of the one to serve. Default: its default agent, \
-else the only agent that no other one uses."""
+    """With a module or card of several agents: the name of the one to serve. Default: its default agent, else the \
+only one that no other uses."""
 
     model: Text | None = None
     """With an instruction: the model as fast-agent names it. Default: `default_model` of `fastagent.config.yaml`."""
 
     servers: tuple[Text, ...] = ()
-    """With an instruction: its MCP servers, by their names under `mcp.servers` of `fastagent.config.yaml`."""
+    """With an instruction: its MCP servers, by their names under `mcp.servers`."""
 
     tools: tuple[Text, ...] | None = None
     """With an instruction: the only tools that it may use, as `server__tool`, with `*` and `?` in the part after \
-`__`. `[]` allows none. Default: all tools of its `servers`. Sub-agents require no entry."""
+`__`. Default: all tools of its `servers`."""
 
     agents: tuple[Text, ...] = ()
-    """Agents of this file that it can call as sub-agents, by their message tools; they are started first. A `module` \
-or `card` must name them in its own `servers` as well."""
+    """Agents of this file that it can call as sub-agents; they are started first. A `module` or `card` must name \
+them in its own `servers` as well."""
 
     human_input: Flag = False
-    """With an instruction: the model gets a tool by which it asks the caller; see [asking.md](../use/asking.md)."""
+    """With an instruction: the model gets a tool by which it [asks the caller](../use/asking.md)."""
 
     watch: tuple[Text, ...] = ()
-    """Other files that the agent reads, such as prompts: paths or patterns (`prompts/**/*.md`), relative to this \
-file. A reload starts the agent again if one of them changed. Python files below the project are known."""
+    """Other files that the agent reads: paths or patterns (`prompts/**/*.md`), relative to this file; a change \
+[reloads](reloading.md) the agent."""
 
     port: Port | None = None
-    """The agent's own port; required with `--per-port` and `--agent`. Otherwise it is only part of the address by \
-which other agents know this one."""
+    """The agent's own port; required with `--per-port` and `--agent`."""
 
     title: Text | None = None
     """Name in the registry. Default: the agent's name, changed by Python's `str.title()`."""
@@ -108,71 +106,66 @@ which other agents know this one."""
     """One line about the agent for the registry. Default: the title."""
 
     examples: tuple[Text, ...] = ()
-    """Messages that people may send to the agent, such as `What changed in the archive this week?`; clients and the \
-console show them."""
+    """Messages that people may send to the agent; clients and the console show them."""
 
     depends_on: tuple[Text, ...] = ()
     """Agents that are started first. Each can be used as an MCP server of its name."""
 
     max_iterations: Count = 15
-    """Largest number of LLM turns in one call; at the limit, a partial answer is returned. Each agent of a workflow, \
-and each agent used as a tool, has this limit for its own loop."""
+    """Largest number of LLM turns in one call; at the limit, a partial answer is returned. Each agent of a workflow \
+or used as a tool has its own loop."""
 
     loop_repeat_threshold: CountOrZero = 3
-    """The loop is stopped after this many identical tool rounds in a row; 0 switches the loop guard off."""
+    """The loop is stopped after this many identical tool rounds in a row; 0: never."""
 
     icon: IconSource | None = None
     """URL of the agent's icon; short for `icons` with one entry."""
 
     icons: tuple[IconSettings, ...] = ()
-    """Icons for the registry, when one is not enough."""
+    """Icons for the registry."""
 
     model_capabilities: ModelCapabilities | None = None
-    """Capabilities of this agent's model, instead of the block in `fastagent.config.yaml`."""
+    """Capabilities of this agent's model, instead of those in `fastagent.config.yaml`."""
 
     call_timeout_seconds: Seconds = 600.0
-    """Longest duration of a call; the partial answer is returned then."""
+    """Longest duration of a call; then the partial answer is returned."""
 
     tasks: Literal["never", "allowed", "required"] = "allowed"
-    """Whether its long calls become [tasks](../use/long-calls.md) with `gateway.tasks`; `required`: MCP clients that \
-do not declare them are refused."""
+    """Its long calls become [tasks](../use/long-calls.md) with `gateway.tasks`; `required`: MCP clients that do not \
+declare them are refused."""
 
     max_in_flight: Count | None = None
-    """Calls of this agent at once, per worker process. Default: only the gateway's limit."""
+    """Calls of this agent at once, per worker process. Default: the gateway's limit."""
 
     max_tokens_per_call: Count | None = None
-    """Tokens that one call may use, with its nested calls: it ends before the next LLM turn with a partial answer, \
-`stop_reason: budget`. Default: any number."""
+    """Tokens that one call may use, with its nested calls; see [budgets](limits.md#budgets-of-a-call)."""
 
     max_cost_per_call: Price | None = None
     """The same for its cost by `gateway.prices`."""
 
     tool_limits: dict[ToolGlob, CountOrZero] = Field(default_factory=dict)
-    """Calls of tools in one call, by globs over `server/tool` (`search/*: 10`); the model reads that no more are \
-allowed. See [limits.md](limits.md)."""
+    """Calls of tools in one call, by globs over `server/tool` (`search/*: 10`)."""
 
     ask_caller: Flag = True
-    """Whether questions that arise in the agent's calls are put to the caller; otherwise they are declined. See \
+    """Questions in the agent's calls are put to the caller; otherwise they are declined. See \
 [asking.md](../use/asking.md)."""
 
     approve: tuple[ApprovalGlob, ...] = ()
-    """Tools that the caller has to approve before they run: globs over `server/tool` (`files/delete_*`; `local/tool` \
-for functions of the agent), and `destructive` for those whose own annotations say so. See \
-[asking.md](../use/asking.md)."""
+    """Tools that the caller has to [approve](../use/asking.md): globs over `server/tool` (`files/delete_*`; \
+`local/tool` for functions of the agent), and `destructive` for those whose annotations tell that they are."""
 
     approve_unasked: Literal["deny", "allow"] = "deny"
-    """Whether such tools run when the caller cannot be asked."""
+    """`allow`: tools under `approve` run when the caller cannot be asked."""
 
     default_params: DefaultParameters = Field(default_factory=DefaultParameters)
     """Parameters of calls that do not set them."""
 
     caller_params: CallerParams = Field(default_factory=CallerParameters)
-    """Parameters that callers may set in `params`: a list (`[]` for none), or a mapping of `names` and `extra`, which \
-lists more keys that their `extra` may contain; see [parameters.md](../use/parameters.md)."""
+    """[Parameters](../use/parameters.md) that callers may set in `params`: a list (`[]` for none), or a mapping of \
+`names` and `extra`, which lists keys that their `extra` may contain."""
 
     models: tuple[Text, ...] = ()
-    """Models that callers may choose from with the parameter `model`, as fast-agent writes them \
-(`anthropic.claude-sonnet-4-5`)."""
+    """Models that callers may choose with the parameter `model` (`anthropic.claude-sonnet-4-5`)."""
 
     @field_validator("tools", mode="before")
     @classmethod

@@ -52,16 +52,16 @@ class AgentsMayUseSettings(Section):
     """What agents of the database may use; see [agents-as-data.md](../use/agents-as-data.md)."""
 
     models: tuple[Text, ...] = ()
-    """Globs over models, as definitions write them (`anthropic.*`, `openai.gpt-5-mini`), which apply to \
-`default_model` as well. Settings after `?` that do more than change the answer are released literally \
-(`anthropic.*?web_search=on`). Without any, no agent can be created."""
+    """Globs over models (`anthropic.*`, `openai.gpt-5-mini`), also for `default_model`. Settings after `?` that do \
+more than change the answer are released literally (`anthropic.*?web_search=on`). Without any, no agent can be \
+created."""
 
     servers: dict[ReleasedServer, Release] = Field(default_factory=dict)
-    """Servers under `mcp.servers` by name, each with globs over its tools: `notes: ["get_*", search]`, or a mapping \
-of `tools` and `forwards`."""
+    """Servers by name, each with globs over its tools: `notes: ["get_*", search]`, or a mapping of `tools` and \
+`forwards`."""
 
     agents: tuple[Text, ...] = ()
-    """Globs over agents, of this file and of the database, that they may have as sub-agents."""
+    """Globs over agents that they may have as sub-agents."""
 
     approve: tuple[ApprovalGlob, ...] = ()
     """Added to `approve` of each of them."""
@@ -70,8 +70,8 @@ of `tools` and `forwards`."""
     """Agents that the database may have."""
 
     most_agents_per_owner: CountOrZero | None = None
-    """Those of one owner, when it creates another one or is given one. Default: a quarter of `most_agents`; without \
-`auth`, where all callers are one owner, `most_agents`."""
+    """Those of one owner, when it creates or is given another one. Default: a quarter of `most_agents`; without \
+`auth`, `most_agents`."""
 
     most: MostSettings = Field(default_factory=MostSettings)
     """Upper bounds."""

@@ -28,35 +28,30 @@ class StaticKeySettings(Section):
     """The holder: the caller's name in logs."""
 
     sha256: Hashes
-    """SHA-256 of the key, in hexadecimal digits; the key itself is not stored. While the key is rotated, a list of \
-the new and the old one."""
+    """SHA-256 of the key, in hexadecimal digits. While the key is rotated, a list of the new and the old one."""
 
     grants: tuple[Grant, ...] = ()
-    """Grants of the caller that sends it: `view:agents`, `run:agents` (which includes viewing) and \
-`view:instructions`, and for agents of the database `edit:agents` and `delete:agents`, each also for one agent \
-as in `run:agents:research`; `create:agents`, `view:metrics`, `view:gateway`, `view:calls` and `cancel:calls`. See \
-[security.md](security.md#access)."""
+    """[Grants](security.md#access) of the caller that sends it, such as `run:agents`."""
 
     not_after: NotAfter | None = None
-    """The last moment at which the key is accepted: a date (until its end, UTC), or a date and time with a zone \
-(RFC 3339). Default: it does not expire."""
+    """Last moment at which the key is accepted: a date (until its end, UTC), or a date and time with a zone (RFC \
+3339)."""
 
 
 class JwtSettings(Section):
     """Tokens of an OAuth authorization server, as JWTs (such as RFC 9068)."""
 
     issuer: AuthorizationUrl
-    """The server that issues them: `iss` of the token. Like the other URLs here, `http://` only for this machine."""
+    """The server that issues them: `iss` of the token. `http://` only for this machine."""
 
     jwks_uri: AuthorizationUrl
     """URL of its public keys."""
 
     audience: Texts = ()
-    """Accepted `aud` for all agents: a text or a list. The gateway's public URL, and for an agent its own URL, are \
-always accepted; MCP clients request tokens for the agent's URL."""
+    """Accepted `aud` for all agents, beside the gateway's public URL and the agent's own."""
 
     grants_claim: Text = "scope"
-    """The claim with the grants: a text with spaces between them, or a list. Other words in it are ignored."""
+    """The claim with the grants: a text with spaces between them, or a list. Other words are ignored."""
 
     name_claim: Text = "sub"
     """The claim that names the caller, for logs."""
@@ -65,7 +60,7 @@ always accepted; MCP clients request tokens for the agent's URL."""
     """Accepted signature algorithms, all with a private key."""
 
     leeway_seconds: Leeway = 10.0
-    """Tolerated difference between the clocks of the issuer and this machine; at most 300."""
+    """Tolerated difference between the clocks, at most 300."""
 
     authorization_servers: tuple[AuthorizationUrl, ...] = ()
     """Authorization servers that clients are told to use. Default: `issuer`."""
@@ -84,16 +79,15 @@ class AuthSettings(Section):
     """Tokens of an OAuth authorization server."""
 
     console_client_id: Text | None = None
-    """Client at the authorization server, public (without a secret), by which people sign in in the console and with \
-`pallas-gateway login`. It requires `jwt`. See [sign-in.md](../use/sign-in.md)."""
+    """Public client at the authorization server by which people [sign in](../use/sign-in.md). It requires `jwt`."""
 
     console_scopes: tuple[Scope, ...] | None = None
     """Scopes to request at a sign-in. Default: `openid`, `offline_access` and the scopes that clients are told to \
 request."""
 
     console_send_resource: Flag = True
-    """Name the gateway's public URL to the authorization server, as the audience of tokens (`resource`, RFC 8707). \
-`false` for servers that refuse that, such as Entra ID."""
+    """Send the gateway's public URL as `resource` (RFC 8707) to the authorization server; `false` for servers that \
+refuse it, such as Entra ID."""
 
     anonymous: tuple[Grant, ...] = ()
     """Grants of callers without a token."""
@@ -105,4 +99,4 @@ request."""
     """`inherited`: an agent may call its peers for any of its callers. `strict`: callers require grants for them."""
 
     llm_pass_through: Flag = False
-    """Send the caller's token to LLM providers that accept it (it was issued for this gateway, not for them)."""
+    """Send the caller's token, which was not issued for them, to LLM providers that accept it."""

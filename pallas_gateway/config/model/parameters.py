@@ -292,25 +292,25 @@ class DefaultParameters(Section):
     """Sampling temperature, 0 to 2."""
 
     top_p: Share | None = None
-    """Nucleus sampling: only the most likely tokens that together have this share, 0 to 1."""
+    """Nucleus sampling: the share of the most likely tokens, 0 to 1."""
 
     top_k: Count | None = None
-    """Only this many of the most likely tokens are sampled."""
+    """Number of the most likely tokens that are sampled."""
 
     max_tokens: Count | None = None
-    """Longest answer of one LLM turn in tokens; the model's own limit still holds."""
+    """Longest answer of one LLM turn in tokens, up to the model's limit."""
 
     stop: Stops | None = None
-    """A text, or up to 4, at which the model stops writing."""
+    """Up to 4 texts at which the model stops writing."""
 
     presence_penalty: Penalty | None = None
-    """-2 to 2: above 0, tokens that have occurred become less likely."""
+    """-2 to 2: above 0, used tokens become less likely."""
 
     frequency_penalty: Penalty | None = None
-    """-2 to 2: above 0, tokens become less likely the more often they have occurred."""
+    """-2 to 2: the same, the more often they have occurred."""
 
     seed: Seed | None = None
-    """For answers that can be repeated, as far as the provider can."""
+    """For repeatable answers, as far as the provider supports them."""
 
     response_format: ResponseFormat | None = None
     """Format of the answer, as in OpenAI's API: `text`, `json_object` or `json_schema` with a schema."""
@@ -319,16 +319,16 @@ class DefaultParameters(Section):
     """`auto`, `none`, `required`, or one tool as in OpenAI's API. The last two apply to the first LLM turn only."""
 
     tools_allowlist: AllowedTools | None = None
-    """The only tools that may be used, by their names: `{server}/{tool}`, `{server}/*`, or as the model sees them."""
+    """The only tools that may be used: `{server}/{tool}`, `{server}/*`, or as the model sees them."""
 
     system_append: Words | None = None
     """Added to the agent's instruction."""
 
     extra: dict[str, Any] | None = None
-    """More keys for the body of the provider's request, such as `repetition_penalty`; null takes a default out."""
+    """More keys for the body of the provider's request; null removes a default."""
 
     system_override: Words | None = None
-    """Takes the place of the agent's instruction."""
+    """Replaces the agent's instruction."""
 
     @classmethod
     @override

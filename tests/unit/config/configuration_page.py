@@ -13,6 +13,7 @@ from pallas_gateway.config.model.agents_may_use import AgentsMayUseSettings, Mos
 from pallas_gateway.config.model.auth import AuthSettings, JwtSettings, StaticKeySettings
 from pallas_gateway.config.model.deployment import Deployment, GatewaySettings, TasksSettings, TlsSettings
 from pallas_gateway.config.model.parameters import DefaultParameters
+from pallas_gateway.config.model.processes import ProcessSettings
 
 type JsonObject = dict[str, Any]
 
@@ -38,9 +39,9 @@ INTRODUCTION = """\
 
 <!-- Made by `make docs`; the meanings are docstrings in `config/model/`. -->
 
-The gateway reads `agents.yaml` from the working directory, or the file that `--config` or the variable
-`PALLAS_AGENTS_CONFIG` names. `pallas-gateway check` prints all its problems, with file and line; `pallas-gateway
-schema` prints its JSON Schema for editors.
+Every key of `agents.yaml`, and those of fast-agent's file that the gateway reads. The gateway reads `agents.yaml` from
+the working directory, or the file that `--config` or the variable `PALLAS_AGENTS_CONFIG` names. `pallas-gateway check`
+prints all its problems, `pallas-gateway schema` its JSON Schema for editors.
 
 ```yaml
 name: my-project
@@ -58,19 +59,18 @@ agents:
 An agent consists of a Python `module`, or [without Python](../use/declared-agents.md) of an `instruction`, an
 `instruction_file` or a `card`.
 
-Keys that begin with `x-` are ignored at every level, so they can contain anchors to merge with `<<`. Any other key that
-is not listed here is an error. Options of `serve` (`--host`, `--port`, `--public-url`, `--per-port`) override the file.
+Keys that begin with `x-` are ignored at every level, for anchors to merge with `<<`; any other unknown key is an error.
+Options of `serve` (`--host`, `--port`, `--public-url`, `--per-port`) override the file. Paths are relative to it.
 
 An agent's name begins with a letter or digit and contains only letters, digits, `_`, `.` and `-`. Names that differ
-only in `_` and `-` are refused, because the registry writes both as `-`; so are names of tools that every agent has.
+only in `_` and `-`, and names of tools that every agent has, are refused.
 """
 
 ENVIRONMENT = """\
 ## Environment
 
-`${NAME}` in a value of `agents.yaml`, `fastagent.config.yaml` or `fastagent.secrets.yaml` is replaced by the
-environment variable, also within longer text. `${NAME:-default}` uses the default if the variable is unset or empty,
-`${NAME:default}` only if it is unset. Keys are never expanded.
+`${NAME}` in a value of `agents.yaml` or fast-agent's files is replaced by the environment variable, also within longer
+text. `${NAME:-default}` uses the default if the variable is unset or empty, `${NAME:default}` only if it is unset.
 
 - In `agents.yaml`, an unset variable without a default is an error. A value that is a single placeholder can also be a
   number or true/false; if it is empty, an optional key counts as not given.
@@ -79,47 +79,41 @@ environment variable, also within longer text. `${NAME:-default}` uses the defau
 `.env` in the working directory is loaded first; variables that are set already are kept.
 """
 
-FASTAGENT = """\
+PROCESSES = ", ".join(f"`mcp.servers.<name>.{key}`" for key in ProcessSettings.model_fields)
+FASTAGENT = f"""\
 ## `fastagent.config.yaml`
 
-The file is fast-agent's own (`fast-agent.yaml` and `fast-agent.config.yaml` are other names for it). Unless
-`fastagent_config` names it, it is searched in the working directory, then in the folder of `agents.yaml`.
-`fastagent.secrets.yaml` in the same folder is merged over it. The gateway reads these keys, fast-agent all others:
+fast-agent's own file (also `fast-agent.yaml` and `fast-agent.config.yaml`) is `fastagent_config`, or is searched in the
+working directory, then in the folder of `agents.yaml`. `fastagent.secrets.yaml` in the same folder is merged over it.
+The gateway reads these keys, fast-agent all others:
 
 | key | use |
 |---|---|
 | `default_model` | `provider.model-name`: shown in the registry until the agent has started |
 | `model_capabilities` | `vision`, `documents`, `context_window`, `max_output_tokens` of agents that declare none |
 | `mcp.servers.<name>` | `url` or `command`, `transport`, `headers` and `access_token`: what health checks probe |
-| `mcp.servers.<name>.forward_inbound_auth` | `true`: receives the caller's bearer, unless it has its own header |
-| `mcp.servers.<name>.token_exchange` | receives an exchanged token instead, see [token exchange](token-exchange.md) |
-| `mcp.servers.<name>.listing_seconds` | 60; 0: no cache; see [listings](health.md#what-downstreams-are-asked) |
-| `mcp.servers.<name>.warm` | [stdio](stdio-servers.md): processes that are started in advance, default 1 |
-| `mcp.servers.<name>.max_processes` | stdio: processes at once in each worker, default 16 |
-| `mcp.servers.<name>.idle_seconds` | stdio: a process that was ready for so long is ended, default 300 |
-| `mcp.servers.<name>.shared` | stdio: `true`: all calls use one process, of a server that keeps no state of a caller |
-| `mcp.servers.<name>.stderr` | stdio: a file for what its processes write to stderr; default: discarded |
+| `mcp.servers.<name>.forward_inbound_auth` | [receives](security.md#where-a-callers-token-goes) callers' tokens |
+| `mcp.servers.<name>.token_exchange` | receives an [exchanged token](token-exchange.md) instead |
+| `mcp.servers.<name>.listing_seconds` | 60; 0: [lists of tools](health.md#what-downstreams-are-asked) are not cached |
+| {PROCESSES} | processes of [stdio servers](stdio-servers.md) |
 | `logger.level` | log level when `PALLAS_LOG_LEVEL` is not set |
 | `<provider>.stream_live_only` | `true`: only live text is streamed, at [a cost](providers-at-work.md#whole-answers) |
 | `<provider>.base_url` | address of the provider; without one: its variable (`OPENAI_BASE_URL`, …), else its own |
 
 A server without `transport` is `stdio`; with a `url` it is `http`, or `sse` when the URL ends in `/sse`.
 
-fast-agent ignores unknown keys. `pallas-gateway check` reports every unknown key of a server, elsewhere those similar
-to a known one (`default_modle`), values that fast-agent refuses, servers with neither `url` nor `command`, and a
-`default_model` that cannot be used. Keys that begin with `x-` are ignored here as well.
+fast-agent ignores unknown keys; `pallas-gateway check` reports every unknown key of a server, and elsewhere those
+similar to a known one (`default_modle`). Keys that begin with `x-` are ignored here as well.
 """
 
 PEERS = """\
 ## Agents that call each other
 
-An agent can call another agent of the same gateway (its peer). Name the peer in `depends_on`, which also starts it
-first: it can then be used as the server of its name (`servers=["research"]`), without an entry in
-`fastagent.config.yaml`. For a [declared agent](../use/declared-agents.md), `agents: [research]` is sufficient.
+An agent can call another agent of the same gateway (its peer) as the server of its name (`servers=["research"]`), if
+`depends_on` names it. For a [declared agent](../use/declared-agents.md), `agents: [research]` is sufficient.
 
-A server of that name in `fastagent.config.yaml` takes the place of this. One that is written there with the peer's
-address on the peer's own port, `http://localhost:8250/mcp` or with the top-level `host` in place of `localhost`, leads
-to the peer as well. The gateway calls the peer in the process, whatever listens there, and logs this once.
+A server of that name in `fastagent.config.yaml` takes the place of this. One with the peer's address on its own port
+(`http://localhost:8250/mcp`) leads to the peer as well: the gateway calls it in the process, whatever listens there.
 """
 
 
