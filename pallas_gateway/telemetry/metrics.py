@@ -123,9 +123,9 @@ class Metrics:
     def _add_those_of_calls(self) -> None:
         """Calls."""
         self.send_message = self._counter("pallas_send_message_total", "Calls that ended.", "agent", "outcome")
-        """`ok`: answered, also if only in part (loop halted, `max_iterations`, deadline). `error`: refused, bad input,
-        cancelled, the model or the agent failed; those that `pallas_calls_refused_total` does not count are failures,
-        each with a line in the log."""
+        """`ok`: answered, also in part. `error`: refused, cancelled or failed; those that `pallas_calls_refused_total`
+        does not count have a line in the log.
+        """
         self.send_message_seconds = self._histogram(
             "pallas_send_message_duration_seconds",
             "Duration of calls, with their wait for a slot, LLM turns, tools and nested calls.",
@@ -140,84 +140,85 @@ class Metrics:
             "agent",
             across="livesum",
         )
-        """Near `max_in_flight`: calls will wait, then be refused. Never falling: something hangs;
-        `call_timeout_seconds` ends it."""
+        """Near `max_in_flight`: calls will be refused. Never falling: something hangs; `call_timeout_seconds` ends it.
+        """
         self.calls_refused = self._counter("pallas_calls_refused_total", "Calls not started.", "agent", "reason")
-        """[Reasons](../use/error-reasons.md); what `gateway.auth` refuses is no call. `busy`: raise
-        `max_in_flight` or add machines. `nesting_too_deep`: agents call each other in a circle. `limited`: the
-        console's view Usage names the callers."""
+        """[Reasons](../use/error-reasons.md). `busy`: raise `max_in_flight` or add machines. `nesting_too_deep`: agents
+        call each other in a circle. `limited`: the console's view Usage names the callers.
+        """
         self.heartbeats = self._counter("pallas_heartbeats_total", "Heartbeats sent to waiting clients.", "agent")
-        """Sent when nothing else was for `heartbeat_seconds`. Rising with few calls: models or tools are silent for
-        long."""
+        """After `heartbeat_seconds` without anything else. Rising with few calls: models or tools are silent for long.
+        """
         self.questions = self._counter(
             "pallas_questions_total", "Questions that arose in calls.", "agent", "kind", "outcome"
         )
-        """`form` and `url`: a downstream asks; `approval`: a tool requires it; `human_input`: the agent asks.
-        `declined`: by the caller, or at a limit; `expired`: no answer in time; `unaskable`: this caller cannot be
-        [asked](../use/asking.md), declined at once."""
+        """`form` and `url`: of a downstream; `approval`: of a tool; `human_input`: of the agent. `declined`: by the
+        caller, or at a limit; `unaskable`: this caller cannot be [asked](../use/asking.md).
+        """
         self.questions_open = self._gauge(
             "pallas_questions_open", "Questions that wait for an answer.", "agent", across="livesum"
         )
-        """Such a call holds no slot. Near `max_open_questions`: further ones will be declined."""
+        """Near `max_open_questions`: further ones will be declined."""
         self.loops_aborted = self._counter(
             "pallas_agent_loop_aborted_total", "Agent loops ended by the gateway.", "agent", "reason"
         )
-        """`repeat`, `oscillation`: the same tool rounds again and again; the log line `loop halted` names the tool,
-        its arguments and its result. `deadline`: `call_timeout_seconds`. `budget`: the [budget of the
-        call](limits.md#budgets-of-a-call); `limited`: that of the day."""
+        """`repeat`, `oscillation`: the same tool rounds again and again, which `loop halted` in the log names.
+        `deadline`: `call_timeout_seconds`. `budget`: the [budget of the call](limits.md#budgets-of-a-call); `limited`:
+        that of the day.
+        """
 
     def _add_those_of_long_calls(self) -> None:
         """Long calls."""
         self.tasks = self._gauge(
             "pallas_tasks", "Open long calls in the database, by status.", "status", across="livemostrecent"
         )
-        """Those of all replicas, as of the last minute: do not add them up. `input_required`: they wait for
-        their callers; `pallas-gateway calls` shows which."""
+        """Of all replicas: do not add them up. `input_required`: they wait for their callers."""
         self.tasks_created = self._counter(
             "pallas_tasks_created_total", "Calls that have become long calls.", "agent", "api"
         )
         """[Which calls](../use/long-calls.md#which-calls)."""
         self.tasks_ended = self._counter("pallas_tasks_ended_total", "Long calls that have ended.", "agent", "status")
-        """`failed`: no process could go on, or the turn is an error; a failed call of an MCP client is `completed`."""
+        """`failed`: no process could go on, or the turn of a thread is an error."""
         self.task_continued = self._counter(
             "pallas_task_continued_total", "Runs of long calls that another process had begun.", "agent", "why"
         )
         """`killed`: that process has ended; `drained`: it has left the call; `answered`: its question was answered;
-        `owner`: a request of its owner. Many `killed`: see `worker ended` in the log."""
+        `owner`: by a request. Many `killed`: see `worker ended` in the log.
+        """
         self.task_lost_tools = self._counter(
             "pallas_task_lost_tools_total", "Tools of long calls whose result was lost with their process.", "agent"
         )
-        """They are not run again; the model reads that their result is unknown."""
+        """They are not run again; the model reads that the result is unknown."""
         self.task_wait_seconds = self._histogram(
             "pallas_task_wait_seconds",
             "Time from which a process could have gone on with a long call until one does.",
             buckets=DURATION_BUCKETS,
         )
-        """Above some seconds: no process has a free slot, or the agent is not up."""
+        """Above some seconds: no free slot, or the agent is not up."""
 
     def _add_those_of_models(self) -> None:
         """Models."""
         self.llm_turns = self._counter("pallas_llm_turns_total", "LLM turns that reported usage.", "agent", "model")
-        """Also of failed and cancelled calls. More per call than usual: tools or the instruction have changed."""
+        """More per call than usual: tools or the instruction have changed."""
         self.llm_tokens = self._counter("pallas_llm_tokens_total", "Tokens, by kind.", "agent", "model", "kind")
-        """`input`, `cache_read` and `cache_write` add up to the prompt; `output` includes `reasoning`; `cache_hit`
-        repeats `cache_read` for providers that cache by themselves. A falling share of `cache_read`: prompts no longer
-        begin alike."""
+        """`input`, `cache_read` and `cache_write` are the prompt; `output` includes `reasoning`; `cache_hit` repeats
+        `cache_read` for providers that cache by themselves. A falling share of `cache_read`: prompts no longer begin
+        alike.
+        """
         self.caller_tokens = self._counter(
             "pallas_caller_tokens_total", "Tokens of calls by static keys.", "caller", "agent"
         )
-        """Counted when a call ends, nested calls for the caller of the outermost one; `caller` is `key:NAME`. Begins
-        with the key's first call. Other callers: see [usage](limits.md#usage)."""
+        """Counted when a call ends, for the outermost caller, `key:NAME`. Other callers: see [usage](limits.md#usage).
+        """
         self.cost = self._counter("pallas_cost_total", "Cost of LLM turns, by `gateway.prices`.", "agent", "model")
-        """In the currency of [`gateway.prices`](limits.md#prices); only of models that have a price."""
+        """Only of models with [prices](limits.md#prices)."""
         self.llm_provider_up = self._gauge(
             "pallas_llm_provider_up",
             "1 when the LLM provider passed its last check for each model in use.",
             "provider",
             across="livemostrecent",
         )
-        """Checked at the start, and by a `get_health` that finds the result older than five minutes. 0: the log and
-        `get_health` say why: key, model name, address, quota."""
+        """0: the log and `get_health` have the reason: key, model name, address, quota."""
 
     def _add_those_of_downstreams(self) -> None:
         """Downstreams."""
@@ -226,8 +227,9 @@ class Metrics:
             "Operations asked of downstreams: tools, prompts and resources.",
             *("agent", "server", "operation", "outcome"),
         )
-        """Results marked as errors and cancelled operations are `error`. Peers count as well; `server` is the
-        configured name, `other` for one that a model attached."""
+        """Error results and cancelled operations are `error`. `server` is the configured name, also of peers; `other`
+        for one that a model attached.
+        """
         self.tool_call_seconds = self._histogram(
             "pallas_tool_call_duration_seconds",
             "Duration of operations asked of downstreams.",
@@ -241,7 +243,8 @@ class Metrics:
             across="livemostrecent",
         )
         """0 also where its list of tools cannot be read. Calls go on without its tools; `pallas-gateway health AGENT`
-        says why. A stdio server that has never answered is probed by `get_health` only."""
+        has the reason.
+        """
 
     def _add_those_of_agents(self) -> None:
         """Agents."""
@@ -250,7 +253,7 @@ class Metrics:
         self.agent_state = self._gauge(
             "pallas_agent_state", "1 for the state an agent is in.", "agent", "state", across="livemax"
         )
-        """`failed`: `/readyz` and the log say why. It is tried again every 15 s at most."""
+        """`failed`: `/readyz` and the log have the reason."""
         self.agent_state_changes = self._counter(
             "pallas_agent_state_changes_total", "Changes of state, by the new one.", "agent", "state"
         )
@@ -260,23 +263,21 @@ class Metrics:
             "agent",
             across="livemostrecent",
         )
-        """Checks: `get_health`, every `health_seconds`, and changes that calls notice. 0.5: a downstream, the model's
-        provider, or a tool filter. 0: the agent takes no calls."""
+        """0.5: a downstream, the model's provider, or a tool filter. 0: the agent takes no calls."""
         self.instances_live = self._gauge(
             "pallas_instances_live", "Instances made for calls and not yet released.", "agent", across="livesum"
         )
-        """Above `pallas_calls_in_flight` for minutes: releasing fails or hangs; see `instance not released` in the
-        log."""
+        """Above `pallas_calls_in_flight` for minutes: see `instance not released` in the log."""
         self.stored_agent_changes = self._counter(
             "pallas_stored_agent_changes_total", "Changes of agents of the database that were applied.", "outcome"
         )
-        """Each worker counts its own. `error`: a version did not start; see `agent not replaced` in the log."""
+        """In each worker. `error`: see `agent not replaced` in the log."""
         self.stored_agents_kept_back = self._gauge(
             "pallas_stored_agents_kept_back",
             "Agents of the database whose present version did not start; they run an earlier one.",
             across="livemax",
         )
-        """The new one is tried again; the agent's `reason` at `/api/v1/agents` says why."""
+        """The agent's `reason` is at `/api/v1/agents`."""
 
     def _add_those_of_the_gateway(self) -> None:
         """The gateway."""
@@ -285,11 +286,11 @@ class Metrics:
             "pallas_workers", "Processes that serve; more than 1 with `serve --workers`.", across="livesum"
         )
         self.worker_restarts = self._counter("pallas_worker_restarts_total", "Workers replaced after they had ended.")
-        """The log has `worker ended` with the signal or exit code; `SIGKILL` mostly means that memory ran out."""
+        """See `worker ended` in the log; `SIGKILL` mostly means that memory ran out."""
         self.event_loop_tasks = self._gauge(
             "pallas_event_loop_tasks", "Tasks of the event loop that have not ended.", across="livesum"
         )
-        """Growing while `pallas_calls_in_flight` does not: calls leave something behind; please report it."""
+        """Growing while `pallas_calls_in_flight` does not: please report it."""
         self.build_info = self._gauge(
             "pallas_build_info", "Version of the gateway and of Python.", "version", "python", across="livemax"
         )
@@ -298,47 +299,49 @@ class Metrics:
             "1 when the last load of the configuration came out whole.",
             across="livemin",
         )
-        """0: the log says what is wrong; the gateway goes on with what it has."""
+        """0: see the log; the gateway goes on with what it has."""
         self.config_reload_time = self._gauge(
             "pallas_config_last_reload_timestamp_seconds",
             "When the configuration was last loaded whole, in seconds since 1970.",
             across="livemin",
         )
         self.config_reloads = self._counter("pallas_config_reloads_total", "Reloads, by outcome.", "outcome")
-        """Each worker counts its own. Growing by itself with `--reload`: something writes the project's files."""
+        """In each worker. Growing by itself with `--reload`: something writes the project's files."""
         self.auth_refused = self._counter(
             "pallas_auth_refused_total", "Requests that authentication turned away.", "reason"
         )
-        """`no_token`: also the first step of a client that logs in. `invalid_token`: an expired key, or a guess; the
-        log has why and from where. `verification_unavailable`: the authorization server's keys cannot be had."""
+        """`no_token`: also the first step of a login. `invalid_token`: an expired key, or a guess; see the log.
+        `verification_unavailable`: the authorization server's keys cannot be fetched.
+        """
         self.threads_database_up = self._gauge(
             "pallas_threads_database_up",
             "1 while the database of threads can be read and written.",
             "kind",
             across="livemin",
         )
-        """Also that of [limits](limits.md#several-gateways) with `store: database`; `kind` is `sqlite` or `postgresql`.
-        0: the log has `threads database unavailable` with the reason; a full disk, a standby or a role without rights
-        still reads."""
+        """Also of [limits](limits.md#several-gateways) with `store: database`; `kind` is `sqlite` or `postgresql`. 0:
+        see `threads database unavailable` in the log; a full disk, a standby or a role without rights still reads.
+        """
         self.certificate_expires = self._gauge(
             "pallas_certificate_expires_seconds",
             "When the certificate expires, in seconds since 1970.",
             "setting",
             across="livemin",
         )
-        """Or the first of its issuers in the same file, as of the last load. Renew it, then reload."""
+        """Or the first of its issuers in the file. Renew it, then reload."""
         self.key_expires = self._gauge(
             "pallas_key_expires_seconds",
             "When a static key expires, in seconds since 1970.",
             "name",
             across="livemostrecent",
         )
-        """Missing for keys without `not_after`. Make a new key for its holder: `pallas-gateway token new`."""
+        """Missing for keys without `not_after`."""
         self.fast_path = self._gauge(
             "pallas_fast_path", "1 for a fast path that is on, 0 for one that is off.", "name", across="livemin"
         )
-        """0: the log has `fast path off` with the reason; calls are right and cost more CPU. [Fast
-        paths](reloading.md#fast-paths) of a library that no agent uses are missing."""
+        """0: see `fast path off` in the log; calls cost more CPU. [Fast paths](reloading.md#fast-paths) of a library
+        that no agent uses are missing.
+        """
         self.limit_used = self._gauge(
             "pallas_limit_used_ratio",
             "The largest share of a limit that a caller or agent has used, by rule of gateway.limits.",
@@ -346,7 +349,8 @@ class Metrics:
             across="livemostrecent",
         )
         """1: the next call is refused; more with `enforce: false`, or after a [limit](limits.md) was lowered. The log
-        and `usage` show which caller."""
+        and `usage` name the caller.
+        """
         self.measure: Callable[[], asyncio.Task[None]] | None = None
         """Begins to show values that another process or the database has; called before each scrape."""
         self._measuring: asyncio.Task[None] | None = None
@@ -354,8 +358,8 @@ class Metrics:
         self._audit_up = self._gauge(
             "pallas_audit_up", "1 while lines can be written to the audit log.", "output", across="livemostrecent"
         )
-        """No series while the [audit log](audit.md) is off. 0: see the log; with `audit_required` calls are
-        refused."""
+        """0: see the log; with `audit_required` calls are refused. Without an [audit log](audit.md) there is no series.
+        """
         self._audit_sequence = self._gauge(
             "pallas_audit_sequence", "Number of the last line of the audit log.", "output", across="livemostrecent"
         )

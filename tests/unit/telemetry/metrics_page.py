@@ -20,10 +20,10 @@ INTRODUCTION = """\
 
 <!-- Made by `make docs` from `telemetry/metrics.py`. -->
 
-[Observability](observability.md#metrics) has how to scrape and combine them, and alerts. The histograms have buckets
-from {0[0]} to {0[1]} seconds (calls) and from {1[0]} to {1[1]} seconds (downstream operations). With `serve --workers`
-a gauge has one value for all workers: the word after its type says which. `/metrics` also has `process_*` (memory, CPU,
-open files) and `python_*` (garbage collection, version), which come from prometheus_client.
+Every metric of `/metrics`, and what to do when one moves; [observability.md](observability.md#metrics) has queries and
+alerts. Buckets are from {0[0]} to {0[1]} seconds (calls) and from {1[0]} to {1[1]} seconds (downstream operations).
+The word after `gauge` is how the values of several workers are combined. `process_*` and `python_*` are
+prometheus_client's.
 """
 ACROSS = {"livesum": "the sum", "livemin": "the smallest", "livemax": "the largest", "livemostrecent": "the latest"}
 VALUES: dict[str, dict[str, tuple[str, ...]]] = {
