@@ -59,7 +59,7 @@ class Skipped:
         if self.count:
             ids = {"agent": call.agent, "call_id": call.call_id, "conversation_id": call.conversation_id}
             first = [{"index": row.index, "why": row.why} for row in self.first]
-            # `entries` is their number, `first` has `index` and `why` of the first 25.
+            # `first` has `index` and `why` of the first 25.
             _log.warning("history entries skipped", extra={**ids, "entries": self.count, "first": first})
 
 

@@ -42,7 +42,7 @@ class Prices:
         name = f"{provider}.{model}" if provider else model
         if name not in self._reported:
             self._reported.add(name)
-            # Once for each model, if an agent has `max_cost_per_call`: its turns cost nothing.
+            # Once for each model, if an agent has `max_cost_per_call`.
             _log.warning("model has no price", extra={"model": name})
 
 

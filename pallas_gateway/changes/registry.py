@@ -223,7 +223,7 @@ class Registry:
         given += [(FAST_PATHS, part, [*fast_paths, ALL]) for part in _parts(FAST_PATHS)]
         unknown = [f"{name} in {where}{did_you_mean(name, known)}" for where, name, known in given if name not in known]
         if unknown:
-            # Those in [`PALLAS_CHANGES` or `PALLAS_FAST_PATHS`](reloading.md#fast-paths) that have no effect.
+            # In [`PALLAS_CHANGES` or `PALLAS_FAST_PATHS`](reloading.md#fast-paths).
             _log.warning("unknown changes", extra={"names": ", ".join(unknown)})
 
     async def settled(self) -> None:

@@ -187,8 +187,7 @@ class AgentState:
         if is_change or without_numbers(reason) != without_numbers(before.reason):
             level = logging.ERROR if state is State.FAILED else logging.INFO
             extra = {"agent": self.name, **({"reason": reason} if reason else {})}
-            # `starting`, `ready` or, at ERROR, `failed`: while it stays failed, only another `reason` is logged, not
-            # one that differs in its numbers alone.
+            # `starting`, `ready` or, at ERROR, `failed`: again only for another `reason`.
             _log.log(level, "agent %s", state.value, extra=extra)
 
     def update(self, settings: AgentSettings, admission: Admission, runtime: AgentRuntime | None = None) -> None:

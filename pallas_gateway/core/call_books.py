@@ -90,7 +90,7 @@ def log_reply(call: Call, reply: Reply, *, seconds: float, tools_failed: tuple[s
         outcome = {"outcome": "error", "reason": reply.failure, "error": _sentence(reply)}
     halted = {"halted": list(reply.halted)} if reply.halted else {}
     spent = _fields_of(Spent(reply.turns, reply.iterations, reply.tools, tools_failed))
-    # Its fields: [one line for each call](observability.md#one-line-for-each-call).
+    # See [one line for each call](observability.md#one-line-for-each-call).
     _log.info("call ended", extra={**_about(call, seconds), **outcome, **spent, **halted})
 
 
@@ -103,7 +103,7 @@ def log_unanswered(call: Call, reason: str, spent: Spent, *, seconds: float, end
 def log_refused(call: Call, reason: str, why: str, *, seconds: float) -> None:
     """Log a call that was not started, in most cases because of an error of the caller."""
     outcome = {"outcome": "error", "reason": reason, "error": why}
-    # Its fields: [one line for each call](observability.md#one-line-for-each-call).
+    # See [one line for each call](observability.md#one-line-for-each-call).
     _log.info("call refused", extra={**_about(call, seconds), **outcome})
 
 

@@ -44,7 +44,7 @@ def warning_of(configuration: Configuration, now: datetime | None = None) -> str
 def warn_of_end(configuration: Configuration) -> None:
     """Log a certificate that has expired or soon will."""
     if configuration.tls_files is not None and (why := warning_of(configuration)) is not None:
-        # It expires within 14 days, or has expired. Logged at the start and at a reload.
+        # Within 14 days, or it has expired.
         _log.warning("certificate expires", extra={"why": why, "file": str(configuration.tls_files[0])})
 
 

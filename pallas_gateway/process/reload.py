@@ -141,7 +141,7 @@ class Reloader:
         except ConfigurationError as error:
             problems = [str(problem) for problem in error.problems]
             for problem in problems:
-                # File, line, key and what is wrong; one record for each.
+                # One record for each.
                 _log.error("configuration problem", extra={"problem": problem})
             _log.error("configuration not reloaded", extra={"problems": len(problems), "serves": SERVES})
             return problems
@@ -198,8 +198,8 @@ def _log_changes(changes: Changes) -> None:
     by_kind = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
     named = {kind: ", ".join(agents) for kind, agents in by_kind.items() if agents}
     if changes.kept_back:
-        # `kept` are agents that keep their earlier version; also `added`, `changed` and `removed`.
+        # `kept`: agents that keep their earlier version; also `added`, `changed` and `removed`.
         _log.warning("configuration partly reloaded", extra={**named, "kept": ", ".join(changes.kept_back)})
     else:
-        # Agents by `added`, `changed` and `removed`, where there are any.
+        # By `added`, `changed` and `removed`.
         _log.info("configuration reloaded", extra=named)

@@ -75,7 +75,7 @@ def write(namespace: str, etype: str, ename: str | None, message: str, data: dic
         extra["exception"] = str(traceback)
     if data:
         extra["data"] = str(data)[:_LONGEST_DATA]
-    # Warnings and errors of fast-agent; what it repeats in each call about settings is written once per agent.
+    # Warnings and errors of fast-agent; those about settings once per agent.
     _log.log(level, "%s", message, extra=extra)
 
 

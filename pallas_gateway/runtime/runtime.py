@@ -230,7 +230,7 @@ def _say_which_are_peers(agent: str, downstreams: Iterable[Downstream]) -> None:
     for downstream in downstreams:
         if downstream.peer is not None:
             extra = {"agent": agent, "server": downstream.name, "peer": downstream.peer}
-            # The server is an agent of this gateway and is called in the process; at each start of the agent.
+            # The server is an agent of this gateway; at each start of the agent.
             _log.info("peer found", extra=extra)
 
 

@@ -105,7 +105,7 @@ class FileOutput(_Formatting, logging.handlers.RotatingFileHandler):
             extra = {"file": self.baseFilename, "error": _why(error)}
             self._is_reporting = True
             try:
-                # The gateway serves on and tries again with each record.
+                # Retried with each record.
                 _log.error("log file cannot be written", extra=extra)
             finally:
                 self._is_reporting = False

@@ -41,6 +41,5 @@ class RefusalLog:
             return
         more = {"more_since_last": left_out} if left_out else {}
         named = {"caller": caller} if caller else {}
-        # Each reason once a minute; `client` is the address it came from, behind a [trusted proxy](security.md#proxies)
-        # the one that the proxy names.
+        # Each reason once a minute; `client` is its address, as [trusted proxies](security.md#proxies) name it.
         _log.info("caller refused", extra={"reason": reason, "why": why, "client": client, **named, **more})

@@ -119,8 +119,7 @@ class _SdkLog(logging.Filter):
             self._first = self._first or _reason(record)
         elif record.name not in self._logged:
             self._logged.add(record.name)
-            # Logged once. A full queue loses spans that are made faster than the collector takes them; of the headers
-            # only what is none is left out.
+            # Logged once; spans are lost (queue full), or wrong headers left out.
             _log.warning(_LOGGED_ONCE[record.name])
         return False
 

@@ -39,7 +39,7 @@ class QuestionEvents:
         self._open[question.id] = monotonic()
         self._metrics.questions_open.labels(self._agent).inc()
         self._sink.put(QuestionAsked(question, question.text_for(self._agent)))
-        # Only if the caller can be [asked](../use/asking.md); `server` is null if the agent asks.
+        # `server` is null if the agent asks.
         _log.info("question asked", extra=_facts(question))
 
     def answered(self, question: Question, answer: Answer) -> None:
@@ -48,7 +48,7 @@ class QuestionEvents:
         asked_at = self._open.pop(question.id, None)
         seconds = 0.0 if asked_at is None else round(monotonic() - asked_at, 3)
         ended = {"outcome": answer.outcome, "seconds": seconds, "why": answer.why}
-        # `seconds`: how long it was open; `why`: the limit for which it was declined.
+        # `why`: the limit for which it was declined.
         _log.info("question answered", extra={**_facts(question), **ended})
         action = "approve" if question.kind == "approval" else "answer"
         facts = {**facts_of(self._call), "kind": question.kind, "tool": question.tool}

@@ -100,7 +100,7 @@ class TaskCall(LongCall, WaitingCall):
             except (DatabaseUnavailableError, TooManyTasksError) as error:
                 if not self._is_refused:
                     about = {"agent": self.agent.name, "call_id": self.call.call_id, "reason": error.reason}
-                    # The call goes on with its request, as without tasks; it is tried again, and logged once.
+                    # The call goes on with its request; logged once.
                     _log.warning("call becomes no task", extra=about)
                 self._is_refused = True
                 return max(self._tasks.limits.after_seconds, 1.0)

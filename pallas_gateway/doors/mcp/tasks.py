@@ -171,7 +171,7 @@ class McpTasks(ContinuedTasks):
     @override
     async def run(self, task: ClaimedTask, agent: HostedAgent, request: CallRequest) -> None:
         about = {"agent": task.agent, "call_id": task.call_id, "why": task.why}
-        # The process that ran a task has ended, or has left it. This one goes on from the last stored step.
+        # From the last stored step of a process that has ended or left it.
         _log.info("task continued", extra={**about, "run": task.runs, "steps": len(task.rows)})
         asked = task.request
         running = TaskCall(agent, request.call, asked["modes"], self, asked["arguments"], claimed=task)

@@ -225,7 +225,7 @@ class AuditLog:
     def _show_head(self, sink: Sink) -> None:
         """Put the head into the ordinary log, which others may keep."""
         self._shown, self._show_at = sink.head, self._clock() + HEAD_SECONDS
-        # `SEQ:HASH`: at the start and the stop, and every 60 seconds or 1,000 lines; see [heads](audit.md#heads).
+        # `SEQ:HASH`: see [heads](audit.md#heads).
         _log.info("audit log head", extra={"output": sink.name, "head": str(sink.head)})
 
 

@@ -80,7 +80,7 @@ class StoredAgents(AgentSource):
         try:
             changes = await self._gateway.apply(self.beside(files), again)
         except Exception:  # noqa: BLE001  the gateway continues to serve
-            # The agents stay as they are until the next change or reload.
+            # The agents stay as they are.
             _log.exception("unexpected error while taking up agents of the database")
             self._count("error")
             self._note_applied()
@@ -88,8 +88,7 @@ class StoredAgents(AgentSource):
         self.applied(changes)
         named = {"added": changes.added, "changed": changes.changed, "removed": changes.removed}
         if extra := {kind: ", ".join(agents) for kind, agents in named.items() if agents}:
-            # This process has applied changes of the [database](../use/agents-as-data.md): agents by `added`,
-            # `changed` and `removed`.
+            # By `added`, `changed` and `removed`.
             _log.info("agents of the database changed", extra=extra)
         if extra or (changes.kept_back and not again):  # a retry that fails again is no other change
             self._count("error" if changes.kept_back else "ok")
@@ -118,7 +117,7 @@ class StoredAgents(AgentSource):
         claimed = self._gateway.configuration.claimed
         for name in sorted(claimed.keys() - self._claimed):
             extra = {"agent": name, "reason": claimed[name].refused}
-            # It is not served until the name is free again.
+            # It is not served.
             _log.warning("agent of the database has the name of an agent of agents.yaml", extra=extra)
         self._claimed = frozenset(claimed)
 

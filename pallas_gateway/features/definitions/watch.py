@@ -77,7 +77,7 @@ class AgentWatch:
             self._note(error)
         except Exception as error:  # noqa: BLE001  the agents stay as they are, and the next look may succeed
             if not self.is_away:
-                # Logged once; the next look, a second later, may succeed.
+                # Logged once; the next attempt follows a second later.
                 _log.exception("unexpected error while reading agents of the database")
             self._note(error)
         else:
@@ -109,7 +109,7 @@ class AgentWatch:
 
     def _note(self, error: Exception | None) -> None:
         if error is not None and not self.is_away:
-            # Logged once: the database is away, and agents stay as they are until it is back.
+            # Logged once: the database is away; agents stay as they are.
             _log.warning("agents of the database not read", extra={"why": str(error)})
         elif error is None and self.is_away:
             _log.info("agents of the database read again")

@@ -151,7 +151,7 @@ class CallerLimits(CallLimits):
         for over in answer.reported:
             one = Exceeded.of(rules, over)
             about = {"rule": one.rule.name, "limit": one.limit, "measure": one.measure}
-            # A rule with `enforce: false` would have refused this call, or would have ended it.
+            # A rule with `enforce: false` would have refused or ended this call.
             _log.info(
                 "limit exceeded",
                 extra={**about, "agent": entry.agent, "call_id": entry.call_id, "caller": entry.caller},

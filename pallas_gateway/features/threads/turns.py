@@ -258,7 +258,7 @@ class Turns:
             turn.lost = lost
             if not isinstance(lost, TurnCancelledError):
                 extra = {"thread_id": turn.lease.thread_id, "turn": turn.lease.turn}
-                # The database was out of reach for longer than a lease.
+                # The database was away for longer than a lease.
                 _log.warning("thread taken over", extra=extra)
             raise lost
 

@@ -108,7 +108,7 @@ class Forwarding(Elsewhere):
         except TimeoutError as error:
             if not deadline.expired():
                 raise
-            # It took no forwarded request within 30 s; clients that continue a call there get 503 with `Retry-After`.
+            # It took no forwarded request within 30 s; its clients get 503 with `Retry-After`.
             _log.warning("worker takes no requests", extra={"worker": process})
             raise _busy() from error
 

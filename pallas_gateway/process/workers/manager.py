@@ -191,12 +191,11 @@ class WorkerManager:
     def _note_end(self, number: int, ended: Ended, pause: float) -> None:
         fields = {"worker": number, **ended.fields, "pause": pause}
         if ended.code is None and ended.signal is None:
-            # The machine lacks memory, processes or files; the others serve on.
+            # The machine lacks memory, processes or files.
             _log.error("worker start failed", extra=fields)
             return
         self._uncounted_restarts += 1
-        # With `exit_code` or `signal`, and `error`; `seconds` is how long it lived, `pause` the seconds until the next
-        # start.
+        # With `exit_code` or `signal`, and `error`; `seconds` is its life, `pause` the time until the next start.
         _log.error("worker ended", extra={**fields, "seconds": round(ended.seconds, 1)})
 
     async def _run_one(self, number: int) -> Ended:
@@ -307,7 +306,7 @@ class WorkerManager:
         while True:
             for worker in self._up():
                 if monotonic() - worker.heard_at > seconds:
-                    # One that systemd's watchdog would have ended if it were alone.
+                    # It has not answered for as long as systemd's watchdog allows.
                     _log.error("hanging worker killed", extra={"worker": worker.number, "pid": worker.pid})
                     worker.kill()
             await asyncio.sleep(seconds / 4)

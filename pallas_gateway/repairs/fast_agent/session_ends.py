@@ -82,6 +82,6 @@ def _cutting_off_after(seconds: float, manager: MCPConnectionManager, servers: I
 def _cut_off(manager: MCPConnectionManager, servers: Iterable[str]) -> None:
     for name in servers:
         if (connection := manager.running_servers.get(name)) is not None:
-            # It does not answer the end of its session, so its connection is closed.
+            # It does not answer the end of its session.
             _log.warning("downstream session cut off", extra={"server": name})
             connection.cancel_lifecycle()

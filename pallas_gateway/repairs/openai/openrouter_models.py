@@ -89,6 +89,6 @@ async def _look_up(key: str, url: str) -> None:
 
     result = await openrouter_model_lookup.lookup_openrouter_models(api_key=key, base_url=url)
     if result.error is not None:
-        # At most once in 300 s for each address and key; models that fast-agent does not know have its default limits.
+        # Models that fast-agent does not know have its default limits.
         _log.warning("OpenRouter model list not read", extra={"why": result.error})
     openrouter_model_lookup.register_runtime_openrouter_models(result)

@@ -276,8 +276,7 @@ class Observer:
             runner.request_params.tool_result_mode = "passthrough"
             runner.request_params.max_iterations += 1  # otherwise a limit that is reached in this round has precedence
         is_question = outcome.tool == HUMAN_INPUT_TOOL_NAME  # of these no text is logged, nor of the answers
-        # The tool rounds that the [loop guard](metrics.md#calls) stopped; `arguments` and `result` are empty for a
-        # question of the agent itself.
+        # The repeated tool rounds; `arguments` and `result` are empty for a question of the agent itself.
         _guard_log.warning(
             "loop halted",
             extra={

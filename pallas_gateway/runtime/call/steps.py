@@ -158,7 +158,7 @@ def _own_messages(
         try:
             assistant, results = _messages_of(step)
         except ValueError:
-            # Another version has stored the tool calls of a thread's earlier turn; the model reads their text.
+            # Another version stored it; the model reads its text.
             _log.warning("stored step not understood, read as text", extra={"provider": step.provider})
             return None
         if step.model != model:

@@ -64,8 +64,7 @@ class DownstreamLog:
         if (unsaid := self._outages.down(name, monotonic())) is not None:
             ids = {"agent": self._agent, "server": name, "error": why}
             extra = {**ids, "changes": unsaid} if unsaid else ids
-            # Calls go on without its tools. On the change only, also at the agent's start; `its tools cannot be listed:
-            # …`: it can be reached, its list cannot be read.
+            # On the change only: calls go on without its tools. `its tools cannot be listed: …`: it can be reached.
             _log.warning("downstream unreachable", extra=extra)
 
     def is_up(self, name: str) -> None:
@@ -87,11 +86,10 @@ class DownstreamLog:
         renamed = [f"{tool} as {shown}" for tool, shown in renamed_tools(name, tools, scope.servers).items()]
         ids = {"agent": self._agent, "server": name}
         if left_out := self._unsaid(name, faults):
-            # Those that [cannot be used](health.md#what-downstreams-are-asked), or the page at which the list ends;
-            # each once.
+            # See [lists](health.md#what-downstreams-are-asked); each once.
             _log.warning("downstream tools left out", extra={**ids, "problems": left_out})
         if renamed := self._unsaid(name, renamed):
-            # Real names, each with the model's; each once.
+            # Real names with the model's; each once.
             _log.info("downstream tools renamed", extra={**ids, "tools": renamed})
 
     def _unsaid(self, name: str, sentences: Iterable[str]) -> list[str]:

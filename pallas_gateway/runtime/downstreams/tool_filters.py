@@ -112,8 +112,7 @@ class FilterReport:
         before, self._unmatched = self._unmatched, dict(self._find())
         for name in self._unmatched.keys() - before.keys():
             extra = {"agent": self._agent, "filter": name, "problem": self._unmatched[name]}
-            # An entry of `tools`, `approve` or `tool_limits`, with the nearest tool; once until the server's tools
-            # change.
+            # An entry of `tools`, `approve` or `tool_limits`, with the nearest tool.
             _log.warning("tool filter matches no tool", extra=extra)
 
     @property

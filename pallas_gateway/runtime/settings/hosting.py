@@ -113,7 +113,7 @@ def _tame_tracing(settings: Settings) -> None:
         return
     if traces.are_on():
         settings.otel.enabled = False
-        # The gateway traces calls; fast-agent's own tracing (`otel`) would write each span twice.
+        # The gateway traces calls; fast-agent's own tracing is off.
         _log.info("fast-agent tracing off")
     else:
         traces.keep_content_out()

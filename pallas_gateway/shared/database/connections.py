@@ -165,7 +165,7 @@ class Database:
         self.tries += 1
         if not self.is_up:
             self._set_up(True)
-            # The gateway, which tries every 3 s, could write and delete a row of 64 KB.
+            # A row of 64 KB could be written and deleted.
             _log.info("threads database available again")
 
     async def _written[T](self, work: Work[T], latest: float) -> T:
@@ -235,19 +235,18 @@ class Database:
         extra = {"why": self.why_down}
         if not is_trial and _is_late(error):
             if not self.is_late:
-                # A transaction took too long, and its request failed (`busy`). Once until a row of 64 KB can be
-                # written; after 15 s without, the database is unavailable.
+                # A transaction took too long, and its request failed (`busy`). Unavailable after 15 s.
                 _log.warning("threads database late", extra=extra)
             self.is_late = True
             return DatabaseBusyError()
         if not is_trial and _is_refused(error):
-            # It broke a rule of a table, or met another one, and its request failed (`busy`).
+            # It broke a rule of a table, or met another one; its request failed (`busy`).
             _log.warning("transaction refused", extra=extra)
             return DatabaseBusyError()
         if self.is_up:
             self._set_up(False)
-            # Logged once: it cannot be reached or refuses statements, perhaps only those that write (a full disk, a
-            # standby, a role without rights). Requests go on to try it.
+            # Logged once: it cannot be reached or refuses statements, perhaps only writes (a full disk, a standby, a
+            # role without rights).
             _log.error("threads database unavailable", extra=extra)
         return DatabaseUnavailableError()
 

@@ -119,7 +119,7 @@ class GatewayDatabase:
             except DatabaseUnavailableError:
                 continue
             except DatabaseSchemaError as error:
-                # The database was updated by a newer gateway meanwhile.
+                # A newer gateway has updated the tables.
                 _log.error("threads unavailable", extra={"why": str(error)})
                 return
 

@@ -31,7 +31,7 @@ INTRODUCTION = """\
 
 <!-- Made by `make docs` from the calls of loggers, and the comments above them. -->
 
-What the gateway logs above `DEBUG`. Each record also has the
+What the gateway logs above `DEBUG`, for operators who search or alert on it, beside the
 [fields of every record](observability.md#fields-of-every-record); `…` stands for what varies.
 
 Of these libraries only warnings are logged, whatever the root's level is: {libraries}.

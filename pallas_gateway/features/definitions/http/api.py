@@ -453,8 +453,8 @@ class AgentsApi(Api):
         grant = caller.grants.deciding(GRANT_OF[action], stored.name)
         facts = {"caller": caller.principal, "address": caller.address, "agent": stored.name, **about}
         self._gateway.trail.record(action, "accepted", {**facts, "grant": grant, "version": stored.version})
-        # An [agent of the database](../use/agents-as-data.md) was stored; `change` is `create_agent`, `change_agent`,
-        # `restore_agent` or `delete_agent`.
+        # An [agent of the database](../use/agents-as-data.md) was stored; `change` as in the [audit
+        # log](audit.md#actions).
         _log.info("agent changed", extra={**facts, "change": action, "version": stored.version})
 
     @contextmanager

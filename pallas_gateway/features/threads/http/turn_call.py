@@ -219,7 +219,7 @@ def begin_again(agent: HostedAgent, call: Call, services: Services, shown: LiveT
     """Go on with a turn in this process; `shown` has its events and its end."""
     request, task, lease = claimed.task.request, claimed.task, claimed.lease
     about_turn = {"agent": task.agent, "call_id": task.call_id, "thread_id": lease.thread_id, "turn": lease.turn}
-    # The process that ran a turn has ended, or has left it. This one goes on from the last stored step.
+    # From the last stored step of a process that has ended or left it.
     _log.info("turn continued", extra={**about_turn, "why": task.why, "run": task.runs, "steps": len(task.rows)})
     shown.in_background = shown.in_background or bool(request.get("background"))
     shown.number = lease.turn  # so a client that leaves at once leaves it running

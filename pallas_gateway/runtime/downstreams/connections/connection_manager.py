@@ -118,7 +118,7 @@ class LazyConnectionManager(MCPConnectionManager):
                     return running
                 self.running_servers[f"{server_name}, replaced {next(self._replaced)}"] = running
                 del self.running_servers[server_name]
-            # It has forgotten the session of a call, which has a new one; the request is sent once more.
+            # It has forgotten a call's session; the request is repeated.
             _log.info("downstream session replaced", extra={"server": server_name})
             return await super().reconnect_server(server_name, **options)
 

@@ -54,8 +54,7 @@ class RepeatingAuth(httpx2.Auth):
 
 async def pause(server: str, why: str, seconds: float) -> None:
     """Log that a request is sent again, and wait before that."""
-    # The server refused the connection, or is a gateway that is stopping: nothing has run, and the call is sent once
-    # more.
+    # The server refused the connection, or is a gateway that is stopping: nothing has run.
     _log.info("tool call repeated", extra={"server": server, "error": why})
     await asyncio.sleep(seconds)
 

@@ -137,7 +137,7 @@ class ProgramPool:
         asking = {one.oldest: one for one in self._users.values() if one is not demand.questions and one.oldest}
         if asking:
             oldest = min(asking)
-            # Other calls [waited](stdio-servers.md) for the stdio server's process that this call held.
+            # Other calls [waited](stdio-servers.md) for its process.
             _log.info(
                 "question closed for a process",
                 extra={"server": self.server, "agent": asking[oldest].agent, "seconds": round(monotonic() - oldest, 1)},
