@@ -65,8 +65,7 @@ FAULTS = (
         title="The MCP SDK runs a session for each stateless request",
         text="""\
 Symptom: without sessions (`stateless=True`), each request of a client that uses `initialize` still gets a server loop
-with its streams and tasks, more than half of a plain call's CPU. For 2026-07-28 there is a task group, and a second
-parse of the body.
+with its streams and tasks, more than half of a plain call's CPU.
 
 Repair: calls of all versions are answered by `serve_one` in the task of their request. All other requests are left to
 the SDK's transports.

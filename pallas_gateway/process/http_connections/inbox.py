@@ -19,8 +19,8 @@ FAULTS = (
     Fault(
         title="Connections with an unread body are never closed",
         text="""\
-Symptom: an app that answers without reading the whole body of a request (401, 413) blocks its connection: `TCPServer`
-waits for space in the app's queue, no time-out applies, and a client can hold any number of such connections.
+Symptom: an app that answers without reading the whole body of a request (401, 413) blocks its connection without a
+time-out, and a client can hold any number of such connections.
 
 Repair: once an app has ended, what arrives for it is dropped (`Inbox.close`).
 """,

@@ -1,11 +1,10 @@
 """Claude refuses parameters while it thinks.
 
-Symptom: fast-agent turns thinking on for most models of Anthropic. With thinking, the API answers 400 to a
-`temperature` other than 1, `top_k`, a `top_p` below 0.95 and a forced tool; for Opus 5.5, Sonnet 5.5 and Fable 5.1
-fast-agent raises a `ValueError` over a forced tool.
+Symptom: fast-agent turns thinking on for most models of Anthropic, with which the API refuses a `temperature` other
+than 1, `top_k`, a `top_p` below 0.95 and a forced tool.
 
-Repair: such a request has no thinking, nor have the later ones of its call. For models that always think, the choice
-of the tool is left out. Both are in `_meta["pallas/params"]` ([parameters](use/parameters.md#what-had-no-effect)).
+Repair: such a request has no thinking, nor have the later ones of its call; models that always think get no forced
+tool. Both are in `_meta["pallas/params"]` ([parameters](use/parameters.md#what-had-no-effect)).
 """
 
 from __future__ import annotations

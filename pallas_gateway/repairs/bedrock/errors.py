@@ -4,8 +4,8 @@ Symptom: a refused key, a quota or a stopped server gives a *successful* answer,
 model gets no tools in later calls of the process. An answer that a filter has cut off ends like any other.
 
 Repair: such errors end the turn, or repeat the request
-([retries](operate/providers-at-work.md#requests-that-are-repeated)); only `ValidationException` starts fast-agent's
-search for another form. The stop reasons `content_filtered` and `guardrail_intervened` are `safety`.
+([retries](operate/providers-at-work.md#requests-that-are-repeated)). `content_filtered` and `guardrail_intervened` are
+`safety`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Half an answer of Bedrock is a whole one.
 
-Symptom: a proxy whose server dies ends the body as if it were complete. fast-agent returns the beginning as the
-answer.
+Symptom: fast-agent returns the beginning of an answer whose body a proxy has ended early.
 
-Repair: the turn fails with `llm_error`, "the provider's answer ended early"; text that was streamed until then has
-reached the client. A server that does not end the body after the last event is read for at most 5 s.
+Repair: the turn fails with `llm_error`, "the provider's answer ended early". A server that does not end the body is
+read for at most 5 s.
 """
 
 from __future__ import annotations

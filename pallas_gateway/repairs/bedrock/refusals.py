@@ -3,9 +3,8 @@
 Symptom: a call whose request Bedrock refuses with `ValidationException` sends up to six requests and logs none of
 them; with a schema, twice as many.
 
-Repair: a turn sends three requests at most, those of the gateway's own repeats included. Each repeat is logged and has
-another form; a form without streams is tried only if the refusal mentions streams. With a schema, only an answer that
-does not fit is asked for again.
+Repair: a turn sends three requests at most. Each repeat is logged and has another form; a form without streams is
+tried only if the refusal mentions streams. With a schema, only an answer that does not fit is asked for again.
 """
 
 from __future__ import annotations

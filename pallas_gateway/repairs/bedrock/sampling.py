@@ -1,10 +1,8 @@
 """Bedrock samples otherwise than asked.
 
-Symptom: a request with a schema has `temperature` 0, `top_p` is never sent, and Nova models get `topK` 1, which makes
-`temperature` useless. Claude's newer models refuse `temperature` with `top_p`.
+Symptom: a request with a schema has `temperature` 0, `top_p` is never sent, and Nova models get `topK` 1.
 
-Repair: sampling parameters are sent as set; of Claude's newer models `top_p` is left out if both are set. A choice of
-tools is sent only if the call asks for one (`runtime/call/provider_parameters.py`).
+Repair: sampling parameters are sent as set; Claude's newer models get no `top_p` beside `temperature`.
 """
 
 from __future__ import annotations

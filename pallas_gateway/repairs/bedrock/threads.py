@@ -3,8 +3,8 @@
 Symptom: fast-agent calls boto3 without a thread: one slow answer of Bedrock stops every agent, `/livez`, deadlines and
 SIGTERM.
 
-Repair: the turn runs in a thread of its own, whose sockets are shut down when the call ends. `streaming_timeout`
-bounds each read. One client of boto3 for each profile and region is kept for all calls.
+Repair: the turn runs in a thread, whose sockets are shut down when the call ends. `streaming_timeout` bounds each
+read.
 """
 
 from __future__ import annotations

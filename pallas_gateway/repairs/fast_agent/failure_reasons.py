@@ -3,9 +3,8 @@
 Symptom: a failed call is reported with Python's representation of an error, a wrong cause ("Request timed out." for a
 refused connection), another provider's name, or statistics of a WebSocket.
 
-Repair: `calls/provider_failures.py` finds the status, the provider's message or the cause of a failed connection in
-the chain of exceptions, and writes one sentence. It replaces what fast-agent raises and what it returns as the text of
-the turn.
+Repair: `calls/provider_failures.py` finds the status, the provider's message or the cause of a failed connection, and
+writes one sentence.
 """
 
 from __future__ import annotations

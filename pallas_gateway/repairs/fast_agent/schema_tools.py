@@ -1,12 +1,11 @@
 """A schema takes the tools away.
 
 Symptom: models with the policy `no_tools` (Gemini 2.5, gpt-oss, Kimi K3, GLM 5.1, MiniMax, Claude with
-`structured_output_mode: tool_use`) get no tools with any `response_format`. Models that fast-agent asks for the schema
-afterwards lose their tools after the first results. Gemini 2.0 is sent both, which its API refuses.
+`structured_output_mode: tool_use`) get no tools with any `response_format`; others lose them after the first results.
+Gemini 2.0 is sent both, which its API refuses.
 
 Repair: the loop runs with its tools and without the format until the model answers; one more turn, without tools,
-returns the format. A cut answer is not followed by that turn. The last turn of `max_iterations` has the format and no
-tools (`runtime/call/hooks.py`).
+returns the format, unless the answer was cut.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keys of logins are in logs.
 
-Symptom: a provider's key that comes from a login, a keyring, a caller or another library's file is not known to the
-gateway. A provider that repeats it in an error writes it into the log and the reason of the failure.
+Symptom: a provider's key that comes from a login, a keyring, a caller or another library's file is in the log and in
+the reason of a failure, if the provider repeats it in an error.
 
 Repair: what fast-agent's methods return as the credentials of a turn is hidden during the call that uses it.
 """

@@ -1,7 +1,7 @@
 """Google's client sleeps when a connection is refused.
 
-Symptom: a refused connection makes Google's library sleep for 1 to 10 s and try once more, before fast-agent repeats
-all of it. Each client reads the trust store twice, on the event loop.
+Symptom: a refused connection makes Google's library sleep for 1 to 10 s and try once more. Each client reads the trust
+store twice, on the event loop.
 
 Repair: the library gets an HTTP client like those of other providers, and one TLS context for all clients.
 """

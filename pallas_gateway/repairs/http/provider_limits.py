@@ -1,12 +1,10 @@
 """A provider's server can stop the gateway.
 
-Symptom: the libraries read an error body of any length, decompressed (500 KB of gzip fill 500 MB of memory), process a
-fast answer without a pause for other calls, and send the provider's key along redirects to any host. fast-agent closes
-none of Anthropic's clients.
+Symptom: the libraries read an error body of any length, decompressed, process a fast answer without a pause for other
+calls, and send the provider's key along redirects to any host.
 
-Repair: a hook of every HTTP client of a provider allows 128 MB of an answer, 256 KB of an error, and gzip alone. The
-event loop serves other calls after each 5 ms, and redirects stay within a server. Google Cloud's clients with the
-machine's certificate have no such limits.
+Repair: clients of providers accept 128 MB of an answer, 256 KB of an error, and gzip alone, pause each 5 ms, and
+follow redirects within a server only. Google Cloud's clients with the machine's certificate have no such limits.
 """
 
 from __future__ import annotations

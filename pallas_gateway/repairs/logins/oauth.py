@@ -1,11 +1,10 @@
 """Logins block the event loop, and may prompt.
 
 Symptom: without a key, agents of `codexresponses` and `xai` open the system's keyring in each call, `codexresponses`
-reads `~/.codex/auth.json` of another program, and an expired token is renewed by a synchronous request of up to 30 s.
-A WebSocket that is refused with 401 renews it as well, for `codexresponses` even where a key is configured.
+reads `~/.codex/auth.json`, and an expired token is renewed by a synchronous request of up to 30 s.
 
-Repair: the token is read from the file that `FAST_AGENT_AUTH_FILE` names; without one the agent fails at its start. An
-expired token is renewed in a thread before the request.
+Repair: the token is read from the file that `FAST_AGENT_AUTH_FILE` names, and renewed in a thread; without one the
+agent fails at its start.
 """
 
 from __future__ import annotations

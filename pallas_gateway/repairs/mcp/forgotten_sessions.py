@@ -1,11 +1,11 @@
 """A session that its server has forgotten is an error of each further request.
 
-Symptom: a restarted server of the initialize era refuses its earlier sessions by 404, 400, 410, 500 or an error in an
-answer of 200. The SDK's client reports the end of the session only after a 404 without a JSON-RPC error; after all
-others every tool of that server fails until the end of the call.
+Symptom: the SDK's client knows the end of a session only by a 404 without a JSON-RPC error. After other refusals of a
+restarted server (400, 410, 500, an error in an answer of 200), every tool of that server fails until the end of the
+call.
 
-Repair: an error in the words of an SDK, as the first answer to a request that carried a session, is the end of the
-session. Such a request was not run. Other errors stay: their tool may have run.
+Repair: an error in the words of an SDK, as the first answer to a request that carried a session, is its end; such a
+request was not run. Other errors stay: their tool may have run.
 """
 
 from __future__ import annotations

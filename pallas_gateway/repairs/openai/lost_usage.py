@@ -1,10 +1,9 @@
 """The tokens of a streamed answer are lost.
 
-Symptom: the tokens of a turn are estimated where a server of chat completions sends the usage before the last chunk,
-or without `total_tokens`. A last chunk with null for `choices` fails the turn.
+Symptom: the tokens of a turn are estimated where a server sends the usage before the last chunk, or without
+`total_tokens`. A last chunk with null for `choices` fails the turn.
 
-Repair: a chunk without usage gets that of the chunks before it, null for `choices` is an empty list, and a missing
-total is the sum of its parts.
+Repair: a chunk without usage gets that of the chunks before it; null for `choices` is an empty list.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Symptom: with an OpenRouter model that fast-agent does not know, each call reads the list of models on the event loop.
 A failure takes up to 10 s and is not remembered.
 
-Repair: the list is read in a task, once in 300 s for each address and key, also after a failure ("OpenRouter model
-list not read"). An agent's start waits for it. The list is not read with a caller's own token.
+Repair: the list is read in a task, once in 300 s for each address and key, never with a caller's own token. An agent's
+start waits for it.
 """
 
 from __future__ import annotations

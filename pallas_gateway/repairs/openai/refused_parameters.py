@@ -1,11 +1,10 @@
 """OpenAI's models refuse parameters that fast-agent sends.
 
-Symptom: while a model reasons, OpenAI's API answers 400 to `temperature`, `top_p`, `presence_penalty`,
-`frequency_penalty` and mostly `stop`, which fast-agent sends. (From GPT-5.1 up to GPT-6 the effort `none` allows all
-but `stop`.) An agent without tools sends `tools` as an empty list or null, which the API refuses.
+Symptom: while a model reasons, OpenAI's API refuses `temperature`, `top_p`, `presence_penalty`, `frequency_penalty`
+and mostly `stop`, which fast-agent sends; also empty `tools`.
 
-Repair: they are left out where fast-agent's model database has a reasoning model and the provider is OpenAI or Azure.
-`tools` is left out where there are none.
+Repair: they are left out for reasoning models of fast-agent's database at OpenAI and Azure, unless their effort is
+`none` (GPT-5.1 to GPT-6; `stop` is left out there as well). `tools` is left out where there are none.
 """
 
 from __future__ import annotations

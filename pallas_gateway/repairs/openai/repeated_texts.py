@@ -1,10 +1,9 @@
 """A text that is repeated at once is dropped.
 
-Symptom: servers that stream one token at a time lose text at the beginning of an answer: of the tokens "1", "1", "2"
-fast-agent makes "12", because it drops a text that begins with all text before it.
+Symptom: fast-agent drops a text that begins with all text before it: of the tokens "1", "1", "2" it makes "12".
 
 Repair: a chunk whose text equals all text before it, without tool call and finish reason, is a piece of the answer. A
-longer text is still taken for the whole: the pieces "1" and "12" become "12".
+longer text is still taken for the whole.
 """
 
 from __future__ import annotations

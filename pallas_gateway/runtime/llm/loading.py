@@ -33,8 +33,8 @@ FAULTS = (
     Fault(
         title="Libraries of providers are imported on the event loop",
         text="""\
-Symptom: all agents stand still for up to 0.5 s when the first agent of a provider starts, and for up to 0.3 s in its
-first call: the provider's library is imported, and makes its schemas at the first answer.
+Symptom: the provider's library is imported on the event loop when its first agent starts (0.5 s), and makes its
+schemas at the first answer (0.3 s).
 
 Repair: the libraries are loaded in a thread before the agent starts, and read one answer from memory there.
 """,

@@ -45,11 +45,11 @@ Faults of fast-agent, Hypercorn, the MCP SDK and the libraries of providers that
 another call, and what the gateway does about each; for operators who look for the cause of a fault, and for those who
 upgrade a library. Slow parts are [at the end](#slow-parts-of-libraries).
 
-Each section ends with the file that mends the fault, the setting that switches it off, and the version in which the
-fault was seen last. Sections without such a setting are mended by the gateway's own code. The test of
-`repairs/http/unread_data.py` is `tests/repairs/http/test_unread_data.py`, and so on; it reproduces the fault, and fails
-without the repair. Scripts reproduce it without the gateway: `python tests/upstream/NAME.py` prints `fault` or `no
-fault`. `make drift` runs all with the newest versions. A start stops if a library lacks a name that a repair needs.
+Each section ends with the file that mends the fault (its `gone_when` is the change of the library that makes it
+needless), the setting that switches it off, and the version in which the fault was seen last. Sections without such a
+setting are mended by the gateway's own code. `tests/repairs/http/test_unread_data.py` reproduces the fault that
+`repairs/http/unread_data.py` mends, and so on; `python tests/upstream/NAME.py` does so without the gateway. `make
+drift` runs all with the newest versions. A start stops if a library lacks a name that a repair needs.
 """
 
 SLOW_PARTS = """\
@@ -71,22 +71,19 @@ class Section:
         library: a key of `LIBRARIES`, or the name of another distribution.
         title: of the section.
         text: paragraphs.
-        gone_when: a clause; empty if it is not known.
         where: the file that mends the fault, and what belongs to it.
     """
 
     library: str
     title: str
     text: str
-    gone_when: str
     where: str
 
     def markdown(self) -> str:
         """The section, with its paragraphs in bold."""
         begins = re.compile(rf"^({'|'.join(PARAGRAPHS)}): (.)", re.MULTILINE)
         text = begins.sub(lambda found: f"**{found[1]}.** {found[2].upper()}", self.text).replace("**Symptom.** ", "")
-        gone = f"**Can go** when {self.gone_when}.\n\n" if self.gone_when else ""
-        return f"### {self.title}\n\n{text}\n\n{gone}{self.where}\n"
+        return f"### {self.title}\n\n{text}\n\n{self.where}\n"
 
 
 def markdown() -> str:
@@ -123,7 +120,7 @@ def _section(one: Registered) -> Section:
     where = [f"`{'/'.join(path)}.py`", f"`PALLAS_CHANGES=-{change.name}`"]
     where += [f"{change.libraries[0]} {change.seen_in}"]
     where += [f"`{SCRIPTS}/{change.script}`"] if change.script else []
-    return Section(path[1], title.removesuffix("."), text.strip(), change.gone_when, ", ".join(where))
+    return Section(path[1], title.removesuffix("."), text.strip(), ", ".join(where))
 
 
 def adapted() -> list[Section]:
@@ -135,7 +132,7 @@ def adapted() -> list[Section]:
             shown = [one.test] if one.test else []
             shown += [f"{SCRIPTS}/{one.script}"] if one.script else []
             where = ", ".join(f"`{name}`" for name in (path.relative_to(PACKAGE.name), *shown))
-            found.append(Section(one.library, one.title, one.text.strip(), one.gone_when, where))
+            found.append(Section(one.library, one.title, one.text.strip(), where))
     return found
 
 

@@ -42,12 +42,11 @@ FAULTS = (
     Fault(
         title="A connection of 2026-07-28 exists between its requests",
         text="""\
-Symptom: the SDK's client keeps three tasks and four streams of a connection, and fast-agent one task more: 70 KB of a
-call that waits for its model. After an answer by a stream it closes the response before its end, and with it the
-socket: each tool call opens a connection.
+Symptom: the SDK's client and fast-agent keep four tasks of a connection, 70 KB of a call that waits for its model.
+After an answer by a stream the socket is closed: each tool call opens a connection.
 
 Repair: `PostDispatcher`: the task that needs an answer sends the request and reads the stream to its end, for at most
-0.1 s after the answer. Connections of the initialize era are still the SDK's.
+0.1 s after the answer.
 """,
         library="mcp",
         gone_when="the SDK's client sends requests of 2026-07-28 without tasks, and reads streams to their end",
