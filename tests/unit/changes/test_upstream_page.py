@@ -58,7 +58,7 @@ def test_the_page_ends_with_the_fast_paths_by_name() -> None:
 
 
 def test_a_section_of_a_repair_says_how_it_is_switched_off() -> None:
-    ends = "".join(one.where for one in repaired())
+    ends = "\n".join(one.where for one in repaired())
     assert set(re.findall(r"`PALLAS_CHANGES=-(\S+)`", ends)) == {*REPAIRS}
 
 

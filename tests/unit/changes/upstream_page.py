@@ -45,9 +45,9 @@ Faults of fast-agent, Hypercorn, the MCP SDK and the libraries of providers that
 another call, and what the gateway does about each; for operators who look for the cause of a fault, and for those who
 upgrade a library. Slow parts are [at the end](#slow-parts-of-libraries).
 
-Each section ends with the file that mends the fault (its `gone_when` is the change of the library that makes it
-needless), the setting that switches it off, and the version in which the fault was seen last. Sections without such a
-setting are mended by the gateway's own code. `tests/repairs/http/test_unread_data.py` reproduces the fault that
+Each section ends with the file that mends the fault, and the setting that switches it off. The file has the version in
+which the fault was seen last (`seen_in`), and the change that makes the repair needless (`gone_when`). Sections without
+such a setting are mended by the gateway's own code. `tests/repairs/http/test_unread_data.py` reproduces the fault that
 `repairs/http/unread_data.py` mends, and so on; `python tests/upstream/NAME.py` does so without the gateway. `make
 drift` runs all with the newest versions. A start stops if a library lacks a name that a repair needs.
 """
@@ -118,7 +118,6 @@ def _section(one: Registered) -> Section:
     title, _, text = (getdoc(one.module) or "").partition("\n")
     path = one.module.__name__.split(".")[1:]
     where = [f"`{'/'.join(path)}.py`", f"`PALLAS_CHANGES=-{change.name}`"]
-    where += [f"{change.libraries[0]} {change.seen_in}"]
     where += [f"`{SCRIPTS}/{change.script}`"] if change.script else []
     return Section(path[1], title.removesuffix("."), text.strip(), ", ".join(where))
 

@@ -32,7 +32,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`gateway.auth.tokens`, each entry", StaticKeySettings),
     ("`gateway.auth.jwt`", JwtSettings),
 )
-TYPE_NAMES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "true or false"}
+TYPE_NAMES = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean", "array": "list"}
 
 INTRODUCTION = """\
 # Configuration
@@ -152,6 +152,4 @@ def _type_name(value: JsonObject) -> str:
 
 
 def _one_type_name(value: JsonObject) -> str:
-    if "items" in value:
-        return f"list of {_type_name(value['items'])}"
     return TYPE_NAMES.get(value.get("type", ""), "mapping")

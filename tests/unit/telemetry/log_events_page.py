@@ -35,16 +35,20 @@ What the gateway logs above `DEBUG`, for operators who search or alert on it, be
 [fields of every record](observability.md#fields-of-every-record); `…` stands for what varies.
 
 Of these libraries only warnings are logged, whatever the root's level is: {libraries}.
+"""
+SECTIONS = {
+    "ERROR and CRITICAL": ("ERROR", "CRITICAL"),
+    "WARNING": ("WARNING",),
+    "INFO": ("INFO",),
+}
+"""Levels by heading. An event of several levels is in the first section that has one of them."""
+HEAD = """
+## {title}
 
-| logger | message | level | more fields; meaning |
-|---|---|---|---|
+| logger | message | more fields; meaning |
+|---|---|---|
 """
 OF_EVERY_RECORD = {"agent", "call_id", "conversation_id"}
-LAST = """\
-| `pallas.server.http` | `Running on …` | INFO | Hypercorn's own, for each address; so are its warnings and errors |
-| `pallas.logs` | `log record not formatted` | ERROR | `source`, `line` |
-"""
-"""Not logged by a call of a logger here."""
 
 
 @dataclass(frozen=True, order=True)
@@ -58,25 +62,33 @@ class Event:
     meaning: str = ""
 
 
+OTHERS = (
+    Event("pallas.server.http", "Running on …", "INFO", (), "Of Hypercorn, as its warnings and errors are."),
+    Event("pallas.logs", "log record not formatted", "ERROR", ("source", "line")),
+)
+"""Not logged by a call of a logger here."""
+
+
 def markdown() -> str:
     """Return the page `docs/operate/log-events.md`."""
-    found = sorted(one for file in PACKAGE.rglob("*.py") for one in events_in(file))
-    rows = (_row(key, [*calls]) for key, calls in groupby(found, lambda one: (one.logger, one.message, one.level)))
+    found = sorted([*OTHERS, *(one for file in PACKAGE.rglob("*.py") for one in events_in(file))])
+    rows: dict[str, list[str]] = {title: [HEAD.format(title=title)] for title in SECTIONS}
+    for (logger, message, level), calls in groupby(found, lambda one: (one.logger, one.message, one.level)):
+        title = next(title for title, levels in SECTIONS.items() if any(one in level for one in levels))
+        rows[title].append(_row(logger, message, [*calls]))
     libraries = ", ".join(f"`{one}`" for one in QUIET_LOGGERS)
-    return INTRODUCTION.format(libraries=libraries) + "".join(rows) + LAST
+    return INTRODUCTION.format(libraries=libraries) + "".join(row for section in rows.values() for row in section)
 
 
-def _row(key: tuple[str, str, str], calls: list[Event]) -> str:
+def _row(logger: str, message: str, calls: list[Event]) -> str:
     fields = dict.fromkeys(
         f"`{field}`".replace("`…`", "…") for one in calls for field in one.fields if field not in OF_EVERY_RECORD
     )
     meanings = dict.fromkeys(one.meaning for one in calls if one.meaning)
-    logger, message, level = key
     quote = "``" if "`" in message else "`"
     cells = (
         f"`{logger}`",
         f"{quote}{message}{quote}",
-        level,
         "; ".join((", ".join(fields), *meanings)).removeprefix("; "),
     )
     return f"| {' | '.join(cells)} |\n"
