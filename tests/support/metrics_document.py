@@ -1,4 +1,4 @@
-"""Alerts and queries of docs/operate/observability.md, for the tests that run them."""
+"""The shipped alerts and the queries of docs/operate/observability.md, for the tests that run them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import re
 
 import yaml
 
-from tests.support.documents import pages
+from tests.support.documents import ROOT, pages
 
-TEXT = pages()["docs/operate/observability.md"].split("\n## Logging\n")[0]
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_blocks: dict[str, str] = dict(_BLOCK.findall(TEXT))  # of each language the last one
+_TEXT = pages()["docs/operate/observability.md"]
+_QUERIES = re.search(r"^```promql\n(.*?)^```", _TEXT, re.MULTILINE | re.DOTALL)
+assert _QUERIES
+_ALERTS = (ROOT / "deploy/prometheus/alerts.yml").read_text()
 
 ALERTS: dict[str, str] = {
-    rule["alert"]: rule["expr"] for group in yaml.safe_load(_blocks["yaml"])["groups"] for rule in group["rules"]
+    rule["alert"]: rule["expr"] for group in yaml.safe_load(_ALERTS)["groups"] for rule in group["rules"]
 }
-QUESTIONS = [line for line in _blocks["promql"].splitlines() if line and not line.startswith("#")]
+QUESTIONS = [line for line in _QUERIES[1].splitlines() if line and not line.startswith("#")]

@@ -1,4 +1,4 @@
-"""The alerts and queries of docs/operate/observability.md ask for metrics that exist, and Prometheus takes them."""
+"""The shipped alerts and the queries of docs/operate/observability.md ask for metrics that exist."""
 
 import re
 from pathlib import Path
