@@ -85,13 +85,20 @@ NO_PARAMETERS = Parameters()
 
 
 class BadParametersError(CallRefusedError):
-    """Parameters that cannot be taken; `parameter` is the one at fault, if it is one."""
+    """Parameters that cannot be taken: `why`, what may be set with its range, and the one at fault, if it is one."""
 
     reason = "bad_params"
 
-    def __init__(self, message: str, *, parameter: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, why: str, allowed: Mapping[str, str], parameter: str | None = None) -> None:
+        super().__init__(f"{why} {_offer(allowed)}")
         self.parameter = parameter
+        self._why, self._allowed = why, allowed
+
+    def renamed(self, names: Mapping[str, str]) -> str:
+        """Return the message for an API with names of its own, which lists only parameters of `names`."""
+        own = self.parameter or ""
+        why = self._why.replace("params.", "", 1).replace(own, names.get(own, own), 1)
+        return f"{why} {_offer({names[one]: values for one, values in self._allowed.items() if one in names})}"
 
 
 def parse(asked: object, settings: AgentSettings) -> Parameters:
@@ -221,8 +228,13 @@ def _by_own_names(asked: JsonObject, settings: AgentSettings) -> JsonObject:
 
 
 def _refused(why: str, settings: AgentSettings, parameter: str | None = None) -> BadParametersError:
-    allowed = ", ".join(_with_range(name, settings) for name in settings.caller_params.allowed)
-    return BadParametersError(f"{why} Callers of this agent may set: {allowed or 'nothing'}.", parameter=parameter)
+    ranges = {**_RANGES, "model": ", ".join(settings.models)}
+    return BadParametersError(why, {name: ranges[name] for name in settings.caller_params.allowed}, parameter)
+
+
+def _offer(allowed: Mapping[str, str]) -> str:
+    listed = ", ".join(f"{name} ({values})" for name, values in allowed.items())
+    return f"Callers of this agent may set: {listed or 'nothing'}."
 
 
 def _why_not(name: str) -> str:
@@ -237,21 +249,15 @@ def _what_is_wrong(error: ErrorDetails) -> str:
     return f"params.{name} {shortened(why, _LONGEST_REASON)}."
 
 
-def _with_range(name: str, settings: AgentSettings) -> str:
-    if name == "model":
-        return f"model ({', '.join(settings.models)})"
-    return f"{name} ({_RANGES[name]})" if name in _RANGES else name
-
-
 _RANGES = {
     "temperature": "0 to 2",
     "top_p": "0 to 1",
-    "top_k": "1 or more",
-    "max_tokens": "1 or more",
+    "top_k": "1 to 2^63 - 1",
+    "max_tokens": "1 to 2^63 - 1",
     "stop": "1 to 4 texts",
     "presence_penalty": "-2 to 2",
     "frequency_penalty": "-2 to 2",
-    "seed": "a whole number",
+    "seed": "a whole number of 64 bits",
     "response_format": "an object",
     "tool_choice": "auto, none, required or an object",
     "tools_allowlist": f"a list of at most {MOST_ALLOWED_TOOLS} texts",
@@ -264,13 +270,14 @@ _RANGES = {
 
 def _refuse_unsendable(asked: Mapping[str, Any], settings: AgentSettings) -> None:
     """Refuse values that a provider's client could not encode: not JSON, not UTF-8, or nested too deeply."""
-    if _has_more_levels(asked, MOST_LEVELS):
-        raise _refused(f"Argument 'params' is nested more than {MOST_LEVELS} levels deep.", settings)
-    try:
-        json.dumps(asked, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError):
-        why = "Argument 'params' holds what cannot be sent on: NaN, an infinite number or half a surrogate pair."
-        raise _refused(why, settings) from None
+    for name, value in asked.items():
+        if _has_more_levels(value, MOST_LEVELS):
+            raise _refused(f"params.{name} is nested more than {MOST_LEVELS} levels deep.", settings, name)
+        try:
+            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, RecursionError):
+            why = f"params.{name} holds what cannot be sent on: NaN, an infinite number or half a surrogate pair."
+            raise _refused(why, settings, name) from None
 
 
 def _has_more_levels(value: object, most: int) -> bool:

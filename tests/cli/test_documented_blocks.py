@@ -48,7 +48,7 @@ RUN_BY = {
     ("docs/use/connect.md", "sh"): ("tests/console/test_connect.py", 14),
     ("docs/use/connect.md", "json"): ("tests/console/test_connect.py", 8),
     ("docs/use/connect.md", "yaml"): ("tests/console/test_connect.py", 2),
-    ("docs/use/openai-api.md", "python"): ("tests/e2e/test_documented_answers.py", 1),
+    ("docs/use/openai-api.md", "python"): ("tests/e2e/test_documented_answers.py", 2),
 }
 """Tests that run the blocks of one language of a page, or compare them with what they quote, and how many these are."""
 

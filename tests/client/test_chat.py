@@ -167,7 +167,7 @@ def test_parameters_go_along_when_they_are_set_and_stay_with_the_thread(run: Com
             "A thread's name is 1 to 80 characters on one line, and begins with no #.",
         ),
         (["echo", "-m", "hi", "--image", "no.png"], "no.png: No such file or directory"),
-        (["echo", "-m", "hi", "--set", "topK=0"], "top_k takes a whole number, at least 1, not 0."),
+        (["echo", "-m", "hi", "--set", "topK=0"], "top_k takes a whole number from 1 to 9223372036854775807, not 0."),
         (
             ["echo", "-m", "hi", "--set", "topK=1", "--set", "top_k=2"],
             "--set topK and --set top_k are one parameter; give one of them.",

@@ -75,7 +75,7 @@ async def talking(path: Path, **gateway: Any) -> AsyncGenerator[tuple[Stage, Plo
     plot = Plot()
     agents = {
         "solo": Agent(["tools"], settings={"title": "Solo", "description": "Adds numbers."}),
-        "eyes": Agent(settings={"model_capabilities": {"vision": True, "documents": True}}),
+        "eyes": Agent(settings={"model_capabilities": {"vision": True, "documents": True, "max_output_tokens": 70}}),
         "desk": Agent(source=DESK),
         "pipeline": Agent(source=PIPELINE),
         "strict": Agent(settings={"caller_params": ["temperature"], "model_capabilities": {"vision": False}}),

@@ -150,13 +150,14 @@ def is_empty(value: Any, path: str) -> bool:
     )
 
 
-async def test_the_program_of_openais_client_prints_what_an_agent_says(tmp_path: Path) -> None:
+async def test_programs_of_openais_client_print_what_an_agent_says(tmp_path: Path) -> None:
     page = pages()["docs/use/openai-api.md"]
-    [program] = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    programs = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     async with running(write_project(tmp_path, {"concierge": Agent()}, gateway={"openai_api": True})) as served:
-        text = program.replace("http://localhost:24200", served.base_url)
+        text = "\nprint()\n".join(programs).replace("http://localhost:24200", served.base_url)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", text, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
         )
         out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert (process.returncode, out.decode()) == (0, "['concierge']\nWhat is a peer?"), err.decode()
+    printed = "['concierge']\nWhat is a peer?\nWhat is a peer?\nAnd a sub-agent?"
+    assert (process.returncode, out.decode()) == (0, printed), err.decode()

@@ -32,7 +32,8 @@ REQUESTS = {
 
 def test_there_are_requests_of_every_api() -> None:
     text = "".join(one for blocks in REQUESTS.values() for one in blocks)
-    assert all(part in text for part in ("/agents/concierge/mcp", "/v1/chat/completions", "/api/v1/threads/"))
+    paths = ("/agents/concierge/mcp", "/v1/chat/completions", "/v1/responses", "/api/v1/threads/")
+    assert all(path in text for path in paths)
 
 
 @pytest.mark.needs("curl")

@@ -229,12 +229,21 @@ REFUSED: dict[str, tuple[dict[str, Any], tuple[str, str | None]]] = {
         {"response_format": {"type": "json_schema", "json_schema": {"name": "two words", "schema": {}}}},
         ("bad_params", "response_format"),
     ),
+    "a schema without a name": (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}},
+        ("bad_params", "response_format.json_schema.name"),
+    ),
     "a system text for an agent that takes none": (
         {"model": "strict", "messages": [{"role": "system", "content": "Be a cat."}, *said("hi")]},
-        ("bad_params", "messages"),
+        ("bad_params", "messages[0].content"),
     ),
     "a parameter for an agent that takes none": ({"model": "strict", "top_p": 0.5}, ("bad_params", "top_p")),
     "an answer of no length": ({"max_completion_tokens": 0}, ("bad_params", "max_completion_tokens")),
+    "a limit by its older name": (
+        {"max_tokens": 2**63, "max_completion_tokens": None},
+        ("bad_params", "max_tokens"),
+    ),
+    "what is not a number": ({"top_p": float("nan")}, ("bad_params", "top_p")),
 }
 TAKEN: dict[str, dict[str, Any]] = {
     "nothing but nulls": {"temperature": None, "stop": None, "tools": None, "stream": None, "metadata": None},
@@ -256,16 +265,8 @@ TAKEN: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-OPEN_WEBUI_TOOLS = [
-    "get_current_timestamp", "calculate_timestamp", "ask_user", "list_knowledge_bases", "search_knowledge_bases",
-    "query_knowledge_bases", "grep_knowledge_files", "search_knowledge_files", "query_knowledge_files",
-    "view_knowledge_file", "search_chats", "view_chat", "search_memories", "list_memory_paths", "read_memory_path",
-    "list_memories", "update_memory", "add_memory", "replace_memory_content", "delete_memory", "search_notes",
-    "view_note", "write_note", "replace_note_content", "create_skill", "create_tasks", "update_task",
-    "create_automation", "update_automation", "list_automations", "toggle_automation", "delete_automation",
-    "search_calendar_events", "create_calendar_event", "update_calendar_event", "delete_calendar_event",
-]  # fmt: skip
-"""The tools of a request as Open WebUI 0.12.4 sent it."""
+OPEN_WEBUI_TOOLS = [f"view_{number}" for number in range(36)]
+"""As many tools as Open WebUI 0.12.4 sends."""
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -275,7 +276,6 @@ async def test_tools_that_open_webui_sends_with_every_message_are_ignored_and_na
     function = {"description": "A tool of the page.", "parameters": {"type": "object", "properties": {}}}
     tools = [{"type": "function", "function": {"name": name, **function}} for name in OPEN_WEBUI_TOOLS]
     body = {"model": "solo", "messages": said("add"), "stream": stream, "tools": tools}
-    assert len(tools) == 36
     async with talking(tmp_path) as (staged, _, _), httpx.AsyncClient(timeout=60) as http:
         answer = await http.post(f"{staged.served.base_url}/v1/chat/completions", json=body)
         sent = staged.llm.requests[0].body
@@ -327,7 +327,12 @@ async def test_what_cannot_be_answered_is_refused_with_what_to_change(tmp_path: 
         what: expected for what, (_, expected) in REFUSED.items()
     }
     assert {one["type"] for one in said_of.values()} == {"invalid_request_error"}
-    assert "temperature must be 0 to 2." in said_of["a temperature out of range"]["message"]
+    assert said_of["a temperature out of range"]["message"] == (
+        "temperature must be 0 to 2. Callers of this agent may set: temperature (0 to 2), top_p (0 to 1), "
+        "top_k (1 to 2^63 - 1), max_completion_tokens (1 to 2^63 - 1), stop (1 to 4 texts), "
+        "presence_penalty (-2 to 2), frequency_penalty (-2 to 2), seed (a whole number of 64 bits), "
+        "response_format (an object), tool_choice (auto, none, required or an object)."
+    )
     assert (
         counted == sum(code == "bad_input" for _, (code, _) in REFUSED.values()) - 1
     )  # without a model it is nobody's

@@ -135,6 +135,7 @@ async def test_every_form_of_input_reaches_the_model(tmp_path: Path) -> None:
             reasoning={"effort": "low"},
             tools=[tool],
             text={"format": schema, "verbosity": "low"},
+            extra_body={"functions": [{}], "max_tool_calls": 1, "reasoning_effort": "low"},
         )
         request = staged.llm.requests[-1]
 
@@ -145,13 +146,14 @@ async def test_every_form_of_input_reaches_the_model(tmp_path: Path) -> None:
     ]
     assert request.images == [("image/png", PNG)]
     assert request.documents == [("a.pdf", PDF)]
-    assert (request.body["max_tokens"], request.body["top_p"]) == (77, 0.5)
+    assert (request.body["max_tokens"], request.body["top_p"]) == (70, 0.5)
     assert request.body["response_format"] == {
         "type": "json_schema",
         "json_schema": {"name": "cat", "schema": {"type": "object"}, "strict": True},
     }
     assert answer.model_dump()["text"]["format"]["type"] == "json_schema"
-    assert answer.model_dump()["pallas"] == {"params": {"ignored": ["tools", "reasoning.effort"]}}
+    ignored = ["tools", "functions", "max_tool_calls", "reasoning_effort", "reasoning.effort"]
+    assert answer.model_dump()["pallas"] == {"params": {"ignored": ignored, "changed": {"max_output_tokens": 70}}}
 
 
 # What goes wrong
@@ -161,7 +163,23 @@ def user(kind: str, **part: Any) -> dict[str, Any]:
     return {"input": [{"role": "user", "content": [{"type": kind, **part}]}]}
 
 
-NO_SCHEMA = {"type": "json_schema", "name": "two words", "schema": {}}
+def formatted(**changes: Any) -> dict[str, Any]:
+    return {"text": {"format": {"type": "json_schema", "name": "x", "schema": {}, **changes}}}
+
+
+OFFERED = (
+    "Callers of this agent may set: temperature (0 to 2), top_p (0 to 1), top_k (1 to 2^63 - 1), "
+    "max_output_tokens (1 to 2^63 - 1), stop (1 to 4 texts), presence_penalty (-2 to 2), frequency_penalty (-2 to 2), "
+    "seed (a whole number of 64 bits), text.format (an object), instructions (a text)."
+)
+SENTENCES = {
+    "seed": "seed must be a whole number of 64 bits",
+    "text.format.name": "'text.format.name' is required: a text.",
+    "text.format.schema": "'text.format.schema' is required: an object.",
+    "text.format": "text.format must",
+    "max_output_tokens": "max_output_tokens must be 1 to 2^63 - 1",
+    "messages": "'messages' is not supported: in this API it is 'input'.",
+}
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"input": None}, "bad_input", "input"),
     ({"input": []}, "bad_input", "input"),
@@ -190,10 +208,25 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"input": [{"type": "compaction", "encrypted_content": "x"}, *said("hi")]}, "bad_input", "input[0]"),
     ({"input": [*said("hi"), {"type": 5, "role": "user", "content": "hi"}]}, "bad_input", "input[1]"),
     ({"seed": "x"}, "bad_params", "seed"),
-    ({"text": {"format": NO_SCHEMA}}, "bad_params", "text.format"),
+    (formatted(name="two words"), "bad_params", "text.format"),
+    (formatted(strict="no"), "bad_params", "text.format"),
+    (formatted(json_schema={}), "bad_params", "text.format"),
+    (formatted(name=None), "bad_params", "text.format.name"),
+    (formatted(schema=3), "bad_params", "text.format.schema"),
     ({"max_output_tokens": 0}, "bad_params", "max_output_tokens"),
+    ({"max_output_tokens": 10**4298}, "bad_params", "max_output_tokens"),
+    ({"max_tool_calls": 2**63}, "bad_input", "max_tool_calls"),
+    ({"messages": said("hi")}, "bad_input", "messages"),
+    ({"max_completion_tokens": 7}, "bad_input", "max_completion_tokens"),
+    ({"response_format": {"type": "text"}}, "bad_input", "response_format"),
+    ({"n": 2}, "bad_input", "n"),
+    ({"input": [{"role": "system", "content": [IMAGE]}, *said("hi")]}, "bad_input", "input[0].content"),
     ({"model": "strict", "instructions": "Be a cat."}, "bad_params", "instructions"),
-    ({"model": "strict", "input": [{"role": "system", "content": "Purr."}, *said("hi")]}, "bad_params", "input"),
+    (
+        {"model": "strict", "input": [{"role": "system", "content": "Purr."}, *said("hi")]},
+        "bad_params",
+        "input[0].content",
+    ),
 ]
 NULLS = ["instructions", "metadata", "previous_response_id", "reasoning", "stream", "temperature", "text", "tools"]
 TAKEN: list[dict[str, Any]] = [
@@ -220,15 +253,23 @@ async def test_what_cannot_be_answered_is_refused_with_the_name_of_the_field(tmp
         with pytest.raises(openai.NotFoundError) as deleted:
             await client.responses.delete("resp_1")
         by_get = await http.get(URL)
+        below = [await http.post(f"{URL}/{path}") for path in ("input_tokens", "compact", "resp_1/cancel")]
 
     errors = [answer.json()["error"] for answer in answers[: len(REFUSED)]]
     assert [answer.status_code for answer in answers] == [400] * len(REFUSED) + [200] * len(TAKEN)
     assert [(one["code"], one["param"]) for one in errors] == [(code, param) for _, code, param in REFUSED]
     assert "store: false" in errors[4]["message"]
+    assert all(one["message"].startswith(SENTENCES.get(one["param"], "")) for one in errors)
+    of_solo = [
+        one["message"] for one in errors[:-2] if one["code"] == "bad_params" and "required" not in one["message"]
+    ]
+    assert of_solo
+    assert all(message.endswith(OFFERED) for message in of_solo)
     assert errors_of(nobody.value) == (404, "invalid_request_error", "model_not_found", "model")
     assert errors_of(by_id.value) == errors_of(deleted.value) == (404, "invalid_request_error", "not_found", None)
     assert "keeps no responses" in by_id.value.message
     assert (by_get.status_code, by_get.headers["allow"]) == (405, "POST")
+    assert {one.json()["error"]["message"][:20] for one in below} == {"This is not offered."}
 
 
 async def test_half_of_a_surrogate_pair_of_the_model_is_an_answer_of_both_doors(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ TOOL_CHOICES = ("auto", "none", "required")
 FORMATS = ("text", "json_object", "json_schema")
 MOST_STOPS = 4
 MOST_ALLOWED_TOOLS = 1000  # each is compared with every tool of the agent
-LARGEST_SEED = 2**63 - 1
+LARGEST_INTEGER = 2**63 - 1
 _FORMAT_EXAMPLE = '{"type": "json_schema", "json_schema": {"name": …, "schema": {…}}}'
 _TOOL_EXAMPLE = '{"type": "function", "function": {"name": …}}'
 _SCHEMA_KEYS = {"name", "description", "schema", "strict"}
@@ -120,7 +120,7 @@ def _response_format(value: ParameterObject) -> ParameterObject:
         raise ValueError(f"must be like {_FORMAT_EXAMPLE}")
     unknown = sorted((value.keys() - {"type", "json_schema"}) | (given.keys() - _SCHEMA_KEYS), key=str)
     if unknown:
-        raise ValueError(f"must be like {_FORMAT_EXAMPLE}, without '{unknown[0]}'")
+        raise ValueError(f"must not hold '{unknown[0]}'")
     _refuse_odd_schema(given)
     return value
 
@@ -129,11 +129,11 @@ def _refuse_odd_schema(given: Mapping[str, Any]) -> None:
     """Refuse what providers refuse without naming the place."""
     name = given.get("name", "any")
     if not (isinstance(name, str) and re.fullmatch(_SCHEMA_NAME, name)):
-        raise ValueError("must have a json_schema.name of 1 to 64 letters (a to z), digits, _ or -")
+        raise ValueError("must have a name of 1 to 64 letters (a to z), digits, _ or -")
     if not isinstance(given.get("description", ""), str):
-        raise ValueError("must have a text as json_schema.description")
+        raise ValueError("must have a text as description")
     if not isinstance(given.get("strict"), bool | None):
-        raise ValueError("must have true or false as json_schema.strict")
+        raise ValueError("must have true or false as strict")
 
 
 def _tool_choice(value: object) -> object:
@@ -191,7 +191,8 @@ _RESPONSE_FORMAT_SCHEMA: ParameterObject = {
 Temperature = Annotated[float, Strict(), Field(ge=0, le=2, allow_inf_nan=False)]
 Share = Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
 Penalty = Annotated[float, Strict(), Field(ge=-2, le=2, allow_inf_nan=False)]
-Seed = Annotated[int, Strict(), Field(ge=-LARGEST_SEED - 1, le=LARGEST_SEED)]
+Integer = Annotated[int, Strict(), Field(ge=-LARGEST_INTEGER - 1, le=LARGEST_INTEGER)]
+Tokens = Annotated[Count, Field(le=LARGEST_INTEGER)]
 Words = Annotated[str, Strict(), StringConstraints(min_length=1)]
 Stops = Annotated[
     tuple[Words, ...],
@@ -211,7 +212,7 @@ def is_sampling_value(key: str, value: object) -> bool:
     if key == SEQUENCE_BREAKERS and isinstance(value, list):
         return len(value) <= MOST_SEQUENCE_BREAKERS and all(_is_short_text(one) for one in value)
     if isinstance(value, (int, float)):
-        return abs(value) <= LARGEST_SEED
+        return abs(value) <= LARGEST_INTEGER
     return value is None or _is_short_text(value)
 
 
@@ -222,7 +223,7 @@ def _is_short_text(value: object) -> bool:
 _SHORT_TEXT: ParameterObject = {"type": "string", "maxLength": LONGEST_SAMPLING_TEXT}
 SAMPLING_VALUE_SCHEMA: ParameterObject = {
     "anyOf": [
-        {"type": "number", "minimum": -LARGEST_SEED, "maximum": LARGEST_SEED},
+        {"type": "number", "minimum": -LARGEST_INTEGER, "maximum": LARGEST_INTEGER},
         {"type": "boolean"},
         _SHORT_TEXT,
         {"type": "null"},
@@ -294,11 +295,11 @@ class DefaultParameters(Section):
     top_p: Share | None = None
     """Nucleus sampling: the share of the most likely tokens, 0 to 1."""
 
-    top_k: Count | None = None
-    """Number of the most likely tokens that are sampled."""
+    top_k: Tokens | None = None
+    """Only this many of the most likely tokens are sampled."""
 
-    max_tokens: Count | None = None
-    """Longest answer of one LLM turn in tokens, up to the model's limit."""
+    max_tokens: Tokens | None = None
+    """Longest answer of one LLM turn in tokens; the model's own limit still holds."""
 
     stop: Stops | None = None
     """Up to 4 texts at which the model stops writing."""
@@ -309,8 +310,8 @@ class DefaultParameters(Section):
     frequency_penalty: Penalty | None = None
     """-2 to 2: the same, the more often they have occurred."""
 
-    seed: Seed | None = None
-    """For repeatable answers, as far as the provider supports them."""
+    seed: Integer | None = None
+    """For answers that can be repeated, as far as the provider can."""
 
     response_format: ResponseFormat | None = None
     """Format of the answer, as in OpenAI's API: `text`, `json_object` or `json_schema` with a schema."""

@@ -20,6 +20,10 @@ from pallas_gateway.doors.openai.requests import AgentRequest, chat_request
 from pallas_gateway.doors.openai.responses import ResponseAnswers, response_request
 from pallas_gateway.errors import CallFailedError, GatewayError
 from pallas_gateway.tasks import in_parts
+from pallas_gateway.web.openai.answers import Answers, Completion
+from pallas_gateway.web.openai.errors import ApiError, of_failure, of_refusal
+from pallas_gateway.web.openai.requests import AgentRequest, chat_request, value_in, wants_json
+from pallas_gateway.web.openai.responses import ResponseAnswers, response_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,9 +78,9 @@ class Answering:
     async def _decoded(self, agent: HostedAgent, asked: Call) -> Call:
         """Return the call with the content of the body; raises `BadRequestError`."""
         request = await in_parts(self.form.read(self.document, agent.settings, max_entries=agent.max_history_entries))
-        self._wants_json = request.wants_json
+        self._wants_json = wants_json(request.parameters, agent.settings)
         self._answers = self.form.answers(asked.call_id, asked.agent, int(time()), request)
-        if request.stream:
+        if value_in(self.document, "stream", bool):
             self._stream = _StreamedAnswer(self.events, self._answers)
         return replace(asked, message=request.message, history=request.history, parameters=request.parameters)
 

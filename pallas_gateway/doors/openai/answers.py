@@ -42,9 +42,12 @@ def usage(used: Usage, asked: str = "prompt", answered: str = "completion") -> J
     }
 
 
-def notes(reply: Reply, ignored: tuple[str, ...]) -> Json:
-    """Fields without effect or with another value, as `_meta["pallas/params"]`; the reason of a partial answer."""
-    params = replace(reply, ignored=(*ignored, *reply.ignored)).parameter_notes
+def notes(reply: Reply, request: AgentRequest) -> Json:
+    """Fields without effect or with another value, by the request's names; the reason of a partial answer."""
+    names = request.names
+    ignored = (*request.ignored, *(names.get(name, name) for name in reply.ignored))
+    changed = {names.get(name, name): value for name, value in reply.changed.items()}
+    params = replace(reply, ignored=ignored, changed=changed).parameter_notes
     told = {name: value for name, value in (("params", params), ("stopped", reply.stopped)) if value}
     return {"pallas": told} if told else {}
 
@@ -89,7 +92,7 @@ class Completion:
             **self._head("chat.completion"),
             "choices": [choice],
             "usage": usage(reply.usage),
-            **notes(reply, self.request.ignored),
+            **notes(reply, self.request),
         }
 
     def first(self) -> list[Json]:
@@ -101,7 +104,7 @@ class Completion:
 
     def last(self, reply: Reply) -> list[Json]:
         """Return the last chunks: the finish reason, and the usage if it was requested."""
-        ended = {**self._chunk({}, finish_reason(reply)), **notes(reply, self.request.ignored)}
+        ended = {**self._chunk({}, finish_reason(reply)), **notes(reply, self.request)}
         if not self.request.include_usage:
             return [ended]
         return [ended, {**self._head("chat.completion.chunk"), "choices": [], "usage": usage(reply.usage)}]

@@ -83,11 +83,11 @@ class OpenAiApi:
         runnable = caller.grants.runnable(self._gateway.agents).values()
         if not caller.authenticated and not runnable:
             return refusals.without_token(self._gateway, scope)
-        if path.startswith(f"{RESPONSES}/"):
-            message = "The gateway keeps no responses (store: false), so none can be read, listed or deleted."
+        if path.startswith(f"{RESPONSES}/") and scope["method"] in ("GET", "DELETE"):
+            message = "The gateway keeps no responses (store: false), so none can be read or deleted."
             raise ApiError(HTTPStatus.NOT_FOUND, message, "not_found")
         if path not in _METHODS and not _MODEL.fullmatch(path):
-            message = f"Nothing is here. There are {', '.join(_METHODS)} and {MODELS}/{{model}}."
+            message = f"This is not offered. There are {', '.join(_METHODS)} and {MODELS}/{{model}}."
             raise ApiError(HTTPStatus.NOT_FOUND, message, "not_found")
         method = _METHODS.get(path, "GET")
         if scope["method"] != method:

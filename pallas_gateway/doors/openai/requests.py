@@ -37,8 +37,7 @@ OWN_TOOLS = "an agent has tools of its own and calls them itself"
 _ONE_TEXT = "an agent gives one answer, as text"
 type Refused = Mapping[str, tuple[Callable[[Any], bool], str]]
 """Fields that are refused if the test of their value is true, with the reason."""
-NO_TOKENS = "an agent does not show its model's tokens"
-_REFUSED: Refused = {
+REFUSED: Refused = {
     "function_call": (lambda value: value not in (None, "auto", "none"), OWN_TOOLS),
     "web_search_options": (lambda value: value is not None, OWN_TOOLS),
     "n": (lambda value: value not in (None, 1), _ONE_TEXT),
@@ -46,15 +45,14 @@ _REFUSED: Refused = {
     "modalities": (lambda value: value not in (None, [], ["text"]), _ONE_TEXT),
     "logprobs": (bool, _ONE_TEXT),
     "top_logprobs": (bool, _ONE_TEXT),
-    "logit_bias": (bool, NO_TOKENS),
+    "logit_bias": (bool, "an agent does not show its model's tokens"),
 }
 _CLIENTS_TOOLS = ("tools", "functions")
 """Tools of the client, which are ignored, because chat UIs send them with every message and do not need their calls."""
-_PASSED_ON = (
-    "temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop", "response_format",
-    "tool_choice",
-)  # fmt: skip
-_CHAT_NAMES = {"max_tokens": "max_completion_tokens", "system_append": "messages"}
+_SAME = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop")
+SAME_NAMES = {name: name for name in _SAME}
+"""Parameters that both APIs call as the gateway does."""
+_KINDS = {bool: "true or false", dict: "an object", str: "a text"}
 _SAYS_NOTHING: Mapping[str, object] = {"tool_choice": "auto", "response_format": {"type": "text"}, "stop": []}
 """Values that equal the behaviour without the field; some clients always send them."""
 _TEXTS = ("text", "input_text", "output_text", "refusal")
@@ -65,16 +63,15 @@ _ATTACHED = ("image_url", "input_image", "file", "input_file")
 class AgentRequest:
     """A parsed request.
 
-    With `wants_json` a program reads the answer, so it must hold the final text only. `ignored` are fields without
-    effect. `echo` are fields that the answer repeats.
+    `ignored` are fields without effect. `names` are the API's names of parameters. `echo` are fields that the answer
+    repeats.
     """
 
     message: Message
     history: tuple[Message, ...]
     parameters: Parameters
-    stream: bool
-    wants_json: bool
     ignored: tuple[str, ...]
+    names: Mapping[str, str]
     include_usage: bool = False
     echo: Json = field(default_factory=dict)
 
@@ -109,25 +106,22 @@ def chat_request(document: Json, settings: AgentSettings, *, max_entries: int) -
     Raises:
         BadRequestError: `bad_input`, `bad_image` or `bad_params`.
     """
-    refuse(document, _REFUSED)
+    refuse(document, REFUSED)
     ignored = tuple(name for name in _CLIENTS_TOOLS if document.get(name))
     if ignored and document.get("tool_choice") not in (None, "auto", "none"):
         why = f"'tool_choice' cannot require one of '{ignored[0]}'"
         raise BadRequestError(f"{why}: {OWN_TOOLS}. Leave out '{ignored[0]}'.", param=ignored[0])
     turns, system = yield from conversation(document.get("messages"), "messages", max_entries)
-    given = {name: document.get(name) for name in _PASSED_ON}
-    given["max_tokens"] = document.get("max_completion_tokens", document.get("max_tokens"))
-    names = _CHAT_NAMES if "max_completion_tokens" in document else {"system_append": "messages"}
+    match document.get("response_format"):
+        case {"type": "json_schema", "json_schema": dict(schema)}:
+            refuse_incomplete(schema, "response_format.json_schema")
+    is_older = document.get("max_completion_tokens") is None and document.get("max_tokens") is not None
+    limit = "max_tokens" if is_older else "max_completion_tokens"
+    names = {**SAME_NAMES, "response_format": "response_format", "tool_choice": "tool_choice", "max_tokens": limit}
+    given = {name: document.get(field) for name, field in names.items()}
     asked = parameters_of(given, system, settings, names)
-    return AgentRequest(
-        turns[-1],
-        tuple(turns[:-1]),
-        asked,
-        stream=flag_in(document, "stream"),
-        wants_json=wants_json(asked, settings),
-        ignored=ignored,
-        include_usage=flag_in(object_in(document, "stream_options"), "include_usage"),
-    )
+    include_usage = value_in(value_in(document, "stream_options", dict) or {}, "include_usage", bool)
+    return AgentRequest(turns[-1], tuple(turns[:-1]), asked, ignored, names, include_usage=bool(include_usage))
 
 
 def refuse(document: Json, fields: Refused) -> None:
@@ -138,13 +132,21 @@ def refuse(document: Json, fields: Refused) -> None:
 
 
 def wants_json(asked: Parameters, settings: AgentSettings) -> bool:
-    """Return true if the answer has another format than text."""
+    """Return true if the answer has another format than text: a program reads it, so it is the final text only."""
     wanted = parameters.resolved(asked, settings.default_params).response_format
     return wanted is not None and wanted["type"] != "text"
 
 
-def conversation(messages: object, name: str, max_entries: int) -> Parts[tuple[list[Message], list[str]]]:
-    """Return the turns, of which the last is the user's new one, and the system texts.
+def refuse_incomplete(schema: Json, place: str) -> None:
+    """Raise the `BadRequestError` of a format by schema that lacks its name or the schema; OpenAI requires the name."""
+    for key, kind in (("name", str), ("schema", dict)):
+        if not isinstance(schema.get(key), kind):
+            why = f"'{place}.{key}' is required: {_KINDS[kind]}."
+            raise BadRequestError(why, param=f"{place}.{key}", reason="bad_params")
+
+
+def conversation(messages: object, name: str, max_entries: int) -> Parts[tuple[list[Message], dict[str, str]]]:
+    """Return the turns, of which the last is the user's new one, and the system texts by their places.
 
     Tool calls and results of earlier turns are left out: they belong to tools of the client or of another model.
     """
@@ -152,13 +154,13 @@ def conversation(messages: object, name: str, max_entries: int) -> Parts[tuple[l
         raise BadRequestError(f"'{name}' is required: at least one message.", param=name)
     _refuse_too_many(messages, name, max_entries)
     turns: list[Message] = []
-    system: list[str] = []
+    system: dict[str, str] = {}
     last = ""
     for index, row in enumerate(messages):
         where = f"{name}[{index}]"
         role = _role(row, where)
         if role in ("system", "developer"):
-            system.append(text_at(row.get("content"), f"{where}.content"))
+            system[f"{where}.content"] = text_at(row.get("content"), f"{where}.content")
             continue
         last = role
         yield
@@ -168,7 +170,7 @@ def conversation(messages: object, name: str, max_entries: int) -> Parts[tuple[l
             turns.append(Message("assistant", text))
     if last != "user":
         raise BadRequestError("The last message must be the user's: it is what the agent answers.", param=name)
-    return turns, [text for text in system if text]
+    return turns, system
 
 
 def _refuse_too_many(messages: Sequence[object], name: str, most: int) -> None:
@@ -183,8 +185,8 @@ def _refuse_too_many(messages: Sequence[object], name: str, most: int) -> None:
 def _role(row: object, where: str) -> str:
     role = row.get("role") if isinstance(row, dict) else None
     if role not in ("system", "developer", "user", "assistant", "tool", "function"):
-        known = "system, developer, user, assistant or tool"
-        raise BadRequestError(f"{where} must be an object whose role is {known}.", param=f"{where}.role")
+        why = f"{where} must be an object whose role is system, developer, user or assistant."
+        raise BadRequestError(why, param=f"{where}.role")
     return str(role)
 
 
@@ -215,8 +217,8 @@ def text_at(content: object, where: str) -> str:
 def _text_of_part(part: object, where: str) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     if not isinstance(part, dict) or kind not in _TEXTS:
-        why = f"{where} holds a part of type {quoted(kind)}; this takes texts, images and files."
-        raise BadRequestError(why, param=where)
+        taken = "messages consist of texts, those of the user also of images and files"
+        raise BadRequestError(f"{where} holds a part of type {quoted(kind)}; {taken}.", param=where)
     text = part.get("refusal" if kind == "refusal" else "text")
     if not isinstance(text, str):
         raise BadRequestError(f"{where} holds a part without its text.", param=where)
@@ -256,37 +258,28 @@ def _data_uri(url: object, what: str, where: str) -> Json:
     return {"data": data, "mime_type": mime_type}
 
 
-def parameters_of(given: Json, system: Sequence[str], settings: AgentSettings, names: Mapping[str, str]) -> Parameters:
-    """Return the parameters of a call; `names` are the fields of those that the request calls otherwise.
+def parameters_of(given: Json, system: Json, settings: AgentSettings, names: Mapping[str, str]) -> Parameters:
+    """Return the parameters of a call; `names` are the fields of parameters, `system` texts by their places.
 
     Raises:
         BadRequestError: `bad_params`.
     """
     asked = {name: value for name, value in given.items() if value is not None and value != _SAYS_NOTHING.get(name)}
-    if system:
+    if texts := {place: text for place, text in system.items() if text}:
         if "system_append" not in settings.caller_params.allowed:
-            why = "This agent takes no system or developer messages: what it is told is its operator's. Leave them out."
-            raise BadRequestError(why, param=names["system_append"], reason="bad_params")
-        asked["system_append"] = "\n\n".join(system)
+            why = "This agent takes no instructions, system or developer messages: its operator instructs it."
+            raise BadRequestError(f"{why} Leave them out.", param=next(iter(texts)), reason="bad_params")
+        asked["system_append"] = "\n\n".join(texts.values())
     try:
         return parameters.parse(asked, settings)
     except parameters.BadParametersError as refusal:
-        message = str(refusal).replace("params.", "")
         param = names.get(refusal.parameter or "", refusal.parameter)
-        raise BadRequestError(message, param=param, reason=refusal.reason) from refusal
+        raise BadRequestError(refusal.renamed(names), param=param, reason=refusal.reason) from refusal
 
 
-def object_in(document: Json, name: str) -> Json:
+def value_in(document: Json, name: str, kind: type) -> Any:
+    """Return a field that is null or of a kind of `_KINDS`."""
     value = document.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise BadRequestError(f"'{name}' must be an object.", param=name)
+    if not isinstance(value, kind | None):
+        raise BadRequestError(f"'{name}' must be {_KINDS[kind]}.", param=name)
     return value
-
-
-def flag_in(document: Json, name: str) -> bool:
-    value = document.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise BadRequestError(f"'{name}' must be true or false.", param=name)
-    return bool(value)

@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from pallas_gateway.doors.openai.answers import finish_reason, notes, usage
-from pallas_gateway.doors.openai.errors import BadRequestError
-from pallas_gateway.doors.openai.requests import (
-    NO_TOKENS,
+from pallas_gateway.config.model.parameters import Integer
+from pallas_gateway.telemetry.redaction import quoted
+from pallas_gateway.web.openai.answers import finish_reason, notes, usage
+from pallas_gateway.web.openai.errors import BadRequestError
+from pallas_gateway.web.openai.requests import (
     OWN_TOOLS,
+    REFUSED,
+    SAME_NAMES,
     AgentRequest,
     Refused,
     conversation,
-    flag_in,
-    object_in,
     parameters_of,
     refuse,
+    refuse_incomplete,
     text_at,
-    wants_json,
+    value_in,
 )
 from pallas_gateway.telemetry.redaction import quoted
 
@@ -40,16 +42,23 @@ type Json = dict[str, Any]
 type _Name = Annotated[str, Field(max_length=512)]
 
 _STATELESS = "the gateway keeps no responses; send the whole conversation as 'input'"
+_MOVED = {
+    "messages": "input", "response_format": "text.format",
+    "max_tokens": "max_output_tokens", "max_completion_tokens": "max_output_tokens",
+}  # fmt: skip
+"""Fields of chat completions with their names in this API."""
 _REFUSED: Refused = {
+    **REFUSED,
+    **{name: (lambda value: value is not None, f"in this API it is '{here}'") for name, here in _MOVED.items()},
     "previous_response_id": (lambda value: value is not None, _STATELESS),
     "conversation": (lambda value: value is not None, _STATELESS),
     "prompt": (lambda value: value is not None, "the gateway keeps no prompts; send 'instructions' and 'input'"),
     "background": (bool, "a response is answered at once; use 'stream' for long calls"),
     "tool_choice": (lambda value: value not in (None, "auto", "none"), OWN_TOOLS),
-    "top_logprobs": (bool, NO_TOKENS),
 }
-_PASSED_ON = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty", "seed", "stop", "tool_choice")
-_NAMES = {"max_tokens": "max_output_tokens", "response_format": "text.format"}
+_UNUSED = ("tools", "functions", "max_tool_calls", "reasoning_effort")
+_OTHER_NAMES = {"max_tokens": "max_output_tokens", "response_format": "text.format", "system_append": "instructions"}
+_NAMES = {**SAME_NAMES, **_OTHER_NAMES}
 _LEFT_OUT = re.compile(r"reasoning|mcp_.*|.*_call|.*_output")
 """Types of items that tell of tools and thoughts of earlier turns."""
 
@@ -58,8 +67,8 @@ class _Repeated(BaseModel, strict=True, allow_inf_nan=False):
     """Fields of the request that the response repeats, with OpenAI's defaults and limits."""
 
     instructions: str | None = None
-    max_output_tokens: int | None = None
-    max_tool_calls: int | None = None
+    max_output_tokens: Integer | None = None
+    max_tool_calls: Integer | None = None
     metadata: Annotated[dict[Annotated[str, Field(max_length=64)], _Name], Field(max_length=16)] = {}
     parallel_tool_calls: bool = True
     prompt_cache_key: _Name | None = None
@@ -92,30 +101,20 @@ def response_request(document: Json, settings: AgentSettings, *, max_entries: in
         BadRequestError: `bad_input`, `bad_image` or `bad_params`.
     """
     refuse(document, _REFUSED)
-    if not isinstance(document.get("instructions"), str | None):
-        raise BadRequestError("'instructions' must be a text.", param="instructions")
-    instructions = text_at(document.get("instructions") or "", "instructions")
+    instructions = text_at(value_in(document, "instructions", str) or "", "instructions")
     turns, system = yield from conversation(_rows(document.get("input")), "input", max_entries)
-    format_ = object_in(document, "text").get("format")
+    format_ = (value_in(document, "text", dict) or {}).get("format")
     given = {
-        **{name: document.get(name) for name in _PASSED_ON},
+        **{name: document.get(name) for name in (*SAME_NAMES, "tool_choice")},
         "max_tokens": document.get("max_output_tokens"),
         "response_format": _response_format(format_),
     }
-    names = {**_NAMES, "system_append": "instructions" if instructions else "input"}
-    asked = parameters_of(given, [text for text in (instructions, *system) if text], settings, names)
-    unused = {"tools": document.get("tools"), "reasoning.effort": object_in(document, "reasoning").get("effort")}
-    unused["max_tool_calls"] = document.get("max_tool_calls")
-    format_ = {"format": {"type": "text"} if format_ is None else format_}
-    return AgentRequest(
-        turns[-1],
-        tuple(turns[:-1]),
-        asked,
-        stream=flag_in(document, "stream"),
-        wants_json=wants_json(asked, settings),
-        ignored=tuple(name for name, value in unused.items() if value),
-        echo={**_CONSTANT, **_echo(document), "text": format_},
-    )
+    asked = parameters_of(given, {"instructions": instructions, **system}, settings, _NAMES)
+    unused = {name: document.get(name) for name in _UNUSED}
+    unused["reasoning.effort"] = (value_in(document, "reasoning", dict) or {}).get("effort")
+    ignored = tuple(name for name, value in unused.items() if value)
+    echo = {**_CONSTANT, **_echo(document), "text": {"format": format_ or {"type": "text"}}}
+    return AgentRequest(turns[-1], tuple(turns[:-1]), asked, ignored, _NAMES, echo=echo)
 
 
 def _echo(document: Json) -> Json:
@@ -150,6 +149,7 @@ def _response_format(asked: object) -> object:
     """Return a format as chat completions have it, with the schema in an object of its own."""
     if not isinstance(asked, dict) or asked.get("type") != "json_schema":
         return asked
+    refuse_incomplete(asked, "text.format")
     return {"type": "json_schema", "json_schema": {name: value for name, value in asked.items() if name != "type"}}
 
 
@@ -173,7 +173,7 @@ class ResponseAnswers:
             "incomplete_details": {"reason": cut} if cut else None,
             "output": [self._message(status, [_part(text)])],
             "usage": usage(reply.usage, "input", "output"),
-            **notes(reply, self.request.ignored),
+            **notes(reply, self.request),
         }
 
     def first(self) -> list[Json]:
@@ -233,13 +233,8 @@ class ResponseAnswers:
         }
 
     def _message(self, status: str, content: list[Json]) -> Json:
-        return {
-            "id": f"msg_{self.call_id}",
-            "type": "message",
-            "role": "assistant",
-            "status": status,
-            "content": content,
-        }
+        about = {"id": f"msg_{self.call_id}", "type": "message", "role": "assistant"}
+        return {**about, "status": status, "content": content}
 
 
 def _part(text: str) -> Json:

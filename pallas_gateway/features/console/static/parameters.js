@@ -32,8 +32,8 @@ export function namesIn(listed) {
 export const SCHEMAS = {
   "temperature": {"anyOf": [{"maximum": 2, "minimum": 0, "type": "number"}, {"type": "null"}], "description": "Sampling temperature, 0 to 2."},
   "top_p": {"anyOf": [{"maximum": 1, "minimum": 0, "type": "number"}, {"type": "null"}], "description": "Nucleus sampling: only the most likely tokens that together have this share, 0 to 1."},
-  "top_k": {"anyOf": [{"minimum": 1, "type": "integer"}, {"type": "null"}], "description": "Only this many of the most likely tokens are sampled."},
-  "max_tokens": {"anyOf": [{"minimum": 1, "type": "integer"}, {"type": "null"}], "description": "Longest answer of one LLM turn in tokens; the model's own limit still holds."},
+  "top_k": {"anyOf": [{"maximum": 9223372036854775807, "minimum": 1, "type": "integer"}, {"type": "null"}], "description": "Only this many of the most likely tokens are sampled."},
+  "max_tokens": {"anyOf": [{"maximum": 9223372036854775807, "minimum": 1, "type": "integer"}, {"type": "null"}], "description": "Longest answer of one LLM turn in tokens; the model's own limit still holds."},
   "stop": {"anyOf": [{"minLength": 1, "type": "string"}, {"items": {"minLength": 1, "type": "string"}, "maxItems": 4, "minItems": 1, "type": "array"}, {"type": "null"}], "description": "A text, or up to 4, at which the model stops writing."},
   "presence_penalty": {"anyOf": [{"maximum": 2, "minimum": -2, "type": "number"}, {"type": "null"}], "description": "-2 to 2: above 0, tokens that have occurred become less likely."},
   "frequency_penalty": {"anyOf": [{"maximum": 2, "minimum": -2, "type": "number"}, {"type": "null"}], "description": "-2 to 2: above 0, tokens become less likely the more often they have occurred."},

@@ -26,6 +26,10 @@ from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.long_responses import ServerSentEvents
 from pallas_gateway.tasks import at_once
 from pallas_gateway.telemetry import traces
+from pallas_gateway.web.openai import answers
+from pallas_gateway.web.openai.answering import CHAT_COMPLETION, Answering
+from pallas_gateway.web.openai.errors import ApiError, BadRequestError, InOpenAiForm
+from pallas_gateway.web.openai.requests import chat_request, wants_json
 from tests.support.asgi import Wire
 from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, say
@@ -35,6 +39,7 @@ if TYPE_CHECKING:
 
 SCOPE = {"type": "http", "headers": [], "method": "GET", "path": "/"}
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
+SETTINGS = AgentSettings(module="agents.echo")
 
 
 # Errors
@@ -96,7 +101,7 @@ def test_what_came_from_the_cache_is_part_of_the_prompt() -> None:
 
 def test_parameters_without_effect_are_told_beside_the_answer() -> None:
     reply = replace(say("a"), ignored=("seed",), changed={"max_tokens": 10})
-    notes = {"params": {"ignored": ["seed"], "changed": {"max_tokens": 10}}}
+    notes = {"params": {"ignored": ["seed"], "changed": {"max_completion_tokens": 10}}}
     shown = answers.Completion("c", "echo", 0, understood())
     assert shown.whole("a", reply)["pallas"] == notes
     assert [chunk.get("pallas") for chunk in shown.last(reply)] == [notes]
@@ -110,7 +115,7 @@ HI = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 def understood(**changes: Any) -> Any:
-    return at_once(chat_request({**HI, **changes}, AgentSettings(module="agents.echo"), max_entries=10))
+    return at_once(chat_request({**HI, **changes}, SETTINGS, max_entries=10))
 
 
 def test_fields_of_the_api_become_the_parameters_of_the_call() -> None:
@@ -144,13 +149,13 @@ def test_fields_of_the_api_become_the_parameters_of_the_call() -> None:
     assert request.parameters.cleared == frozenset()
     assert request.history == (Message("user", "hi\nthere"), Message("assistant", "hello"))
     assert request.message == Message("user", "bye")
-    assert request.wants_json
+    assert wants_json(request.parameters, SETTINGS)
 
 
 def test_nothing_asked_is_nothing_set() -> None:
     request = understood()
     assert request.parameters.given() == {}
-    assert (request.stream, request.include_usage, request.wants_json) == (False, False, False)
+    assert (request.include_usage, wants_json(request.parameters, SETTINGS)) == (False, False)
 
 
 def test_an_agent_whose_answers_are_json_by_default_gives_its_final_answer_alone() -> None:
@@ -158,7 +163,7 @@ def test_an_agent_whose_answers_are_json_by_default_gives_its_final_answer_alone
         {"module": "agents.echo", "default_params": {"response_format": {"type": "json_object"}}}
     )
     request = at_once(chat_request({"messages": [{"role": "user", "content": "hi"}]}, settings, max_entries=10))
-    assert request.wants_json
+    assert wants_json(request.parameters, settings)
     assert request.parameters.given() == {}
 
 
