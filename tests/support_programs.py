@@ -104,7 +104,7 @@ PROGRAMS = {
     "python-sdk-1": _environment("older_sdk"),
     "registry-clients": _environment("registry_clients"),
     "openai-clients": _environment("openai_clients"),  # openai-agents, agent-framework, LiteLLM, openresponses-types
-    "openai-clients-node": _node_modules("openai_clients"),  # AI SDK, @openai/agents
+    "openai-clients-node": _node_modules("openai_clients"),  # AI SDK, @openai/agents, LangChain
     "llama.cpp": _environment("model_server"),
     "claude-code": Program(_find_claude_code, MAKE),
     "fastmcp-tasks": _environment("task_clients"),

@@ -340,14 +340,11 @@ async def told_by(file: str, url: str, agent: str = "solo") -> Any:
     return json.loads(said)
 
 
+OF_FRAMEWORKS = ("openai_agents.py", "microsoft_agent_framework.py", "openai_agents.mjs", "ai_sdk.mjs", "langchain.mjs")
+
+
 @pytest.mark.parametrize(
-    "file",
-    [
-        pytest.param("openai_agents.py", marks=IN_PYTHON),
-        pytest.param("microsoft_agent_framework.py", marks=IN_PYTHON),
-        pytest.param("openai_agents.mjs", marks=IN_NODE),
-        pytest.param("ai_sdk.mjs", marks=IN_NODE),
-    ],
+    "file", [pytest.param(file, marks=IN_PYTHON if file.endswith("py") else IN_NODE) for file in OF_FRAMEWORKS]
 )
 async def test_frameworks_hold_a_conversation_whole_and_streamed(file: str, tmp_path: Path) -> None:
     async with talking(tmp_path) as (staged, _, _):
