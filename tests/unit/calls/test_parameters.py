@@ -101,7 +101,6 @@ def test_what_is_in_range_is_taken_as_it_is(asked: dict[str, Any], read: Paramet
         ({"temperature": True}, "params.temperature must be 0 to 2."),
         ({"top_p": 1.1}, "params.top_p must be 0 to 1."),
         ({"top_k": 0}, "params.top_k must be 1 to 2^63 - 1."),
-        ({"max_tokens": 10**4298}, "params.max_tokens must be 1 to 2^63 - 1."),
         ({"max_tokens": 1.5}, "params.max_tokens must be 1 to 2^63 - 1."),
         ({"stop": []}, "params.stop must be 1 to 4 texts."),
         ({"stop": [""]}, "params.stop must be 1 to 4 texts."),
