@@ -221,7 +221,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 NULLS = ["instructions", "metadata", "previous_response_id", "reasoning", "stream", "temperature", "text", "tools"]
 TAKEN: list[dict[str, Any]] = [
-    dict.fromkeys(NULLS),
+    {**dict.fromkeys(NULLS), "input": ""},
     {"input": [{"type": None, "role": "user", "content": "hi"}], "seed": 1, "frequency_penalty": 0.5},
     {
         "background": False, "include": ["reasoning.encrypted_content"], "instructions": "", "metadata": {},
