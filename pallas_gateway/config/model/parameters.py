@@ -296,10 +296,10 @@ class DefaultParameters(Section):
     """Nucleus sampling: the share of the most likely tokens, 0 to 1."""
 
     top_k: Tokens | None = None
-    """Only this many of the most likely tokens are sampled."""
+    """Number of the most likely tokens that are sampled."""
 
     max_tokens: Tokens | None = None
-    """Longest answer of one LLM turn in tokens; the model's own limit still holds."""
+    """Longest answer of one LLM turn in tokens, up to the model's limit."""
 
     stop: Stops | None = None
     """Up to 4 texts at which the model stops writing."""
@@ -311,7 +311,7 @@ class DefaultParameters(Section):
     """-2 to 2: the same, the more often they have occurred."""
 
     seed: Integer | None = None
-    """For answers that can be repeated, as far as the provider can."""
+    """For repeatable answers, as far as the provider supports them."""
 
     response_format: ResponseFormat | None = None
     """Format of the answer, as in OpenAI's API: `text`, `json_object` or `json_schema` with a schema."""

@@ -16,14 +16,10 @@ from pallas_gateway.calls.events.queue import EventQueue, StreamOptions
 from pallas_gateway.core.running_call import RunningCall
 from pallas_gateway.doors.openai.answers import Answers, Completion
 from pallas_gateway.doors.openai.errors import ApiError, of_failure, of_refusal
-from pallas_gateway.doors.openai.requests import AgentRequest, chat_request
+from pallas_gateway.doors.openai.requests import AgentRequest, chat_request, value_in, wants_json
 from pallas_gateway.doors.openai.responses import ResponseAnswers, response_request
 from pallas_gateway.errors import CallFailedError, GatewayError
 from pallas_gateway.tasks import in_parts
-from pallas_gateway.web.openai.answers import Answers, Completion
-from pallas_gateway.web.openai.errors import ApiError, of_failure, of_refusal
-from pallas_gateway.web.openai.requests import AgentRequest, chat_request, value_in, wants_json
-from pallas_gateway.web.openai.responses import ResponseAnswers, response_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 
 from pallas_gateway.config.model.parameters import Integer
-from pallas_gateway.telemetry.redaction import quoted
-from pallas_gateway.web.openai.answers import finish_reason, notes, usage
-from pallas_gateway.web.openai.errors import BadRequestError
-from pallas_gateway.web.openai.requests import (
+from pallas_gateway.doors.openai.answers import finish_reason, notes, usage
+from pallas_gateway.doors.openai.errors import BadRequestError
+from pallas_gateway.doors.openai.requests import (
     OWN_TOOLS,
     REFUSED,
     SAME_NAMES,

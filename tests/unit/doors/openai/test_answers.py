@@ -21,15 +21,11 @@ from pallas_gateway.core.call_request import requested
 from pallas_gateway.doors.openai import answers
 from pallas_gateway.doors.openai.answering import CHAT_COMPLETION, Answering
 from pallas_gateway.doors.openai.errors import ApiError, BadRequestError, InOpenAiForm
-from pallas_gateway.doors.openai.requests import chat_request
+from pallas_gateway.doors.openai.requests import chat_request, wants_json
 from pallas_gateway.identity.caller import ANONYMOUS
 from pallas_gateway.long_responses import ServerSentEvents
 from pallas_gateway.tasks import at_once
 from pallas_gateway.telemetry import traces
-from pallas_gateway.web.openai import answers
-from pallas_gateway.web.openai.answering import CHAT_COMPLETION, Answering
-from pallas_gateway.web.openai.errors import ApiError, BadRequestError, InOpenAiForm
-from pallas_gateway.web.openai.requests import chat_request, wants_json
 from tests.support.asgi import Wire
 from tests.support.hosted import ready
 from tests.support.memory_runtime import MemoryAgent, say
