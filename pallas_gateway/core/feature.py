@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from pallas_gateway.config.problems import ConfigurationError
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
@@ -22,6 +24,16 @@ if TYPE_CHECKING:
     from pallas_gateway.core.gateway import Gateway
 
     type Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+CORE_SETTINGS = frozenset({
+    "host", "port", "public_url", "per_port", "tls", "auth", "trusted_proxies", "allowed_hosts", "allowed_origins",
+    "max_body_bytes", "max_message_bytes", "max_history_entries", "max_in_flight", "queue_seconds", "heartbeat_seconds",
+    "ask_seconds", "max_open_questions", "state_keys", "health_seconds", "drain_seconds", "max_relay_depth",
+    "max_nesting", "trace_url", "tool_names", "prices", "database", "upgrade_database", "threads_lease_seconds",
+    "tasks",
+})  # fmt: skip
+"""The keys of `gateway` in agents.yaml that are of no feature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +150,16 @@ class Feature:
         """Return the other routes of a port, but for those of `api`."""
         del port
         return ()
+
+
+def check(configuration: Configuration, features: Iterable[type[Feature]]) -> None:
+    """Check that a gateway with these features has all settings that are given.
+
+    Raises:
+        ConfigurationError: settings are of features that it does not have.
+    """
+    known = CORE_SETTINGS.union(*(feature.settings for feature in features))
+    given = configuration.deployment.gateway.model_fields_set
+    if unknown := sorted(given - known):
+        why = "this gateway was built without the feature that this key is of"
+        raise ConfigurationError([configuration.problem(f"gateway.{name}", why) for name in unknown])

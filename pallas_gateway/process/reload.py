@@ -17,6 +17,7 @@ from pallas_gateway.config.loading.configuration import applicable
 from pallas_gateway.config.loading.environment import DOTENV
 from pallas_gateway.config.loading.fastagent_file import settings_files
 from pallas_gateway.config.problems import ConfigurationError
+from pallas_gateway.core.feature import check
 from pallas_gateway.doors.http.app import create_app
 from pallas_gateway.errors import GatewayError
 from pallas_gateway.file_stamps import stamps
@@ -131,6 +132,7 @@ class Reloader:
         """Reload; return why something keeps its earlier version."""
         try:
             wanted = await asyncio.to_thread(self._reloads.read)  # some hundred agents take a second
+            check(wanted, self._gateway.feature_types)
             files, fixed = applicable(self._of_files, wanted)
             for key in fixed:
                 _log.warning("setting requires a restart", extra={"key": key})

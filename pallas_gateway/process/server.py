@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.composition import FEATURES
 from pallas_gateway.config.loading.unknown_names import unknown_models
+from pallas_gateway.core.feature import check
 from pallas_gateway.core.gateway import Gateway
 from pallas_gateway.core.parts import ProcessParts
 from pallas_gateway.doors.http.app import create_app
@@ -95,9 +96,11 @@ async def serve(  # noqa: PLR0913  each is a signal or a callback
     Raises:
         AuditLogError: another gateway writes the audit log, or the file has other content.
         BindError: a port is taken or not allowed; names it.
+        ConfigurationError: a setting is of a feature that is not among `features`.
         TlsError: the certificate cannot be used.
         ServingError: the listeners ended unexpectedly; has the reason.
     """
+    check(configuration, features)
     check_tls(configuration)
     with ExitStack() as sockets:
         listeners = share(shared.sockets, configuration, shared.sharing) if shared else bind(configuration, sockets)

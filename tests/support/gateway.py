@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from pallas_gateway.composition import FEATURES
 from pallas_gateway.config.loading.loader import Overrides
 from pallas_gateway.doors.mcp.endpoint import McpEndpoint
 from pallas_gateway.doors.openai.api import OpenAiApi
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pallas_gateway.calls.call import Call, Reply
+    from pallas_gateway.core.feature import Feature
     from pallas_gateway.core.gateway import Gateway
     from pallas_gateway.core.running_call import RunningCall
     from tests.support.scripted_llm import Script, ScriptedLlm, Turn
@@ -250,6 +252,7 @@ async def running(
     overrides: Overrides | None = None,
     environ: Mapping[str, str] | None = None,
     watch: bool = False,
+    features: Sequence[type[Feature]] = FEATURES,
 ) -> AsyncIterator[Running]:
     """Serve `project` until the block ends; the block begins once every agent was tried.
 
@@ -260,7 +263,7 @@ async def running(
         environment = os.environ if environ is None else environ
         read = partial(load_deployment, Path("agents.yaml"), environ=environment, overrides=overrides or Overrides())
         reloads = Reloads(read, watch=watch)
-        serving = asyncio.create_task(_serve(reloads, stop, ready))
+        serving = asyncio.create_task(_serve(reloads, stop, ready, features))
         try:
             await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
             if serving.done():
@@ -288,12 +291,13 @@ async def gateway_and_model(
             yield served, llm
 
 
-async def _serve(reloads: Reloads, stop: asyncio.Event, ready: asyncio.Future[Gateway]) -> None:
+async def _serve(
+    reloads: Reloads, stop: asyncio.Event, ready: asyncio.Future[Gateway], features: Sequence[type[Feature]]
+) -> None:
     limits = _limits[-1]
     async with FastAgentRuntime(config_file=None, limits=limits.runtime) as runtime:
-        await serve(
-            reloads.read(), runtime, stop=stop, on_ready=ready.set_result, reloads=reloads, limits=limits.gateway
-        )
+        serving = partial(serve, reloads.read(), runtime, reloads=reloads, limits=limits.gateway)
+        await serving(stop=stop, on_ready=ready.set_result, features=features)
 
 
 @contextmanager
