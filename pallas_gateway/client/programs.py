@@ -46,6 +46,7 @@ class ConnectedProgram:
 
     Attributes:
         agents_only: it knows agents and not the server of all of them.
+        signs_in: it signs people in by itself where a gateway requires it, given its URL alone.
     """
 
     id: str
@@ -56,6 +57,7 @@ class ConnectedProgram:
     with_token: str
     link: dict[str, str] | None = None
     agents_only: bool = False
+    signs_in: bool = False
 
     @property
     def calls_a_tool(self) -> bool:
@@ -108,7 +110,9 @@ def markdown() -> str:
     remote = "https://agents.example.com"
     guarded = Target("research", f"{remote}/agents/research/mcp", remote, needs_token=True)
     sections = [_section(program, agent, guarded) for program in programs()]
-    return "\n".join([_INTRODUCTION, *sections])
+    titles = [program.title for program in programs() if program.signs_in]
+    names = " and ".join([", ".join(titles[:-1]), titles[-1]])
+    return "\n".join([_INTRODUCTION.format(signing_in=names), *sections])
 
 
 def _section(program: ConnectedProgram, agent: Target, guarded: Target) -> str:
@@ -126,4 +130,8 @@ Texts that connect a program to an agent. The [console](console.md) and the comm
 show them with the URLs of a running gateway. Without an argument, the command lists the programs; `pallas-gateway
 connect cursor research` prints one text. Without an agent, where all agents are on one port, the text is for the server
 of [all agents](clients.md#all-agents-behind-one-url).
+
+Where people [sign in](sign-in.md), {signing_in} need no token: take the first text, and the program opens a page on
+which you sign in (OAuth, with the metadata that the gateway names in its refusal). The authorization server must let
+programs register themselves, or know them. All other programs need a key.
 """

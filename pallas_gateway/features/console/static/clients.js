@@ -22,6 +22,7 @@
  * @property {string[]} with_token
  * @property {{title: string, url: string, config: string}} [link]
  * @property {boolean} [agents_only]
+ * @property {boolean} [signs_in] it signs people in by itself, given the URL alone
  */
 
 /**

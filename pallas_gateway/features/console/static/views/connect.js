@@ -3,7 +3,7 @@
 import { linkFor, textFor } from '../clients.js';
 import { html, signal, useEffect, useId, useSignal } from '../html.js';
 import { request } from '../mcp.js';
-import { agents, tokenFor } from '../state.js';
+import { agents, signedIn, tokenFor } from '../state.js';
 import { Copy } from './copy.js';
 
 /** @typedef {import('../clients.js').Client} Client */
@@ -44,14 +44,15 @@ export function Connect() {
     </div>
     <ul class="texts">
       ${clients.value
-        .map((client) => [client, agent ? targetOf(agent) : client.agents_only ? targetOf(known[0]) : targetOfAll(own)])
-        .map(([client, target]) => html`<${Text} key=${/** @type {Client} */ (client).id} client=${client} target=${target} />`)}
+        .map((client) => html`<${Text} key=${client.id} client=${client} target=${agent ? targetOf(agent) : client.agents_only ? targetOf(known[0]) : targetOfAll(own)} isHere=${!agent?.registry} />`)}
     </ul>
   `;
 }
 
-/** @param {{client: Client, target: Target}} props */
-function Text({ client, target }) {
+/** @param {{client: Client, target: Target, isHere: boolean}} props `isHere`: an agent of this gateway, where the reader may have signed in */
+function Text({ client, target: found, isHere }) {
+  const signsIn = isHere && signedIn.value !== null && client.signs_in && found.needsToken;
+  const target = signsIn ? { ...found, needsToken: false } : found;
   const text = textFor(client, target);
   const link = linkFor(client, target);
   const heading = useId();
@@ -64,7 +65,7 @@ function Text({ client, target }) {
           <${Copy} text=${text} what=${`the text for ${client.title}`} small=${false} />
         </div>
       </div>
-      <p class="hint">${client.how}${target.needsToken && ' Replace TOKEN by your token.'}</p>
+      <p class="hint">${client.how}${signsIn && ' It opens a page on which you sign in.'}${target.needsToken && ` Replace TOKEN by ${signedIn.value ? 'a key: ask whoever runs this gateway for one' : 'your key'}.`}</p>
       <pre tabindex="0" role="region" aria-labelledby=${heading}><code>${text}</code></pre>
     </li>
   `;
