@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import {
-  KEYS, LABELS, changedKeys, definitionIn, definitionOf, parameterFields, problemsByField, rebased, valuesOf, withKeys,
-} from '../../../pallas_gateway/features/console/static/definition.js';
-import { SCHEMAS, namesIn } from '../../../pallas_gateway/features/console/static/parameters.js';
+  KEYS, LABELS, changedKeys, definitionIn, definitionOf, normalOf, parameterFields, problemsByField, rebased, valuesOf, withKeys,
+} from '../../../pallas_gateway/web/console/static/definition.js';
+import { SCHEMAS, namesIn } from '../../../pallas_gateway/web/console/static/parameters.js';
 
 const MAY_USE = {
   mayCreate: true, models: ['m'], modelPatterns: ['m'], defaultModel: null, agents: [{ name: 'echo' }], approve: [], most: {},
@@ -25,6 +25,10 @@ const after = (base, change = () => ({})) => {
   return definitionOf({ ...values, ...change(values) }, base, MAY_USE, fields);
 };
 const picked = (base, servers, more = {}) => after(base, () => ({ servers, isPicked: true, ...more })).definition;
+
+test('a key that is missing stands for what the agent has then', () => {
+  assert.deepEqual(['tools', 'maxIterations', 'description'].map(normalOf), ['all tools of its servers', '15 (default)', 'none']);
+});
 
 test('the parameters of an agent are those that its tool names', () => {
   assert.deepEqual(namesIn({ type: 'object', description: 'How the model answers: {temperature, top_p}' }), ['temperature', 'top_p']);

@@ -27,6 +27,20 @@ export const NUMBERS = [
   { key: 'loopRepeatThreshold', min: 0, normal: '3', hint: 'After so many in a row the call is stopped; 0: never.' },
 ];
 
+/** @type {Record<string, string>} what an agent has whose definition does not have the key */
+const NORMAL = {
+  tools: 'all tools of its servers', model: 'that of the gateway', humanInput: 'no',
+  ...Object.fromEntries(NUMBERS.map(({ key, normal }) => [key, `${normal} (default)`])),
+};
+
+/**
+ * Return what holds where a definition does not have a key, as a text.
+ * @param {string} key
+ */
+export function normalOf(key) {
+  return Object.hasOwn(NORMAL, key) ? NORMAL[key] : 'none';
+}
+
 const TEXTS = /** @type {const} */ (['title', 'description', 'icon', 'instruction', 'model']);
 const DESTRUCTIVE = 'destructive';
 const WHOLE = ['callTimeoutSeconds'];

@@ -1,7 +1,7 @@
 /** The difference between two definitions: the lines of the instruction, and a table of the other keys. */
 
 import { html, useMemo, useSignal } from '../html.js';
-import { LABELS, changedKeys } from '../definition.js';
+import { LABELS, changedKeys, normalOf } from '../definition.js';
 import { lineDiff, rowsOf } from '../line_diff.js';
 import { cut, harmless, shown } from '../text.js';
 
@@ -21,7 +21,7 @@ export function Difference({ before, after, names }) {
     html`<div class="scroll" tabindex="0" role="group" aria-label="Changed fields">
       <table class="difference">
         <thead><tr><th scope="col">Field</th><th scope="col">${names[0]}</th><th scope="col">${names[1]}</th></tr></thead>
-        <tbody>${others.map((key) => html`<tr key=${key}><th scope="row">${LABELS[key]}</th><td>${valueText(before[key])}</td><td>${valueText(after[key])}</td></tr>`)}</tbody>
+        <tbody>${others.map((key) => html`<tr key=${key}><th scope="row">${LABELS[key]}</th><td>${valueText(before[key], key)}</td><td>${valueText(after[key], key)}</td></tr>`)}</tbody>
       </table>
     </div>`}
     ${keys.includes('instruction') && html`<${Lines} before=${String(before.instruction ?? '')} after=${String(after.instruction ?? '')} />`}
@@ -50,9 +50,12 @@ function Line({ row: { kind, text } }) {
   return html`<p class=${`line ${kind}`}><span class="sign" aria-hidden="true">${sign}</span><span>${word && html`<span class="unseen">${word}</span>`}${harmless(cut(text, LONGEST_LINE))}</span></p>`;
 }
 
-/** @param {any} value */
-function valueText(value) {
-  if (value === undefined) return html`<span class="hint">none</span>`;
+/**
+ * @param {any} value
+ * @param {string} key
+ */
+function valueText(value, key) {
+  if (value === undefined) return html`<span class="hint">${normalOf(key)}</span>`;
   if (typeof value === 'boolean') return value ? 'yes' : 'no';
   if (Array.isArray(value) && value.length === 0) return html`<span class="hint">none</span>`;
   if (Array.isArray(value)) return harmless(cut(value.join('\n'), LONGEST_VALUE));
