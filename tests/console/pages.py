@@ -123,10 +123,10 @@ async def shows_copied(page: Page, name: str) -> AsyncGenerator[None]:
 
 
 async def enter(page: Page, token: str, *, keep: bool = False) -> None:
-    dialog = page.get_by_role("dialog", name="Token")
+    dialog = page.get_by_role("dialog", name="Sign in to")
     if not await dialog.is_visible():  # the page asks for a token itself once it was refused
         await page.get_by_role("banner").get_by_role("button").dispatch_event("click")
-    await dialog.get_by_label("Bearer token").fill(token)
+    await dialog.get_by_label("Key").fill(token)
     if keep:
         await dialog.get_by_role("checkbox").check()
-    await dialog.get_by_role("button", name="Use token").click()
+    await dialog.get_by_role("button", name="Use this key").click()

@@ -110,7 +110,7 @@ async def _run_tool(page: Page) -> None:
 
 
 async def _sign_in(page: Page) -> None:
-    await expect(page.get_by_role("dialog", name="Token")).to_contain_text("Sign in at login.example.com")
+    await expect(page.get_by_role("dialog", name="Sign in to")).to_contain_text("Sign in at login.example.com")
 
 
 async def _gateway(page: Page) -> None:

@@ -88,7 +88,7 @@ async def test_the_search_and_the_arrow_keys_find_an_agent(served: Running, page
     await expect(page.get_by_role("link", name="Broken", exact=True)).to_be_focused()
     await page.keyboard.press("ArrowDown")
     await page.keyboard.press("Enter")
-    await expect(page).to_have_title("Echo <b>bold</b> - Pallas Gateway")
+    await expect(page).to_have_title("Echo <b>bold</b> - test - Pallas Gateway")
 
 
 async def test_an_agent_that_starts_is_ok_soon_after_it_is_up(served: Running, pages: Pages) -> None:

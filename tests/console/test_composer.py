@@ -273,8 +273,8 @@ async def test_the_box_does_not_open_the_keyboard_of_a_touch_screen(talk: Talkin
 
 async def test_the_box_takes_the_focus_from_no_dialog(talk: Talking, pages: Pages) -> None:
     page = await pages.open(talk.base_url)
-    await page.get_by_role("button", name="Set token").click()
-    await expect(page.get_by_label("Bearer token")).to_be_focused()
+    await page.get_by_role("button", name="Use a key").click()
+    await expect(page.get_by_label("Key")).to_be_focused()
     await page.evaluate("location.hash = '#/agents/user'")
     await expect(log(page)).to_contain_text("Write a message to")
-    await expect(page.get_by_label("Bearer token")).to_be_focused()
+    await expect(page.get_by_label("Key")).to_be_focused()

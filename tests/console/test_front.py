@@ -64,7 +64,7 @@ async def test_a_message_is_sent_to_the_chosen_agent_in_a_conversation_of_its_ow
     await expect(box(page)).to_be_focused()
     await page.get_by_role("button", name="Ask", exact=True).click()
     await answered(page, "leaf heard rustle")
-    await expect(page).to_have_title("Leaf - Pallas Gateway")
+    await expect(page).to_have_title("Leaf - test - Pallas Gateway")
     await expect(page.get_by_role("log")).not_to_contain_text("earlier")
     await page.get_by_role("link", name="Agents", exact=True).click()
     await expect(box(page)).to_have_value("")
@@ -204,7 +204,7 @@ async def test_who_may_list_no_calls_asks_for_none_and_who_may_run_nothing_is_to
         async with page.expect_request("**/api/v1/calls"):
             await enter(page, "viewer-secret")
         option = chosen(page).get_by_role("option", name=re.compile("Echo"))
-        await expect(option).to_contain_text("This token may not run the agent")
+        await expect(option).to_contain_text("You may see this agent, and not run it")
         await expect(option).to_be_disabled()
         await enter(page, "runner-secret")
         await expect(option).to_be_enabled()
@@ -220,8 +220,8 @@ async def test_who_is_not_known_is_told_how_to_be_known(tmp_path: Path, pages: P
     keys = [{"name": "runner", "sha256": hash_of("runner-secret"), "grants": ["run:agents"]}]
     async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"auth": {"tokens": keys}})) as served:
         page = await pages.open(served.base_url)
-        await page.get_by_role("dialog", name="Token").get_by_role("button", name="Cancel").click()
-        await expect(page.get_by_text("The gateway has to know who you are. Set a token.")).to_be_visible()
+        await page.get_by_role("dialog", name="Sign in to").get_by_role("button", name="Cancel").click()
+        await expect(page.get_by_text("The gateway has to know who you are. Use a key.")).to_be_visible()
         await expect(box(page)).to_be_disabled()
         await expect(chosen(page)).to_have_count(0)
         await enter(page, "runner-secret")
@@ -235,7 +235,7 @@ async def test_without_agents_there_is_no_box(tmp_path: Path, pages: Pages) -> N
     auth = {"tokens": [{"name": "idle", "sha256": hash_of("idle"), "grants": []}], "registry": "filtered"}
     async with running(write_project(tmp_path, {"echo": Agent()}, gateway={"auth": auth})) as served:
         page = await pages.open(served.base_url)
-        await expect(page.get_by_text("Callers without a token may view no agent here. Set a token.")).to_be_visible()
+        await expect(page.get_by_text("The agents of this gateway are shown once it knows who you are. Use a key.")).to_be_visible()
         await expect(box(page)).to_have_count(0)
         assert await findings(page) == []
         await page.close()

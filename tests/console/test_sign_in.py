@@ -80,7 +80,7 @@ async def answer(window: Page, button: str = "Sign in") -> None:
 
 
 async def asked_for(page: Page) -> None:
-    await expect(page.get_by_role("dialog", name="Token")).to_be_visible()
+    await expect(page.get_by_role("dialog", name="Sign in to")).to_be_visible()
 
 
 async def sign_in(page: Page) -> None:
@@ -311,6 +311,20 @@ async def talk(shared: OidcProvider, tmp_path_factory: pytest.TempPathFactory) -
         yield one
 
 
+async def test_programs_that_sign_in_themselves_are_connected_without_a_token(
+    provider: OidcProvider, talk: Talking, pages: Pages
+) -> None:
+    page = await pages.open(talk.base_url, "#/connect")
+    await sign_in(page)
+    cards = page.get_by_role("listitem")
+    await expect(cards.filter(has_text="It opens a page on which you sign in.")).to_have_count(4)
+    await expect(cards.filter(has_text="claude mcp add")).not_to_contain_text("Bearer")
+    await expect(cards.filter(has_text="curl '")).to_contain_text("Replace TOKEN by a key: ask whoever runs this gateway")
+    await page.get_by_role("banner").get_by_role("button", name="Signed in as alice").click()
+    await expect(page.get_by_role("dialog")).to_contain_text(f"token:{provider.issuer} sub alice")
+    await page.close()
+
+
 @pytest.mark.needs("console-tools")
 @pytest.mark.parametrize(
     ("behaviour", "message"),
@@ -322,7 +336,7 @@ async def talk(shared: OidcProvider, tmp_path_factory: pytest.TempPathFactory) -
         ({"id_token_claims": {"exp": 1}}, "its claim exp is wrong."),
         ({"iss": "https://evil.example"}, "The answer is that of another issuer: “https://evil.example” and not “"),
         ({"iss": ""}, "The answer does not name its issuer."),
-        ({"access_token_claims": {"aud": "https://other.example"}}, "The gateway does not accept this token: "),
+        ({"access_token_claims": {"aud": "https://other.example"}}, "The gateway does not accept this key or sign-in: "),
     ],
 )
 async def test_a_wrong_answer_signs_nobody_in(
@@ -424,10 +438,10 @@ async def test_a_browser_that_cannot_sign_in_takes_a_key(
     dialog = page.get_by_role("dialog", name="Sign in")
     await expect(dialog.get_by_role("alert")).to_contain_text(message)
     await dialog.get_by_role("button", name="Use a key instead").click()
-    await page.get_by_role("dialog", name="Token").get_by_role("button", name="Use a key instead").click()
+    await page.get_by_role("dialog", name="Sign in to").get_by_role("button", name="Use a key instead").click()
     await enter(page, "a-static-key")
     await expect(page.get_by_role("dialog")).to_have_count(0)
-    await expect(page.get_by_role("banner").get_by_role("button", name="Token set")).to_be_visible()
+    await expect(page.get_by_role("banner").get_by_role("button", name="Key set")).to_be_visible()
     await page.close()
 
 

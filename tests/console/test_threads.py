@@ -218,4 +218,4 @@ async def test_the_token_is_sent_and_a_refusal_is_a_sentence(talk: Talking, page
         return "/threads?" in request.url and "authorization" not in request.headers
 
     async with page.expect_request(is_listing_without_token):  # what failed before is read again with the token, too
-        await page.get_by_role("button", name="Forget token").click()
+        await page.get_by_role("button", name="Forget key").click()

@@ -156,8 +156,12 @@ async def test_the_rights_name_the_agents_that_the_caller_may_run_and_whether_it
 ) -> None:
     found = {who: (await console.get("/api/rights", who)).json() for who in ("runner", "viewer", None)}
     assert {"echo", "lead"} <= set(found["runner"]["run"])
-    assert found["viewer"] == {"create_agents": False, "list_calls": True, "run": []}
-    assert found[None] == {"create_agents": False, "list_calls": False, "run": []}
+    viewed = found["viewer"].pop("view")
+    you = {"name": "viewer", "id": "key:viewer", "kind": "key"}
+    assert found["viewer"] == {"create_agents": False, "list_calls": True, "run": [], "you": you}
+    assert viewed == ["lead"]
+    you = {"name": "anonymous", "id": "anonymous", "kind": "anonymous"}
+    assert found[None] == {"create_agents": False, "list_calls": False, "run": [], "view": [], "you": you}
 
 
 async def test_an_agent_that_failed_has_no_servers_yet(console: Console) -> None:

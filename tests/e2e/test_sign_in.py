@@ -69,13 +69,13 @@ async def test_clients_are_told_how_people_sign_in(
     scopes = ["openid", "offline_access", "run:agents"]
     usual = {"issuer": "https://login.example", "client_id": "pallas", "scopes": scopes, "resource": public}
     assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
-    assert answer.json() == {"sign_in": {**usual, **changes}}
+    assert answer.json() == {"sign_in": {**usual, **changes}, "project": "test"}
 
 
 async def test_the_console_is_told_that_people_do_not_sign_in(tmp_path: Path) -> None:
     async with serving(tmp_path, {"jwt": ELSEWHERE}, console=True) as served:
         answer = await asked(served)
-    assert (answer.status_code, answer.json()) == (200, {"sign_in": None})
+    assert (answer.status_code, answer.json()) == (200, {"sign_in": None, "project": "test"})
 
 
 async def test_without_console_and_sign_in_there_is_no_endpoint(tmp_path: Path) -> None:

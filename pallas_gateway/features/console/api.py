@@ -3,7 +3,8 @@
 `GET /api/agents/{name}` returns the model, the instruction and the examples of an agent, the tools of its downstreams,
 and what the caller may do with it: `may_run`, `may_run_tools`, and with a database where it is defined (`source`),
 `may_copy`, and for an agent of the database `may_edit`, `may_hand_over`, `may_delete` and `may_delete_threads`.
-`GET /api/rights` returns whether the caller may create agents and list calls, and which agents it may run.
+`GET /api/rights` returns who the caller is, whether it may create agents and list calls, and which agents it may view
+and run.
 `GET /api/gateway` returns the last reload, with its problems.
 """
 
@@ -74,6 +75,8 @@ def _rights(gateway: Gateway, caller: Caller) -> dict[str, Any]:
         "create_agents": _may_create(gateway, caller),
         "list_calls": caller.authenticated or caller.grants.has(VIEW_CALLS),
         "run": [*caller.grants.runnable(gateway.agents)],
+        "view": [*caller.grants.viewed(gateway.agents)],
+        "you": {"name": cleaned(caller.name), "id": caller.owner, "kind": caller.kind},
     }
 
 

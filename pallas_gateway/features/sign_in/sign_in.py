@@ -1,4 +1,4 @@
-"""`GET /api/sign-in`: how people sign in, for the console and `pallas-gateway login`. It requires no token.
+"""`GET /api/sign-in`: how people sign in, and to what, for the console and `pallas-gateway login`. It requires no token.
 
 It names the issuer alone. Clients fetch the metadata of the authorization server from there (OpenID Connect Discovery
 or RFC 8414), and check that its `issuer` is equal.
@@ -22,8 +22,9 @@ _OF_OPENID = ("openid", "offline_access")
 
 
 async def respond(gateway: Gateway, _request: Request) -> Response:
-    """Answer with issuer, client, scopes and resource; `null` where people do not sign in."""
-    return JSONResponse({"sign_in": _sign_in(gateway)}, headers={"Cache-Control": "no-store"})
+    """Answer with the project, and issuer, client, scopes and resource; `null` where people do not sign in."""
+    project = gateway.configuration.deployment.name
+    return JSONResponse({"sign_in": _sign_in(gateway), "project": project}, headers={"Cache-Control": "no-store"})
 
 
 def _sign_in(gateway: Gateway) -> dict[str, Any] | None:

@@ -4,8 +4,8 @@ import { html, render, signal, useEffect, useRef, useSignal } from './html.js';
 import { Owl } from './marks.js';
 import { address, route } from './route.js';
 import {
-  agentById, agents, checkedAt, isAskingForToken, isLost, isTokenKept, nextAttempt, registryError, signInOffer, signInShown, signOut, signedIn, startRounds,
-  startSignIn, token,
+  agentById, agents, checkedAt, isAskingForToken, isLost, isTokenKept, nextAttempt, project, registryError, signInOffer, signInShown, signOut, signedIn,
+  startRounds, startSignIn, token,
 } from './state.js';
 import { Agents } from './views/agents.js';
 
@@ -17,6 +17,8 @@ const VIEWS = [
   { path: 'usage', title: 'Usage' },
   { path: 'gateway', title: 'Gateway' },
 ];
+
+const UNLISTED = [{ path: 'new-agent', title: 'New agent' }, { path: 'compare', title: 'Compare' }];
 
 const OF_CHAT = [
   'asked', 'attachments', 'browser_keeper', 'calls', 'cases', 'conversation_address', 'conversation_search',
@@ -89,7 +91,7 @@ const LATER = {
     load: async () => (await import('./views/sign_in.js')).SignIn,
   },
   TokenDialog: {
-    files: ['dialog'],
+    files: ['dialog', 'text', 'views/copy'],
     load: async () => (await import('./views/token.js')).TokenDialog,
   },
 };
@@ -171,7 +173,7 @@ function Header() {
   }, [view]);
   return html`
     <header class="bar">
-      <a class="wordmark" href="#/agents"><${Owl} /><span class="name">Pallas <span class="kind">Gateway</span></span></a>
+      <a class="wordmark" href="#/agents"><${Owl} /><span class="name">Pallas <span class="kind">Gateway</span>${project.value && html`<span class="project" title=${project.value}>${project.value}</span>`}</span></a>
       <nav aria-label="Views" ref=${nav}>
         ${VIEWS.map(
           ({ path, title }) =>
@@ -187,13 +189,13 @@ function Header() {
 function Caller() {
   const person = signedIn.value;
   if (person) {
-    return html`<span class="person" title=${person.name}><span class="unseen">Signed in as </span>${person.name}</span>
+    return html`<button class="quiet person" title=${person.name} onClick=${() => (isAskingForToken.value = true)}><span class="unseen">Signed in as </span>${person.name}</button>
       <button class="quiet" onClick=${signOut}>Sign out</button>`;
   }
   return html`
     ${signInOffer.value && !token.value && html`<button class="primary" onClick=${startSignIn}>Sign in</button>`}
     <button class="quiet" onClick=${() => (isAskingForToken.value = true)}>
-      ${token.value ? (isTokenKept.value ? 'Token kept' : 'Token set') : 'Set token'}
+      ${token.value ? (isTokenKept.value ? 'Key kept' : 'Key set') : 'Use a key'}
     </button>
   `;
 }
@@ -228,7 +230,7 @@ function View() {
     const agent = agentById(id);
     if (agent && partOf(part) && (part === 'details' || !agent.registry)) return html`<${Later} key=${`${part} ${id}`} name=${partOf(part)} of=${{ agent, name: agent.name }} />`;
     if (agent) return html`<${Later} key=${id} name="Chat" of=${{ agent, wanted: part === 'conversations' ? conversation : undefined }} />`;
-    if (agents.value) return html`<${Missing} text=${`There is no agent “${id}” here, or the token may not view it.`} />`;
+    if (agents.value) return html`<${Missing} text=${`There is no agent “${id}” here, or you have no access to it.`} />`;
     if (!registryError.value) return html`<p class="empty" role="status">Loading the agents…</p>`;
     return isLost.value ? null : html`<p class="notice error" role="alert">${registryError.value.message}</p>`;
   }
@@ -249,7 +251,7 @@ function App() {
   const first = useRef(true);
   useEffect(() => {
     document.title = titleOf();
-  }, [place, agents.value]);
+  }, [place, agents.value, project.value]);
   useEffect(() => {
     const isInside = main.current?.contains(document.activeElement); // a view has set the focus itself
     if (!first.current && !isInside) main.current?.focus({ preventScroll: true });
@@ -274,10 +276,8 @@ function skip(event) {
 
 function titleOf() {
   const [view, id] = route.value;
-  if (view === 'new-agent') return 'New agent - Pallas Gateway';
-  if (view === 'compare') return 'Compare - Pallas Gateway';
-  const name = id ? (agentById(id)?.title ?? id) : VIEWS.find(({ path }) => path === view)?.title;
-  return name ? `${name} - Pallas Gateway` : 'Pallas Gateway';
+  const name = id && view !== 'new-agent' ? (agentById(id)?.title ?? id) : [...VIEWS, ...UNLISTED].find(({ path }) => path === view)?.title;
+  return [name, project.value, 'Pallas Gateway'].filter(Boolean).join(' - ');
 }
 
 /** The view of the address at which the page is opened is loaded with the agents. */

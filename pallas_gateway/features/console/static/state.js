@@ -4,10 +4,12 @@
  */
 
 import { batch, computed, signal } from './html.js';
+import { slug } from './marks.js';
 import { Pauses, getHealth, getJson, isUnreachable, whenShown } from './mcp.js';
 import { WELL_KNOWN, agentsOf, readRegistry, registries } from './registries.js';
 
 const TOKEN_KEY = 'pallas.token';
+const LONGEST_NAME = 80;
 const SIGN_IN_WINDOW = 'popup,width=520,height=720';
 const ROUND_SECONDS = 60;
 const STARTING_SECONDS = 3;
@@ -36,6 +38,10 @@ export const agents = signal(null);
 export const registryError = signal(null);
 /** By agent id. */
 export const health = signal(/** @type {Map<string, Health>} */ (new Map()));
+/** The name of the project in its `agents.yaml`; empty before it is known. */
+export const project = signal('');
+/** @type {import('./vendor/preact-signals.js').Signal<{name: string, id: string | null, kind: string} | null>} as whom the gateway knows the caller */
+export const you = signal(null);
 /** True if the caller may make agents. */
 export const mayCreate = signal(false);
 /** True if the caller may list calls. */
@@ -68,13 +74,12 @@ export const isTokenKept = computed(() => token.value !== '' && storedToken() ==
 export async function refusalOf(value) {
   const options = { token: value, signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) };
   try {
-    const [agent] = agentsOf(await getJson(`..${WELL_KNOWN}`, options));
-    if (agent) await getHealth(agent.url, options); // an open registry looks at no token
+    await getJson('../api/rights', options); // an open registry looks at no token
     return '';
   } catch (error) {
     if (isUnreachable(error)) return 'The gateway cannot be reached now.';
     if (/** @type {import('./mcp.js').McpError} */ (error).status !== 401) return ''; // what it may not do is said where it is tried
-    return `The gateway does not accept this token: ${/** @type {Error} */ (error).message}`;
+    return `The gateway does not accept this key or sign-in: ${/** @type {Error} */ (error).message}`;
   }
 }
 
@@ -118,9 +123,7 @@ export function setToken(value, { keep = false, of = null } = {}) {
     agents.value = null;
     health.value = new Map();
     registryError.value = null;
-    mayCreate.value = false;
-    mayListCalls.value = false;
-    runnable.value = null;
+    showRights(null);
   });
   return refresh();
 }
@@ -155,7 +158,15 @@ export function signOut() {
 
 /** What a caller that is not known can do, as a sentence. */
 export function howToBeKnown() {
-  return signInOffer.value ? 'Sign in, or set a token.' : 'Set a token.';
+  return signInOffer.value ? 'Sign in, or use a key.' : 'Use a key.';
+}
+
+/** The kinds of callers as people name them. */
+export const KINDS = /** @type {Record<string, string>} */ ({ key: 'key', token: 'signs in', anonymous: 'without a key' });
+
+/** The title of what asks a person to sign in. */
+export function signInTitle() {
+  return `Sign in to ${project.value || 'the gateway'}`;
 }
 
 /**
@@ -184,8 +195,8 @@ export function tokenFor(agent) {
  * @param {Agent} agent
  */
 export function refusalFor(agent) {
-  if (agent.registry === '' && token.value && tokenRefusal()) return 'The gateway does not accept this token.';
-  return tokenFor(agent) ? `This token may not run the agent: it has no grant run:agents:${agent.name}.` : `Callers without a token may not run this agent. ${howToBeKnown()}`;
+  if (agent.registry === '' && token.value && tokenRefusal()) return 'The gateway does not accept this key or sign-in.';
+  return tokenFor(agent) ? `You may see this agent, and not run it: ask for the grant run:agents:${agent.name}.` : `Callers that are not signed in may not run this agent. ${howToBeKnown()}`;
 }
 
 /** @param {string} id */
@@ -215,7 +226,7 @@ export function statusOf(id) {
  */
 export function reasonOf(id) {
   const known = health.value.get(id);
-  if (isOutdated(id)) return '';
+  if (isOutdated(id) || known?.problem?.status === 401) return ''; // that a caller is not known is said once
   return known?.problem?.message ?? known?.answer?.message ?? '';
 }
 
@@ -282,13 +293,17 @@ async function runRound(asking) {
   checking.value = true;
   const current = () => caller.value === asking;
   try {
-    const found = agentsOf(await getJson(`..${WELL_KNOWN}`, { token: token.value, signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) }));
+    const options = { token: token.value, signal: AbortSignal.timeout(ANSWER_SECONDS * 1000) };
+    const [listed, rights] = await Promise.all([getJson(`..${WELL_KNOWN}`, options), getJson('../api/rights', options).catch(() => null)]);
     if (!current()) return;
+    // An open registry lists all agents; who is known sees those that it has access to.
+    const found = agentsOf(listed).filter(({ name }) => !token.value || !Array.isArray(rights?.view) || rights.view.some((/** @type {string} */ one) => slug(one) === slug(name)));
     batch(() => {
+      if (rights) showRights(rights);
       show('', found);
       registryError.value = null;
     });
-    await Promise.all([checkRights(current), checkAll(found, current), ...registries.value.map((registry) => checkRegistry(registry, current))]);
+    await Promise.all([checkAll(found, current), ...registries.value.map((registry) => checkRegistry(registry, current))]);
     if (!current()) return;
     batch(() => {
       forgetOthers();
@@ -308,22 +323,17 @@ async function runRound(asking) {
 /** Ask how people sign in here; without an answer the next round asks again. */
 async function readOffer() {
   const found = await getJson('../api/sign-in').catch(() => undefined);
-  if (found !== undefined) signInOffer.value = found?.sign_in ?? null;
+  if (found === undefined) return;
+  project.value = String(found?.project ?? '').slice(0, LONGEST_NAME);
+  signInOffer.value = found?.sign_in ?? null;
 }
 
-/**
- * Ask what the caller may do; without an answer it stays as it was.
- *
- * @param {() => boolean} current
- */
-async function checkRights(current) {
-  const rights = await getJson('../api/rights', { token: token.value }).catch(() => null);
-  if (!rights || !current()) return;
-  batch(() => {
-    mayCreate.value = rights.create_agents === true;
-    mayListCalls.value = rights.list_calls === true;
-    runnable.value = Array.isArray(rights.run) ? rights.run : null;
-  });
+/** @param {any} rights what the caller is and may do; null if it is not known */
+function showRights(rights) {
+  you.value = rights?.you ?? null;
+  mayCreate.value = rights?.create_agents === true;
+  mayListCalls.value = rights?.list_calls === true;
+  runnable.value = Array.isArray(rights?.run) ? rights.run : null;
 }
 
 /**

@@ -3,7 +3,7 @@
 import { html, signal, useEffect, useMemo, useRef, useSignal } from '../html.js';
 import { Mark, slug } from '../marks.js';
 import { address } from '../route.js';
-import { agents, checkedAt, checking, downstreamsOf, health, howToBeKnown, isLost, mayCreate, reasonOf, refresh, registryError, statusOf, token } from '../state.js';
+import { agents, checkedAt, checking, downstreamsOf, health, howToBeKnown, isLost, mayCreate, reasonOf, refresh, registryError, signedIn, statusOf, token, you } from '../state.js';
 import { registries } from '../registries.js';
 
 /** @typedef {import('../state.js').Agent} Agent */
@@ -20,7 +20,7 @@ const ADVICE = {
   error: 'It takes no messages. The gateway tries again by itself; its log has the whole error.',
   degraded: 'It takes messages, and its answers may lack what cannot be reached.',
 };
-const NO_WRONG_TOKEN = 'The gateway does not accept this token: ';
+const NO_WRONG_TOKEN = 'The gateway does not accept this key or sign-in: ';
 
 /** @param {{front: any, onDrawn: () => void}} props `front`: the head, once it is loaded; `onDrawn`: the states are drawn */
 export function Agents({ front, onDrawn }) {
@@ -88,7 +88,9 @@ function Notice({ found, search }) {
   if (agents.value === null) return isLost.value ? null : html`<p class="empty" role="status">Loading the agents…</p>`;
   if (agents.value.length === 0) {
     return html`<p class="empty">
-      ${token.value ? 'This token may view no agent of this gateway.' : `Callers without a token may view no agent here. ${howToBeKnown()}`}
+      ${token.value
+        ? `You are signed in as ${signedIn.value?.name ?? you.value?.name ?? 'a caller without a name'} and have no access to agents yet; ask whoever runs this gateway.`
+        : `The agents of this gateway are shown once it knows who you are. ${howToBeKnown()}`}
     </p>`;
   }
   if (found === 0) return html`<p class="empty">No agent matches “${search}”.</p>`;

@@ -3,7 +3,7 @@
 import { Dialog } from '../dialog.js';
 import { html, useEffect, useRef, useSignal } from '../html.js';
 import { SignInError, SignedIn, begin, codeIn, hostOf, readServer, redeem, revoke } from '../sign_in.js';
-import { isAskingForToken, refresh, refusalOf, setToken, signInOffer, signedIn, startSignIn, useToken } from '../state.js';
+import { isAskingForToken, refresh, refusalOf, setToken, signInOffer, signInTitle, signedIn, startSignIn, useToken } from '../state.js';
 
 const WINDOW = 'popup,width=520,height=720';
 /** The channel on which the window hands its answer over: the sign-ins of two tabs share none. */
@@ -59,7 +59,7 @@ function SigningIn({ offer, opened, onClose }) {
     setTimeout(startSignIn); // after this dialog is gone; the click still allows a window
   };
   return html`
-    <${Dialog} title="Sign in" onClose=${onClose}>
+    <${Dialog} title=${signInTitle()} onClose=${onClose}>
       ${problem.value && html`<p class="notice error" role="alert">${problem.value}</p>`}
       ${!problem.value && html`<p role="status" tabindex="-1" autofocus>${stepOf(host, attempt.value !== null, isAnswered.value, isBlocked.value)}</p>`}
       <div class="actions">
