@@ -285,14 +285,16 @@ async def test_a_dry_run_checks_everything_and_stores_nothing(tmp_path: Path) ->
 async def test_each_version_is_kept_with_its_editor_and_can_be_restored(tmp_path: Path) -> None:
     async with agents_api(tmp_path) as api:
         await api.make(title="First")
-        await api.ask("PATCH", "/poet", key="editor", match='"1"', json={"title": "Second", "instruction": "Rhyme."})
+        changes = {"title": "Second", "instruction": "Rhyme."}
+        await api.ask("PATCH", "/poet", key="editor", match='"1"', json=changes, why=" Poems should rhyme. ")
         listed = (await api.get("/poet/versions")).json()["versions"]
         first, latest = [await api.get(f"/poet/versions/{number}") for number in (1, 2)]
         missing = [error_of(await api.get(f"/poet/versions/{one}")) for one in ("3", "0", "01", "x", "9" * 30)]
         content = await api.ask("POST", "/poet/versions/1/restore", match='"2"', json={"title": "X"})
         restored = await api.ask("POST", "/poet/versions/1/restore", match='"2"')
         unknown = await api.ask("POST", "/poet/versions/9/restore", match="*")
-    assert [(one["version"], one["editor"]) for one in listed] == [(2, "editor"), (1, "owner")]
+    told = [(one["version"], one["editor"], one.get("why")) for one in listed]
+    assert told == [(2, "editor", "Poems should rhyme."), (1, "owner", None)]
     assert first.json() == {**POEM, "title": "First", **listed[1]}
     assert latest.json()["instruction"] == "Rhyme."
     assert missing == [(404, "not_found")] * 5
@@ -421,6 +423,43 @@ async def test_an_agent_is_handed_over_to_another_owner(tmp_path: Path) -> None:
     assert before.status_code == 404
     assert (after["owner"], after["title"]) == ("creator", "Given")
     assert (login.status_code, login.json()["owner"]) == (200, "ann")
+
+
+async def test_an_agent_is_handed_over_to_a_caller_that_has_opened_the_console(tmp_path: Path) -> None:
+    async with agents_api(tmp_path, console=True) as api:
+        await api.make()
+        rights = f"{api.served.base_url}/api/rights"
+        for _ in range(2):
+            await api.http.get(rights, headers={"Authorization": "Bearer creator"})
+        await api.http.get(rights)
+        seen = await api.get("/poet/possible-owners")
+        hidden = await api.get("/poet/possible-owners", key="editor")
+        person = {"owner": "token:https://login.example.com sub ann"}
+        given = await api.ask("PATCH", "/poet", match="*", json=person)
+    assert seen.json() == {"callers": [{"id": "key:creator", "name": "creator", "kind": "key"}]}
+    assert error_of(hidden) == (403, "not_owner")
+    assert (given.status_code, given.json()["owner"]) == (200, "ann")
+
+
+async def test_the_owner_reads_ratings_without_names_and_the_notes_that_are_for_it(tmp_path: Path) -> None:
+    async with agents_api(tmp_path) as api:
+        await api.make(wait=True)
+        for rating, note, is_shared in (("good", "Private.", False), ("bad", "Too long.", True)):
+            sent = {"Authorization": "Bearer everything"}
+            chat = await api.http.post("/agents/poet/chat", json={"message": f"a {rating} poem"}, headers=sent)
+            thread = chat.raise_for_status().json()["threadId"]
+            rated = {"rating": rating, "note": note, "forOwner": is_shared}
+            await api.http.put(f"/threads/{thread}/turns/1/feedback", json=rated, headers=sent)
+        found = (await api.get("/poet/ratings")).json()
+        hidden = [error_of(await api.get("/poet/ratings", key=key)) for key in ("viewer", "nobody")]
+        of_file = error_of(await api.get("/echo/ratings", key="editor-of-all"))
+    [note] = found.pop("notes")
+    assert found == {"good": 1, "bad": 1}
+    assert (note["rating"], note["note"], note["question"]) == ("bad", "Too long.", "a bad poem")
+    assert note["answer"]
+    assert note.keys() == {"rating", "note", "ratedAt", "question", "answer"}
+    assert hidden == [(403, "insufficient_scope"), (404, "not_found")]
+    assert of_file == (404, "not_found")
 
 
 async def test_without_authentication_there_is_one_owner_who_may_do_everything(tmp_path: Path) -> None:

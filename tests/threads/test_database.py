@@ -217,7 +217,7 @@ async def test_a_database_of_a_newer_gateway_is_refused_with_what_to_do(database
     await database.write(lambda connection: connection.execute(newer))
     await database.close()
 
-    with pytest.raises(DatabaseSchemaError, match=r"at version 9999, .* knows up to 0012:.* update this one"):
+    with pytest.raises(DatabaseSchemaError, match=r"at version 9999, .* knows up to 0013:.* update this one"):
         await services_at(database_url).__aenter__()
 
 

@@ -47,6 +47,8 @@ async def respond(gateway: Gateway, request: Request) -> Response:
         return await _gateway(gateway, request)
     if request.scope["path"] == RIGHTS:
         caller = await caller_of(gateway, request.scope)
+        if caller.authenticated and caller.owner is not None and gateway.stored is not None:
+            await gateway.stored.definitions.note_caller(caller.owner, caller.name)
         return JSONResponse(_rights(gateway, caller), headers=_HEADERS)
     return await _agent(gateway, request)
 

@@ -41,12 +41,32 @@ class StoredAgent:
 
 @dataclass(frozen=True, slots=True)
 class AgentVersion:
-    """One version of an agent; `editor` is the name of the caller that made it."""
+    """One version of an agent; `editor` is the name of the caller that made it, `why` its reason."""
 
     version: int
     editor: str
     updated_at: datetime
     definition: Definition
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RatedAnswer:
+    """An answer of an agent with a note that its owner may read."""
+
+    rating: str
+    note: str
+    rated_at: datetime
+    question: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ratings:
+    """How many answers of an agent were rated, by the rating, and the latest notes that its owner may read."""
+
+    counts: Mapping[str, int]
+    notes: tuple[RatedAnswer, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,17 @@ knows. Within it, the rules about other agents are checked again, while no other
 from __future__ import annotations
 
 import asyncio
+import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pallas_gateway.config.loading.cross_checks import AGENT_NAME
-from pallas_gateway.features.definitions import rules, store
-from pallas_gateway.features.definitions.definition import definition_of, parsed, patched
-from pallas_gateway.features.definitions.errors import (
+from pallas_gateway.database.errors import DatabaseUnavailableError
+from pallas_gateway.definitions import rules, store
+from pallas_gateway.definitions.definition import definition_of, parsed, patched
+from pallas_gateway.definitions.errors import (
     AgentInUseError,
     AgentNotFoundError,
     InvalidDefinitionError,
@@ -32,14 +35,18 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
     from pallas_gateway.config.loading.configuration import Configuration
-    from pallas_gateway.features.definitions.definition import Parsed
-    from pallas_gateway.features.definitions.records import AgentVersion, Definition, Snapshot, StoredAgent
-    from pallas_gateway.shared.database.service import GatewayDatabase
+    from pallas_gateway.database.service import GatewayDatabase
+    from pallas_gateway.definitions.definition import Parsed
+    from pallas_gateway.definitions.records import AgentVersion, Definition, Ratings, Snapshot, StoredAgent
 
     type Sources = tuple[str | None, tuple[str, ...]]
     """Model and servers of a definition."""
     type Check = Callable[[str | None, tuple[str, ...]], Awaitable[Sequence[tuple[str, str]]]]
     """Returns the problems of a model and servers that only the runtime knows, with paths such as `servers.0`."""
+
+
+NOTED_SECONDS = 3600
+NOTING_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +71,7 @@ class Editor:
         owner: its `Caller.owner`.
         name: for people.
         may_run: returns True for agents that it may have as sub-agents.
+        why: the reason, for the list of versions.
         permit: raises an error if it may not change an agent; asked within the transaction.
         gives_to: the agent's new owner, None to keep the present one.
     """
@@ -71,6 +79,7 @@ class Editor:
     owner: str
     name: str
     may_run: Callable[[str], bool]
+    why: str | None = None
     permit: Callable[[StoredAgent], object] = lambda _: None
     gives_to: Owner | None = None
 
@@ -102,6 +111,7 @@ class Definitions:
         self.on_change: Callable[[], None] = lambda: None
         """Called after each change that was written."""
         self._latest: Snapshot | None = None
+        self._noted: dict[str, float] = {}
         self._writing = asyncio.Lock()
 
     async def number(self) -> int:
@@ -115,6 +125,25 @@ class Definitions:
     async def owners(self) -> Mapping[str, str]:
         """Return the `Caller.owner` of each agent."""
         return await self._read(store.owners)
+
+    async def ratings(self, agent: StoredAgent) -> Ratings:
+        return await self._read(lambda sql: store.ratings(sql, agent.id))
+
+    async def callers(self) -> Mapping[str, str]:
+        """Return the names of the callers that an agent may be handed over to, by their `Caller.owner`."""
+        return await self._read(store.seen_callers)
+
+    async def note_caller(self, owner: str, name: str) -> None:
+        """Note that a caller has opened the console: once an hour in each process, if the database is available."""
+        moment = asyncio.get_running_loop().time()
+        if moment - self._noted.get(owner, -math.inf) < NOTED_SECONDS or not self._database.is_available:
+            return
+        if len(self._noted) >= store.MOST_CALLERS:
+            self._noted.clear()
+        self._noted[owner] = moment
+        with suppress(DatabaseUnavailableError):
+            note = partial(store.note_caller, owner=owner, name=name)
+            await self._database.connections.write(note, seconds=NOTING_SECONDS, share="services")
 
     async def find(self, name: str) -> StoredAgent:
         """Return an agent.
@@ -173,7 +202,7 @@ class Definitions:
             self._refuse_taken(str(name), others)
             found = self._rules(str(name), definition, editor, (), others)
             self._refuse([*found, *await self._without_place(sql, editor.owner)])
-            new = store.NewVersion(editor.owner, editor.name, editor.name, definition.definition)
+            new = store.NewVersion(editor.owner, editor.name, editor.name, definition.definition, editor.why)
             return await store.add(sql, str(name), new)
 
         return await self._written(written_, dry_run=dry_run)
@@ -299,7 +328,8 @@ class Definitions:
         if is_same and not change.always:
             await sql.rollback()
             return present
-        new = store.NewVersion(owner.owner, owner.name, change.editor.name, definition.definition)
+        editor = change.editor
+        new = store.NewVersion(owner.owner, owner.name, editor.name, definition.definition, editor.why)
         return await store.change(sql, present, new)
 
     async def _problems(

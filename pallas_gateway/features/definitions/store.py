@@ -8,10 +8,21 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import and_, delete, func, insert, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert as insert_or
 
-from pallas_gateway.features.definitions.names import key_of
-from pallas_gateway.features.definitions.records import AgentVersion, Snapshot, StoredAgent
-from pallas_gateway.shared.database.tables import ID_CHARACTERS, agent_changes, agent_versions, agents, now
+from pallas_gateway.database.tables import (
+    ID_CHARACTERS,
+    agent_changes,
+    agent_versions,
+    agents,
+    callers,
+    feedback,
+    now,
+    threads,
+    turns,
+)
+from pallas_gateway.definitions.names import key_of
+from pallas_gateway.definitions.records import AgentVersion, RatedAnswer, Ratings, Snapshot, StoredAgent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,6 +35,8 @@ if TYPE_CHECKING:
 KEPT_VERSIONS = 100
 """The newest versions of an agent, which are kept: a version may have 256 KB, and owners make any number."""
 NOTED_MILLISECONDS = 60_000
+MOST_NOTES = MOST_CALLERS = 100
+REMEMBERED_MILLISECONDS = 400 * 86_400_000
 _IS_LIVING = agents.c.deleted_at.is_(None)
 _COLUMNS = tuple(agents.c[key] for key in ("id", "name", "owner", "owner_name", "version", "created_at", "updated_at"))
 _PRESENT = (
@@ -41,6 +54,7 @@ class NewVersion:
     owner_name: str
     editor: str
     definition: Definition
+    why: str | None = None
 
 
 async def number(sql: AsyncConnection) -> int:
@@ -99,6 +113,34 @@ async def version(sql: AsyncConnection, agent_id: str, wanted: int) -> AgentVers
     return None if row is None else _version_of(row)
 
 
+async def ratings(sql: AsyncConnection, agent_id: str) -> Ratings:
+    """Return what callers think of an agent's answers, without who they are; the latest note first."""
+    of_agent = feedback.join(threads, threads.c.id == feedback.c.thread_id)
+    is_it, is_turn = threads.c.agent_id == agent_id, turns.c.number == feedback.c.turn
+    counted = select(feedback.c.rating, func.count()).select_from(of_agent).where(is_it).group_by(feedback.c.rating)
+    counts = {row[0]: row[1] for row in await sql.execute(counted)}
+    columns = feedback.c.rating, feedback.c.note, feedback.c.rated_at, turns.c.question, turns.c.answer
+    shown = select(*columns).select_from(of_agent.join(turns, and_(turns.c.thread_id == threads.c.id, is_turn)))
+    shown = shown.where(is_it, feedback.c.for_owner.is_(True)).order_by(feedback.c.rated_at.desc()).limit(MOST_NOTES)
+    rows = await sql.execute(shown)
+    notes = (RatedAnswer(one.rating, one.note, _time(one.rated_at), one.question, one.answer or "") for one in rows)
+    return Ratings(counts, tuple(notes))
+
+
+async def note_caller(sql: AsyncConnection, owner: str, name: str) -> None:
+    """Keep that a caller has opened the console, and forget those that have not for long."""
+    values = {"name": name, "seen_at": now()}
+    row = insert_or(callers).values(owner=owner, **values)
+    await sql.execute(row.on_conflict_do_update(index_elements=["owner"], set_=values))
+    await sql.execute(delete(callers).where(callers.c.seen_at < now() - REMEMBERED_MILLISECONDS))
+
+
+async def seen_callers(sql: AsyncConnection) -> Mapping[str, str]:
+    """Return the names of the callers that were seen last, by their `Caller.owner`."""
+    rows = await sql.execute(select(callers).order_by(callers.c.seen_at.desc()).limit(MOST_CALLERS))
+    return {row.owner: row.name for row in rows}
+
+
 async def add(sql: AsyncConnection, name: str, new: NewVersion) -> StoredAgent:
     """Add an agent; its version follows those of deleted agents of the name."""
     id_, key = secrets.token_hex(ID_CHARACTERS // 2), key_of(name)
@@ -141,7 +183,7 @@ async def note_dropped(sql: AsyncConnection, id_: str) -> None:
 
 async def _with_version(sql: AsyncConnection, id_: str, new: NewVersion) -> StoredAgent:
     row = (await sql.execute(select(agents.c.version, agents.c.updated_at).where(agents.c.id == id_))).one()
-    values = {"editor": new.editor, "definition": dict(new.definition), "created_at": row.updated_at}
+    values = {"why": new.why, "editor": new.editor, "definition": dict(new.definition), "created_at": row.updated_at}
     await sql.execute(insert(agent_versions).values(agent_id=id_, version=row.version, **values))
     return _agent_of((await sql.execute(_PRESENT.where(agents.c.id == id_))).one())
 
@@ -157,7 +199,7 @@ def _agent_of(row: AnyRow, definition: Definition | None = None) -> StoredAgent:
 
 
 def _version_of(row: AnyRow) -> AgentVersion:
-    return AgentVersion(row.version, row.editor, _time(row.created_at), row.definition)
+    return AgentVersion(row.version, row.editor, _time(row.created_at), row.definition, row.why)
 
 
 def _time(milliseconds: int) -> datetime:

@@ -1,4 +1,4 @@
-"""`GET /api/sign-in`: how people sign in, and to what, for the console and `pallas-gateway login`. It requires no token.
+"""`GET /api/sign-in`: how people sign in, for the console and `pallas-gateway login`. It requires no token.
 
 It names the issuer alone. Clients fetch the metadata of the authorization server from there (OpenID Connect Discovery
 or RFC 8414), and check that its `issuer` is equal.

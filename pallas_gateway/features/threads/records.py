@@ -111,6 +111,7 @@ class Feedback:
     rating: Rating
     note: str
     rated_at: datetime
+    for_owner: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +338,7 @@ def turn_of(row: AnyRow, asks: Sequence[Question] = (), steps: Sequence[Step] = 
 
 
 def feedback_of(row: AnyRow) -> Feedback:
-    return Feedback(row.rating, row.note, _time(row.rated_at))
+    return Feedback(row.rating, row.note, _time(row.rated_at), bool(row.for_owner))
 
 
 def _outcome(row: AnyRow) -> TurnOutcome:

@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     type _Transaction[**P, T] = Callable[Concatenate[Store, P], Coroutine[Any, Any, T]]
 
 _TEXTS = (turns.c.question, turns.c.question_images, turns.c.answer, turns.c.answer_images)
-_RATED = feedback.c.rating, feedback.c.note, feedback.c.rated_at
+_RATED = feedback.c.rating, feedback.c.note, feedback.c.rated_at, feedback.c.for_owner
 _IS_DELETED = agents.c.deleted_at.is_not(None)
 FREED = {"lease_holder": None, "lease_until": None, "lease_process": None}
 """The columns of a thread whose lease was given back."""

@@ -68,7 +68,9 @@ class ThreadChanges:
 
         return await self._database.write(written)
 
-    async def rate(self, thread_id: str, number: int, rating: Rating, note: str) -> Feedback:
+    async def rate(
+        self, thread_id: str, number: int, rating: Rating, note: str, *, for_owner: bool = False
+    ) -> Feedback:
         """Rate the answer of a turn, in place of an earlier rating; the note counts for the quota of the owner.
 
         Raises:
@@ -77,7 +79,7 @@ class ThreadChanges:
             ThreadsFullError: the owner's quota is used up.
         """
         text = storable(note)
-        values = {"rating": rating, "note": text, "rated_at": now()}
+        values = {"rating": rating, "note": text, "rated_at": now(), "for_owner": for_owner}
 
         async def written(sql: AsyncConnection) -> Feedback:
             owner = await _owner_locked(sql, thread_id)

@@ -105,10 +105,12 @@ feedback = Table(
     Column("rating", String(4), nullable=False),
     Column("note", Text, nullable=False),
     Column("rated_at", BigInteger, nullable=False),
+    Column("for_owner", Boolean),
     CheckConstraint("rating IN ('good', 'bad')", name="pallas_feedback_rating"),
     ForeignKeyConstraint(["thread_id", "turn"], ["pallas_turns.thread_id", "pallas_turns.number"], ondelete="CASCADE"),
 )
-"""What the owner of a thread thinks of the answer of a turn. Copies of a thread do not have it."""
+"""What the owner of a thread thinks of the answer of a turn. Copies of a thread do not have it. With `for_owner` the
+owner of the agent may read the note, the message and the answer."""
 
 
 steps = Table(
@@ -311,7 +313,18 @@ agent_versions = Table(
     Column("editor", Text, nullable=False),
     Column("definition", JSON, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+    Column("why", Text),
 )
+
+
+callers = Table(
+    "pallas_callers",
+    METADATA,
+    Column("owner", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("seen_at", BigInteger, nullable=False),
+)
+"""Callers that have opened the console, with their names for people: agents may be handed over to them."""
 
 
 agent_changes = Table("pallas_agent_changes", METADATA, Column("number", BigInteger, nullable=False))

@@ -11,10 +11,10 @@ from pallas_gateway.features.definitions.definition import in_camel_case
 from pallas_gateway.telemetry.redaction import cleaned, cleaned_data
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from pallas_gateway.core.hosted_agent import HostedAgent
-    from pallas_gateway.features.definitions.records import AgentVersion, Definition, StoredAgent
+    from pallas_gateway.definitions.records import AgentVersion, Definition, Ratings, StoredAgent
+    from pallas_gateway.hosting.hosted_agent import HostedAgent
 
 type Json = dict[str, Any]
 
@@ -80,6 +80,27 @@ def versions(found: Sequence[AgentVersion]) -> Json:
     return {"versions": [_version(one) for one in found]}
 
 
+def ratings(found: Ratings) -> Json:
+    """What callers think of an agent's answers."""
+    notes = [
+        {
+            "rating": one.rating,
+            "note": one.note,
+            "ratedAt": times.written(one.rated_at),
+            "question": one.question,
+            "answer": one.answer,
+        }
+        for one in found.notes
+    ]
+    return {"good": found.counts.get("good", 0), "bad": found.counts.get("bad", 0), "notes": notes}
+
+
+def possible_owners(names: Mapping[str, str]) -> Json:
+    """Callers that an agent may be handed over to."""
+    known = ((id_, id_.partition(":")[0], name) for id_, name in names.items())
+    return {"callers": [{"id": id_, "name": cleaned(name), "kind": kind} for id_, kind, name in known]}
+
+
 def whole_version(one: AgentVersion, *, shows_instruction: bool) -> Json:
     """One version with its definition."""
     return {**_shown(one.definition, shows_instruction=shows_instruction), **_version(one)}
@@ -112,4 +133,5 @@ def _shown(definition: Definition, *, shows_instruction: bool) -> Json:
 
 
 def _version(one: AgentVersion) -> Json:
-    return {"version": one.version, "editor": one.editor, "updatedAt": times.written(one.updated_at)}
+    reason = {"why": cleaned(one.why)} if one.why else {}
+    return {"version": one.version, "editor": one.editor, "updatedAt": times.written(one.updated_at), **reason}

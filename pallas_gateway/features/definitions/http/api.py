@@ -178,6 +178,26 @@ class AgentsApi(Api):
         return JSONResponse(answers.whole_version(found, shows_instruction=asked.may(Action.READ_INSTRUCTION)))
 
     @operation(
+        "GET", f"{PREFIX}/{{name}}/possible-owners", "listPossibleOwners",
+        "Callers that an agent of the database may be handed over to: those that have opened the console.",
+        requires="the owner, or `edit:agents` and `delete:agents` of the agent", answer=models.PossibleOwners,
+        says="At most 100.", errors=(409,),
+    )  # fmt: skip
+    async def _possible_owners(self, request: Request, name: str) -> Response:
+        await self._to_change(request, name, Action.HAND_OVER)
+        return JSONResponse(answers.possible_owners(await self._definitions.callers()))
+
+    @operation(
+        "GET", f"{PREFIX}/{{name}}/ratings", "readAgentRatings",
+        "How callers have rated the answers of an agent of the database in threads, without who they are.",
+        requires="the owner, or `edit:agents` of the agent", answer=models.Ratings,
+        says="Counts, and the notes whose writers have let the owner read them.", errors=(409,),
+    )  # fmt: skip
+    async def _ratings(self, request: Request, name: str) -> Response:
+        asked = await self._to_change(request, name, Action.EDIT)
+        return JSONResponse(answers.ratings(await self._definitions.ratings(asked.of_database)))
+
+    @operation(
         "POST", PREFIX, "createAgent",
         "Make an agent in the database, or copy a declared one (`copyOf`) with changes.", requires="`create:agents`",
         query=models.Options, body=models.NewAgent, answer=models.WholeAgent, status=HTTPStatus.CREATED,
@@ -198,7 +218,7 @@ class AgentsApi(Api):
             if source is not None:
                 await self._refuse_copy(request, caller, source)
                 create = partial(self._definitions.copy, source, name, body)
-            editor = self._editor(caller, await self._rights_of(caller))
+            editor = self._editor(caller, await self._rights_of(caller), options)
             stored = await create(editor, dry_run=options.dry_run)
         return await self._changed(caller, stored, "create_agent", options)
 
@@ -234,8 +254,9 @@ class AgentsApi(Api):
                 Gate(self._gateway, request).require(Action.HAND_OVER, asked.caller, name)
                 auth = self._gateway.configuration.deployment.gateway.auth
                 requests.refuse_unknown_key(owner, [key.name for key in auth.tokens] if auth is not None else [])
+                owner = replace(owner, name=(await self._definitions.callers()).get(owner.owner, owner.name))
             actions = (Action.EDIT, *([Action.HAND_OVER] if owner else []))
-            editor = self._editor(asked.caller, await self._rights_of(asked.caller), *actions)
+            editor = self._editor(asked.caller, await self._rights_of(asked.caller), options, *actions)
             shown = answers.shown_defaults(asked.of_database)
             written = body if types else requests.without_shown_only(body, shown)
             editor = replace(editor, gives_to=owner)
@@ -256,7 +277,7 @@ class AgentsApi(Api):
         expected, wanted = self._expected(request, asked), requests.version(number, name)
         parsed(Nothing, await self._body(request))
         with self._noting_refusals(asked.caller, "restore_agent", name, options):
-            editor = self._editor(asked.caller, await self._rights_of(asked.caller), Action.EDIT)
+            editor = self._editor(asked.caller, await self._rights_of(asked.caller), options, Action.EDIT)
             stored = await self._definitions.restore(name, wanted, editor, expected=expected, dry_run=options.dry_run)
         return await self._changed(asked.caller, stored, "restore_agent", options)
 
@@ -274,7 +295,7 @@ class AgentsApi(Api):
         expected = self._expected(request, asked)
         with self._noting_refusals(asked.caller, "delete_agent", name, options):
             rights = await self._rights_of(asked.caller)
-            editor = self._editor(asked.caller, rights, *actions)
+            editor = self._editor(asked.caller, rights, options, *actions)
             threads, dry_run = deletes_threads, options.dry_run
             try:
                 stored = await self._definitions.remove(
@@ -413,14 +434,15 @@ class AgentsApi(Api):
         owners = await self._definitions.owners()
         return caller.among({name: owner for name, owner in owners.items() if not self._is_of_file(name)}).grants
 
-    def _editor(self, caller: Caller, rights: Grants, *actions: Action) -> Editor:
+    def _editor(self, caller: Caller, rights: Grants, options: Options, *actions: Action) -> Editor:
         """Return the caller as an editor, who must have the right to `actions` also when the change is written."""
 
         def permit(agent: StoredAgent) -> None:
             if not all(Asked.of(agent.name, caller, agent).may(action) for action in actions):
                 raise ApiError("The agent was given to another owner meanwhile.", reason="not_owner")
 
-        return Editor(owner=caller.owner or "", name=caller.name, may_run=rights.may_run, permit=permit)
+        owner, why = caller.owner or "", (options.why or "").strip() or None
+        return Editor(owner=owner, name=caller.name, may_run=rights.may_run, why=why, permit=permit)
 
     async def _body(self, request: Request, *types: str) -> Json:
         return api_requests.json_object(await self.read(request, *types, most=requests.LARGEST_BODY))

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 from pydantic import ConfigDict, Field, with_config
 
-from pallas_gateway.doors.api.models import Count, Query, Switch, Time
+from pallas_gateway.web.api.models import Count, Query, Switch, Text, Time
 
 Positive = Annotated[int, Field(ge=1)]
 Name = Annotated[str, Field(min_length=1)]
@@ -17,6 +17,8 @@ class Options(Query):
 
     dry_run: Switch = False
     """Check only; nothing is stored."""
+    why: Annotated[Text | None, Field(max_length=500)] = None
+    """The reason, for the list of versions."""
     wait: Switch = False
     """Answer when this process uses the change, or at the latest after 30 seconds."""
 
@@ -82,7 +84,7 @@ class TokenOwner(TypedDict):
 class _NewOwner(TypedDict, total=False):
     owner: Annotated[
         str | TokenOwner,
-        Field(description="Hands the agent over: `key:NAME`, `anonymous`, or the issuer and subject of tokens."),
+        Field(description="The new owner: `key:NAME`, `anonymous`, a caller's id, or issuer and subject of tokens."),
     ]
 
 
@@ -186,6 +188,8 @@ class Version(TypedDict):
     editor: str
     """The name of the caller that made it."""
     updatedAt: Time
+    why: NotRequired[str]
+    """The reason that it gave."""
 
 
 class AgentVersions(TypedDict):
@@ -196,3 +200,37 @@ class AgentVersions(TypedDict):
 
 class AgentVersion(Definition, Version):
     """One version with its definition."""
+
+
+class SeenCaller(TypedDict):
+    """A person or a key."""
+
+    id: str
+    """As `owner` of a change takes it."""
+    name: str
+    kind: Literal["key", "token"]
+
+
+class PossibleOwners(TypedDict):
+    """Callers that have opened the console, the last one first."""
+
+    callers: list[SeenCaller]
+
+
+class RatedAnswer(TypedDict):
+    """An answer with a note, whose writer lets the owner read them."""
+
+    rating: Literal["good", "bad"]
+    note: str
+    ratedAt: Time
+    question: str
+    answer: str
+
+
+class Ratings(TypedDict):
+    """What callers think of an agent's answers."""
+
+    good: Count
+    bad: Count
+    notes: list[RatedAnswer]
+    """The latest 100."""

@@ -26,6 +26,7 @@ ONLY_SHOWN = frozenset({
 """Keys that only answers have: ignored in a whole definition, so that an answer can be sent back."""
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 _KEY_OWNER = re.compile(r"key:(?P<name>[A-Za-z0-9][A-Za-z0-9_.@-]*)")
+_TOKEN_OWNER = re.compile(r"token:\S+ (?:sub|client_id|azp|sha256) (?P<name>.+)")
 _LONGEST_PART = 1000
 
 
@@ -70,7 +71,7 @@ def take_owner(body: dict[str, Any], present: StoredAgent) -> Owner | None:
         return None
     owner = _owner(given)
     if owner is None:
-        message = 'must be "key:NAME", "anonymous", or an object with the "issuer" and "subject" of tokens'
+        message = 'must be "key:NAME", "anonymous", a caller\'s id, or an object with "issuer" and "subject" of tokens'
         raise InvalidDefinitionError([Place("owner", message)])
     return None if owner.owner == present.owner else owner
 
@@ -90,7 +91,7 @@ def _owner(given: object) -> Owner | None:
     if isinstance(given, str):
         if given == ANONYMOUS_NAME:
             return Owner(owner=ANONYMOUS_NAME, name=ANONYMOUS_NAME)
-        match = _KEY_OWNER.fullmatch(given)
+        match = _KEY_OWNER.fullmatch(given) or _TOKEN_OWNER.fullmatch(given[:_LONGEST_PART])
         return Owner(owner=given, name=match["name"]) if match else None
     if not isinstance(given, dict) or given.keys() != {"issuer", "subject"}:
         return None

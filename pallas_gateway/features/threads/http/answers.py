@@ -79,7 +79,8 @@ def documents_of(event: Event, *, as_assistant: bool = False) -> list[Json]:  # 
 
 def feedback(one: Feedback) -> Json:
     """What the owner of a thread thinks of an answer."""
-    return {"rating": one.rating, "note": one.note, "ratedAt": times.written(one.rated_at)}
+    shared = {"forOwner": True} if one.for_owner else {}
+    return {"rating": one.rating, "note": one.note, "ratedAt": times.written(one.rated_at), **shared}
 
 
 def question(one: Question) -> Json:

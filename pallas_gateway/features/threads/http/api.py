@@ -189,7 +189,7 @@ class ThreadsApi(Api):
     async def _rate(self, request: Request, thread_id: str, number: str) -> Response:
         thread, turn = await self._changing(request, thread_id), requests.turn_number(number)
         body = await self.body(request, models.NewFeedback)
-        rated = await self._threads.changes.rate(thread.id, turn, body.rating, body.note)
+        rated = await self._threads.changes.rate(thread.id, turn, body.rating, body.note, for_owner=body.for_owner)
         return JSONResponse(answers.feedback(rated))
 
     @operation(

@@ -80,6 +80,8 @@ class NewFeedback(Model):
 
     rating: Literal["good", "bad"]
     note: Annotated[Text, Field(max_length=4000)] = ""
+    for_owner: Annotated[bool, Field(alias="forOwner")] = False
+    """The owner of the agent may read the note, the message and the answer."""
 
 
 class _Switches(Model):
@@ -199,6 +201,8 @@ class Feedback(TypedDict):
     rating: Literal["good", "bad"]
     note: str
     ratedAt: Time
+    forOwner: NotRequired[Literal[True]]
+    """The owner of the agent may read the note, the message and the answer."""
 
 
 class Question(TypedDict):
